@@ -238,7 +238,8 @@ fn the_lane_reads_and_writes_by_the_same_modes() {
         ctl(&server, &[disk.path().to_str().expect("text"), "write", "buffered"]);
         wait_for("a buffered read by the lane", || {
             assert_eq!(file.read_at(&mut back, 0).expect("reads"), 1 << 20);
-            (cached_pages(&disk.path().join("big")) > 0 && file.road() == client::Road::Lane).then_some(())
+            (cached_pages(&disk.path().join("big")) > 0 && file.data_path() == client::DataPath::Lane)
+                .then_some(())
         });
         assert!(back == *data);
         file.close().expect("closes");

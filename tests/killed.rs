@@ -21,7 +21,7 @@ fn client(server: &Server, lane: &str, mode: &str, path: &Path, count: usize, lo
     Daemon::start("samehost-test-client", &mut command, log).expect("the test's own program")
 }
 
-/// How many records the client was told are stable, and over which road the last commit went.
+/// How many records the client was told are stable, and over which data path the last commit went.
 fn stable(client: &Daemon) -> (usize, String) {
     let log = client.log();
     let line = log.lines().rev().find(|l| l.starts_with("stable ")).unwrap_or("stable 0 none");
@@ -38,7 +38,7 @@ fn assert_records(file: &Path, count: usize) {
 }
 
 /// A write stream over `lane`; in its middle, several times, `end` ends the server and it is started again.
-fn interrupted(lane: &str, road: &str, end: impl Fn(&mut Server)) {
+fn interrupted(lane: &str, data_path: &str, end: impl Fn(&mut Server)) {
     need_root();
     const COUNT: usize = 600;
     let scratch = Scratch::new();
@@ -53,7 +53,7 @@ fn interrupted(lane: &str, road: &str, end: impl Fn(&mut Server)) {
             (n >= round * 80).then_some((n, seen))
         });
         if round == 1 {
-            assert_eq!(seen, road, "which road the stream took");
+            assert_eq!(seen, data_path, "which data path the stream took");
         }
         end(&mut server);
         assert_records(&file, acknowledged);

@@ -93,7 +93,7 @@ fn it_comes_back_when_it_is_mounted_and_leaves_nothing_when_it_is_unmounted() {
     assert!(words.starts_with("samehost\0mount\0"), "{words:?}");
     let text = String::from_utf8(run(&mut share.server.client(&["status"])).stdout).unwrap();
     for words in
-        [&*format!("mount {} on {}", share.url(), mount.path().display()), "road        lane, passed through"]
+        [&*format!("mount {} on {}", share.url(), mount.path().display()), "data path   lane, passed through"]
     {
         assert!(text.contains(words), "no {words:?} in {text}");
     }
@@ -291,22 +291,22 @@ fn in_the_foreground_it_tells_systemd_and_ends_with_a_signal() {
 fn the_lane_is_switched_and_status_says_since_when() {
     let share = Share::new(&[]);
     let mount = share.mount("");
-    mount.wait_for_road("lane, passed through");
+    mount.wait_for_data_path("lane, passed through");
     mount.lane("off");
-    mount.wait_for_road("wire");
+    mount.wait_for_data_path("wire");
     let status = mount.status().expect("a mount");
     assert!(status["reasons"][0].as_str().unwrap().contains("switched off"), "{status}");
     assert_eq!(read(&mount.join("file")), "what the server has");
     assert_eq!(mount.status().expect("a mount")["opens_passed_through"], 0);
     mount.lane("auto");
-    mount.wait_for_road("lane, passed through");
+    mount.wait_for_data_path("lane, passed through");
     assert_eq!(read(&mount.join("file")), "what the server has");
     let status = mount.status().expect("a mount");
     assert_eq!(status["opens_passed_through"], 1);
     let changes = status["changes"].as_array().unwrap();
-    let roads: Vec<bool> = changes.iter().map(|change| change["local"] == true).collect();
-    assert_eq!((roads.first(), roads.last()), (Some(&true), Some(&true)), "{status}");
-    assert!(roads.contains(&false), "{status}");
+    let changes: Vec<bool> = changes.iter().map(|change| change["local"] == true).collect();
+    assert_eq!((changes.first(), changes.last()), (Some(&true), Some(&true)), "{status}");
+    assert!(changes.contains(&false), "{status}");
     let nowhere = run(share.server.client(&["ctl", "lane", "off", "--mount"]).arg(share.scratch.path()));
     refuses(&nowhere, 4, &["no mount of Samehost is here", "samehost status"]);
     let other = share.mount("");
@@ -321,7 +321,7 @@ fn it_can_be_unmounted_while_the_server_is_down() {
     assert_eq!(read(&mount.join("file")), "what the server has");
     let pid = mount.pid();
     share.server.kill();
-    mount.wait_for_road("wire");
+    mount.wait_for_data_path("wire");
     mount.unmount();
     wait_for("the end of the mount's process", || (!is_alive(pid)).then_some(()));
 
@@ -477,8 +477,8 @@ fn an_ordinary_user_mounts_through_fusermount3() {
         .env("SAMEHOST_RUN_DIR", share.scratch.join("no-run-dir"));
     let output = run_within(&mut command, Duration::from_secs(120));
     // Before the first open, and behind it.
-    let road = "served by the mount's process";
-    refuses(&output, 0, &["what the server has", &format!("{home}/mnt"), "ended 4", road]);
+    let served = "served by the mount's process";
+    refuses(&output, 0, &["what the server has", &format!("{home}/mnt"), "ended 4", served]);
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(!said.contains("lane, passed through"), "{said}");
 }

@@ -75,7 +75,7 @@ fn under_load(rounds: usize, changes: u64, mut interrupt: impl FnMut(&mut sameho
     command.arg("--foreground").env("SAMEHOST_LOG", "info");
     let daemon = Daemon::start("samehost mount", &mut command, &scratch.join("log")).expect("it starts");
     wait_for("the mount", || mount.is_mounted().then_some(()));
-    mount.wait_for_road(LANE);
+    mount.wait_for_data_path(LANE);
     let over = AtomicBool::new(false);
     let done = [AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0)];
     std::thread::scope(|scope| {
@@ -106,7 +106,7 @@ fn under_load(rounds: usize, changes: u64, mut interrupt: impl FnMut(&mut sameho
                 now.zip(&before).all(|(now, before)| now > *before).then_some(())
             });
             interrupt(&mut server, mount);
-            mount.wait_for_road(LANE);
+            mount.wait_for_data_path(LANE);
         }
         drop(ended);
     });
@@ -173,7 +173,7 @@ fn the_lane_is_switched_off_and_on() {
 
 /// The mount is on the wire, and something goes that way.
 fn goes_by_wire(mount: &Mount) {
-    mount.wait_for_road("wire");
+    mount.wait_for_data_path("wire");
     fs::write(mount.join("by-wire"), b"over the wire").expect("a file over the wire");
     assert_eq!(fs::read(mount.join("by-wire")).expect("it is there"), b"over the wire");
     let status = mount.status().expect("a mount");

@@ -75,7 +75,7 @@ fn road_and_reason_are_one_truth() {
     });
     is_served("after a restart of the server");
     mount.lane("off");
-    mount.wait_for_road("wire");
+    mount.wait_for_data_path("wire");
     let reasons = mount.status().expect("a mount")["reasons"].to_string();
     assert!(reasons.contains("switched off") && !reasons.contains("stacked"), "{reasons}");
 }

@@ -14,7 +14,7 @@ use samehost_tests::{Netns, Scratch, Serve, Server, need_root, run, run_ok, wait
 
 /// Which way the bytes must have gone.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Road {
+enum DataPath {
     Lane,
     Wire,
 }
@@ -31,8 +31,8 @@ fn export(scratch: &Scratch) -> PathBuf {
 
 /// Copies a file in and out with `samehost cp`, started by what `start` makes of its arguments, and looks at
 /// the counters.
-fn assert_road(
-    road: Road,
+fn assert_data_path(
+    data_path: DataPath,
     url: &str,
     local: &Path,
     start: impl Fn(&[&str]) -> Command,
@@ -51,19 +51,19 @@ fn assert_road(
     let after = status();
     let moved = after.bytes_moving_calls() - before.bytes_moving_calls();
     let granted = after.granted() - before.granted();
-    match road {
-        Road::Lane => assert!(
+    match data_path {
+        DataPath::Lane => assert!(
             moved == 0 && granted >= 2,
             "the lane should have carried everything: {moved} READ, WRITE and COMMIT calls, {granted} \
              grants; probe says:\n{}",
             probe(&start, url)
         ),
-        Road::Wire => assert!(
+        DataPath::Wire => assert!(
             moved > 0 && granted == 0,
             "the wire should have carried everything: {moved} READ, WRITE and COMMIT calls, {granted} grants"
         ),
     }
-    if road == Road::Lane {
+    if data_path == DataPath::Lane {
         // What the command says about it must agree, in words and in its exit code.
         let probed = run(&mut start(&["probe", url]));
         let said = String::from_utf8_lossy(&probed.stdout).into_owned();
@@ -137,7 +137,7 @@ fn two_networks_one_run_directory() {
     let two = TwoNetworks::new();
     let prefix = two.inside();
     let start = command(&two.scratch, &prefix, two.server.run_dir());
-    assert_road(Road::Lane, &two.url(), &two.local, start, || two.server.status());
+    assert_data_path(DataPath::Lane, &two.url(), &two.local, start, || two.server.status());
 }
 
 /// Nothing but the host is shared: a client that may look into the other network finds the server there.
@@ -145,9 +145,13 @@ fn two_networks_one_run_directory() {
 fn two_networks_nothing_shared() {
     let two = TwoNetworks::new();
     let prefix = two.inside();
-    assert_road(Road::Lane, &two.url(), &two.local, command(&two.scratch, &prefix, &two.empty), || {
-        two.server.status()
-    });
+    assert_data_path(
+        DataPath::Lane,
+        &two.url(),
+        &two.local,
+        command(&two.scratch, &prefix, &two.empty),
+        || two.server.status(),
+    );
 }
 
 /// A client without privileges can't look; the server, which has them, finds the client.
@@ -167,7 +171,7 @@ fn two_networks_nothing_shared_client_unprivileged() {
         command.args(["--lane", "required"]);
         command
     };
-    assert_road(Road::Lane, &two.url(), &two.local, start, || two.server.status());
+    assert_data_path(DataPath::Lane, &two.url(), &two.local, start, || two.server.status());
 }
 
 /// Neither may look, nothing is shared: the wire it is.
@@ -188,10 +192,12 @@ fn two_networks_nothing_shared_nobody_privileged() {
     let server = serve.through(words(&format!("nsenter --net={} -- {drop}", server_netns.path()))).start();
     let prefix = words(&format!("nsenter --net={} -- {drop}", client.path()));
     let url = server.url_at("10.77.1.1", &export);
-    assert_road(Road::Wire, &url, &local, command(&scratch, &prefix, &empty), || server.status());
+    assert_data_path(DataPath::Wire, &url, &local, command(&scratch, &prefix, &empty), || server.status());
     // The same two with the run directory shared: an ordinary user's server and an ordinary user's client
     // have a lane.
-    assert_road(Road::Lane, &url, &local, command(&scratch, &prefix, server.run_dir()), || server.status());
+    assert_data_path(DataPath::Lane, &url, &local, command(&scratch, &prefix, server.run_dir()), || {
+        server.status()
+    });
 }
 
 /// The admin said no, in each of the places where that can be said.
@@ -205,18 +211,18 @@ fn switched_off() {
         command.args(["--lane", "off"]);
         command
     };
-    assert_road(Road::Wire, &two.url(), &two.local, off, || two.server.status());
+    assert_data_path(DataPath::Wire, &two.url(), &two.local, off, || two.server.status());
 
     let forbidden =
         Serve::new(format!("{} *(rw,insecure,no_root_squash,no_lane)", two.export.display())).start();
     let start = command(&two.scratch, &[], forbidden.run_dir());
-    assert_road(Road::Wire, &forbidden.url(&two.export), &two.local, &start, || forbidden.status());
+    assert_data_path(DataPath::Wire, &forbidden.url(&two.export), &two.local, &start, || forbidden.status());
     let required = run(&mut start(&["cat", "--lane", "required", &forbidden.url(two.export.join("copied"))]));
     assert_eq!(required.status.code(), Some(3), "--lane required without a lane: {required:?}");
 
     let without = Serve::openly(&two.export).arguments(["--lane", "off"]).start();
     let start = command(&two.scratch, &[], without.run_dir());
-    assert_road(Road::Wire, &without.url(&two.export), &two.local, &start, || without.status());
+    assert_data_path(DataPath::Wire, &without.url(&two.export), &two.local, &start, || without.status());
 }
 
 /// In a user namespace of one's own everybody is root, and a lane that believed it would be a hole.
@@ -229,7 +235,7 @@ fn user_namespace_around_the_client() {
     chown(&local, Some(USER), Some(USER)).expect("own directory");
     fs::write(export.join("secret"), "of root's").expect("own directory");
     fs::set_permissions(export.join("secret"), fs::Permissions::from_mode(0o600)).expect("own file");
-    // root_squash: on the wire a claimed uid 0 is nobody, so the secret stays one on either road.
+    // root_squash: on the wire a claimed uid 0 is nobody, so the secret stays one on either data path.
     let server = Serve::new(format!("{} *(rw,insecure,root_squash)", export.display())).start();
     let url = server.url(&export);
     let prefix = words(&format!(
@@ -246,7 +252,7 @@ fn user_namespace_around_the_client() {
         command
     };
     // It claims uid 0 (its own view), the kernel says 1000: no grant; the wire decides.
-    assert_road(Road::Wire, &url, &local, start, || server.status());
+    assert_data_path(DataPath::Wire, &url, &local, start, || server.status());
     let secret = run(&mut start(&["cat", &format!("{url}/secret")]));
     assert!(!secret.status.success() && secret.stdout.is_empty(), "root's secret was told: {secret:?}");
     // Speaking as who it really is, it gets the lane.
@@ -257,7 +263,7 @@ fn user_namespace_around_the_client() {
         command.args(["--as", "1000:1000"]);
         command
     };
-    assert_road(Road::Lane, &url, &local, honest, || server.status());
+    assert_data_path(DataPath::Lane, &url, &local, honest, || server.status());
 }
 
 /// A server in a user namespace sees a client from outside as an id that it doesn't map. That is nobody: no
@@ -288,13 +294,17 @@ fn user_namespace_around_the_server() {
     let url = server.url(&export);
     let others = scratch.mkdir("others");
     chown(&others, Some(1001), Some(1001)).expect("own directory");
-    assert_road(Road::Wire, &url, &others, command(&scratch, &outside, server.run_dir()), || server.status());
+    assert_data_path(DataPath::Wire, &url, &others, command(&scratch, &outside, server.run_dir()), || {
+        server.status()
+    });
     let pid = server.daemon().pid();
     let inside =
         words(&format!("nsenter --target {pid} --user --preserve-credentials --setuid 0 --setgid 0 --"));
     let inside: Vec<String> = inside.into_iter().filter(|w| w != "--preserve-credentials").collect();
     fs::remove_file(export.join("copied")).expect("it was copied");
-    assert_road(Road::Lane, &url, &local, command(&scratch, &inside, server.run_dir()), || server.status());
+    assert_data_path(DataPath::Lane, &url, &local, command(&scratch, &inside, server.run_dir()), || {
+        server.status()
+    });
 }
 
 fn container_status(container: &Container<'_>) -> Status {
@@ -316,7 +326,9 @@ fn server_in_a_container() {
     let container = podman.start(&netns, &[], &[&serve[..], &export[..]].concat());
     wait_for("the server in the container", || container.log().contains("ready: ").then_some(()));
     let url = "nfs://198.18.71.2:2049/srv";
-    assert_road(Road::Lane, url, &local, command(&scratch, &[], &empty), || container_status(&container));
+    assert_data_path(DataPath::Lane, url, &local, command(&scratch, &[], &empty), || {
+        container_status(&container)
+    });
 }
 
 /// The reverse: the client in a container without privileges, the server on the host.
@@ -337,7 +349,7 @@ fn client_in_a_container() {
         podman.once(&netns, &["--volume", &volume], &words)
     };
     let url = server.url_at("198.18.72.1", &export);
-    assert_road(Road::Lane, &url, &local, start, || server.status());
+    assert_data_path(DataPath::Lane, &url, &local, start, || server.status());
 }
 
 /// Client and server in two containers that share the run directory, read-only for the client, and nothing
@@ -365,7 +377,9 @@ fn two_containers_one_run_directory() {
             &[&["samehost"], arguments].concat(),
         )
     };
-    assert_road(Road::Lane, "nfs://10.77.2.1:2049/srv", &local, start, || container_status(&container));
+    assert_data_path(DataPath::Lane, "nfs://10.77.2.1:2049/srv", &local, start, || {
+        container_status(&container)
+    });
 }
 
 /// What needs /proc says that it isn't mounted; the rest works without.

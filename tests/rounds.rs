@@ -1,5 +1,5 @@
 //! Two hundred servers, one after another, in one process, each stopped while clients are at work on both
-//! roads: the process has no more descriptors, threads or memory afterwards than before. Alone in its
+//! data paths: the process has no more descriptors, threads or memory afterwards than before. Alone in its
 //! program, because it counts what the whole process has.
 
 use std::fs;

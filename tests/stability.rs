@@ -1,5 +1,5 @@
 //! Promises that hold: what was acknowledged as stable is on the device, and what was lost is said to be
-//! lost, over both roads, with real errors: a device that fails, a full disk, a quota, a server killed
+//! lost, over both data paths, with real errors: a device that fails, a full disk, a quota, a server killed
 //! between WRITE and COMMIT.
 //!
 //! RFC 1813 sections 3.3.7 and 3.3.21, RFC 8881 section 18.32.
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use client::blocking::{File, Session};
-use client::{Error, LaneMode, OpenOptions, Options, Road, Stability, Status, Url};
+use client::{DataPath, Error, LaneMode, OpenOptions, Options, Stability, Status, Url};
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 use samehost_tests::disk::Disk;
 use samehost_tests::failing::FailingDisk;
@@ -59,7 +59,7 @@ impl Rig {
         let server = Serve::openly(disk.path()).start();
         let session = session(&server, disk.path(), lane);
         let file = open(&session, &path);
-        assert_eq!(file.road(), if lane == LaneMode::Off { Road::Wire } else { Road::Lane });
+        assert_eq!(file.data_path(), if lane == LaneMode::Off { DataPath::Wire } else { DataPath::Lane });
         Self { disk, path, server, session, file }
     }
 

@@ -156,10 +156,10 @@ pub fn measure(effort: &Effort, kind: &str) -> Result<Table> {
                 }
             }
             for (mode, found) in MODES.iter().zip(found) {
-                let road = if lane == "off" { "wire" } else { "lane" };
+                let data_path = if lane == "off" { "wire" } else { "lane" };
                 let direction = work.trim_start_matches("stream-");
                 rows.push(vec![
-                    format!("{road}, {direction}, {mode}"),
+                    format!("{data_path}, {direction}, {mode}"),
                     found.speed.show(bytes_per_second),
                     format!("{:.2} s", found.cpu.median()),
                     format!("{:.0} MiB", found.left.median()),

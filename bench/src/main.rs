@@ -5,6 +5,7 @@
 //! disks and networks come from the harness of the whole-system tests. Needs root, and takes some minutes.
 
 mod both;
+mod data_paths;
 mod figure;
 mod io_modes;
 mod mount;
@@ -13,7 +14,6 @@ mod nfs4;
 mod only;
 mod peers;
 mod report;
-mod roads;
 mod small;
 mod start;
 mod stolen;
@@ -31,7 +31,7 @@ use samehost_tests::disk::Disk;
 /// The picture of the mount's figures, beside the file that `--write` names.
 const PLOT: &str = "benchmarks-mount.svg";
 
-/// Measures Samehost: its roads, and its server beside nfs-ganesha.
+/// Measures Samehost: its data paths, and its server beside nfs-ganesha.
 #[derive(Debug, Parser)]
 struct Cli {
     /// What to measure: parts, or of the part mount the cells that have all of some words
@@ -39,7 +39,7 @@ struct Cli {
     #[arg(
         long,
         value_delimiter = ',',
-        default_value = "roads,small,mount,peers,network,nfs4,io-modes,start"
+        default_value = "data-paths,small,mount,peers,network,nfs4,io-modes,start"
     )]
     only: Vec<Only>,
     /// Instead of measuring say where the time of the mount's cells goes, by perf(1)
@@ -154,19 +154,21 @@ fn measure(effort: &Effort, part: &str, on: &[String]) -> Result<Vec<Table>> {
                 tables.push(io_modes::measure(effort, kind)?);
             }
         }
-        "roads" | "small" | "peers" => {
+        "data-paths" | "small" | "peers" => {
             for kind in on {
                 eprintln!("bench: {part} on {kind}");
                 let place = Place::new(kind)?;
                 match part {
-                    "roads" => tables.push(roads::measure(effort, kind, place.path())?),
+                    "data-paths" => tables.push(data_paths::measure(effort, kind, place.path())?),
                     "small" => tables.push(small::measure(effort, kind, place.path())?),
                     _ => tables.extend(peers::measure(effort, kind, place.path())?),
                 }
             }
         }
         other => {
-            bail!("--only {other}: there are roads, small, mount, peers, network, nfs4, io-modes and start")
+            bail!(
+                "--only {other}: there are data-paths, small, mount, peers, network, nfs4, io-modes and start"
+            )
         }
     }
     Ok(tables)

@@ -17,19 +17,19 @@ use crate::figure::Table;
 use crate::only::Only;
 use crate::{Effort, Place};
 
-/// What `mount(8)`'s options are by the roads that aren't the plain directory.
+/// What `mount(8)`'s options are by the data paths that aren't the plain directory.
 const LANE: &str = "lane=required";
 const WIRE: &str = "lane=off";
 
 /// The three ways of a byte that are compared, in the order of the tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Road {
+enum DataPath {
     Raw,
     Lane,
     Wire,
 }
 
-impl Road {
+impl DataPath {
     const ALL: [Self; 3] = [Self::Raw, Self::Lane, Self::Wire];
 
     /// The options of a mount that goes this way; the plain directory needs no mount.

@@ -8,8 +8,8 @@ use samehost_tests::samehost::binary;
 use samehost_tests::{Scratch, Serve};
 
 use crate::Effort;
+use crate::data_paths::{figure, json_of, row};
 use crate::figure::{Figure, Table, bytes_per_second, ratio};
-use crate::roads::{figure, json_of, row};
 
 const PORT: &str = "25201";
 

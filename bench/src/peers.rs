@@ -9,8 +9,8 @@ use samehost_tests::scratch::pattern;
 
 use crate::Effort;
 use crate::both::{Both, Who};
+use crate::data_paths::{WORKLOADS, figure, json_of, row, show};
 use crate::figure::{Figure, Table, bytes_per_second, microseconds, per_operation, per_second, ratio};
-use crate::roads::{WORKLOADS, figure, json_of, row, show};
 
 /// Bytes of the file.
 const SIZE: usize = 256 << 20;

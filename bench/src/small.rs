@@ -1,7 +1,7 @@
 //! Small files: open, read and close thousands of cold ones, over the lane, over the wire, and on the
 //! filesystem itself.
 //!
-//! In the order of their names, as a shell's `*` has it; the directory is listed before, on every road.
+//! In the order of their names, as a shell's `*` has it; the directory is listed before, on every data path.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -17,8 +17,8 @@ use samehost_tests::scratch::pattern;
 use samehost_tests::{Serve, Server};
 
 use crate::Effort;
+use crate::data_paths::json_of;
 use crate::figure::{Figure, Table, microseconds, ratio};
-use crate::roads::json_of;
 
 /// How many.
 const FILES: usize = 5000;

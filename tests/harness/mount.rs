@@ -78,13 +78,15 @@ impl Mount {
         u32::try_from(pid).expect("a process id")
     }
 
-    /// Waits until new files go by this road: `lane, passed through`, `lane, served by the mount's process`
-    /// or `wire`.
+    /// Waits until new files go by this data path: `lane, passed through`,
+    /// `lane, served by the mount's process` or `wire`.
     ///
     /// # Panics
     /// When they don't.
-    pub fn wait_for_road(&self, road: &str) {
-        wait_for(&format!("the road {road:?}"), || (self.status()?["road"] == road).then_some(()));
+    pub fn wait_for_data_path(&self, data_path: &str) {
+        wait_for(&format!("the data path {data_path:?}"), || {
+            (self.status()?["road"] == data_path).then_some(())
+        });
     }
 
     /// Switches the lane, by `samehost ctl lane`.

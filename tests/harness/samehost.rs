@@ -319,9 +319,9 @@ impl Status {
         all["servers"].as_array_mut()?.pop().map(Self)
     }
 
-    /// How often a procedure was called over a road (`wire` or `lane`); 0 for one that never was.
-    pub fn calls(&self, road: &str, procedure: &str) -> u64 {
-        self.0.pointer(&format!("/counters/{road}/{procedure}/ops")).and_then(Value::as_u64).unwrap_or(0)
+    /// How often a procedure was called over a data path (`wire` or `lane`); 0 for one that never was.
+    pub fn calls(&self, data_path: &str, procedure: &str) -> u64 {
+        self.0.pointer(&format!("/counters/{data_path}/{procedure}/ops")).and_then(Value::as_u64).unwrap_or(0)
     }
 
     /// READ, WRITE and COMMIT calls over the wire together: what stays 0 when every byte went over the lane.

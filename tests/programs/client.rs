@@ -66,7 +66,7 @@ fn stream(url: &str, run_dir: &str, lane: &str, count: &str) -> Result<()> {
             file.write_at(&pattern(record, RECORD), record * RECORD as u64).await?;
             if record % 8 == 7 || record + 1 == count {
                 file.commit().await?;
-                say(&format!("stable {} {:?}", record + 1, file.road()))?;
+                say(&format!("stable {} {:?}", record + 1, file.data_path()))?;
             }
         }
         file.close().await?;
@@ -88,7 +88,7 @@ fn hold(url: &str, run_dir: &str, lane: &str, count: &str) -> Result<()> {
         }
         Result::Ok(files)
     })?;
-    say(&format!("holding {} {:?}", files.len(), files.first().map(client::File::road)))?;
+    say(&format!("holding {} {:?}", files.len(), files.first().map(client::File::data_path)))?;
     loop {
         std::thread::park();
     }

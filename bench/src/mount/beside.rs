@@ -13,8 +13,8 @@ use samehost_tests::{Mount, Serve};
 use super::fio::{BESIDE, FILE, SIZE, lay};
 use super::{WIRE, drop_caches};
 use crate::Effort;
+use crate::data_paths::json_of;
 use crate::figure::{Figure, Table, bytes_per_second, ratio};
-use crate::roads::json_of;
 
 /// One table.
 pub fn measure(effort: &Effort, place: &Path) -> Result<Table> {

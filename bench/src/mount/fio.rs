@@ -8,11 +8,11 @@ use anyhow::{Context, Result};
 use samehost_tests::Serve;
 use serde_json::Value;
 
-use super::{Road, perf};
+use super::{DataPath, perf};
 use crate::Effort;
+use crate::data_paths::json_of;
 use crate::figure::{Figure, Table, bytes_per_second, per_second, ratio};
 use crate::only::Only;
-use crate::roads::json_of;
 
 /// Bytes of all files of a run together.
 pub const SIZE: usize = 256 << 20;
@@ -91,7 +91,7 @@ impl Load {
     }
 }
 
-/// One cell of the table: operations a second by the three roads.
+/// One cell of the table: operations a second by the three data paths.
 #[derive(Debug)]
 pub struct Cell {
     /// The filesystem.
@@ -100,8 +100,8 @@ pub struct Cell {
     pub load: Load,
     /// By so many jobs.
     pub jobs: usize,
-    /// By [`Road::ALL`].
-    pub roads: [Figure; 3],
+    /// By [`DataPath::ALL`].
+    pub data_paths: [Figure; 3],
 }
 
 impl Cell {
@@ -126,7 +126,7 @@ fn each<T>(
     let export = place.join("mount");
     std::fs::create_dir(&export)?;
     let server = Serve::openly(&export).start();
-    let reached = Road::ALL.map(|road| road.open(&server, &export));
+    let reached = DataPath::ALL.map(|data_path| data_path.open(&server, &export));
     let mut all = Vec::new();
     for jobs in JOBS {
         let loads: Vec<Load> = LOADS.into_iter().filter(|load| load.is_wanted(only, kind, jobs)).collect();
@@ -147,14 +147,14 @@ fn each<T>(
 /// The cells of one filesystem.
 pub fn cells(effort: &Effort, only: &Only, kind: &str, place: &Path) -> Result<Vec<Cell>> {
     each(only, kind, place, |load, jobs, reached| {
-        let mut roads: [Figure; 3] = Default::default();
+        let mut data_paths: [Figure; 3] = Default::default();
         for _ in 0..effort.runs {
-            for (figure, at) in roads.iter_mut().zip(reached) {
+            for (figure, at) in data_paths.iter_mut().zip(reached) {
                 figure.add(load.run(at, jobs, effort)?);
             }
         }
-        let cell = Cell { kind: kind.to_owned(), load, jobs, roads };
-        let [raw, lane, wire] = &cell.roads;
+        let cell = Cell { kind: kind.to_owned(), load, jobs, data_paths };
+        let [raw, lane, wire] = &cell.data_paths;
         eprintln!(
             "bench: mount on {kind}, {}: lane / raw {}, lane / wire {}",
             cell.title(),
@@ -169,8 +169,8 @@ pub fn cells(effort: &Effort, only: &Only, kind: &str, place: &Path) -> Result<V
 pub fn profile(effort: &Effort, only: &Only, kind: &str, place: &Path) -> Result<String> {
     let texts = each(only, kind, place, |load, jobs, reached| {
         let mut text = String::new();
-        for (road, at) in Road::ALL.into_iter().zip(reached) {
-            let title = format!("{} on {kind}, {}", load.named(jobs), road.name());
+        for (data_path, at) in DataPath::ALL.into_iter().zip(reached) {
+            let title = format!("{} on {kind}, {}", load.named(jobs), data_path.name());
             text += &perf::of(&title, &load.command(at, jobs, effort))?;
         }
         Ok(text)
@@ -200,7 +200,7 @@ fn fio(directory: &Path, op: &str, block: usize, jobs: usize) -> Command {
 /// The cells of one filesystem as a table.
 pub fn table(kind: &str, cells: &[Cell]) -> Table {
     let rows = cells.iter().map(|cell| {
-        let [raw, lane, wire] = &cell.roads;
+        let [raw, lane, wire] = &cell.data_paths;
         vec![
             cell.title(),
             cell.load.show(raw),

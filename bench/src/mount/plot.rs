@@ -72,7 +72,7 @@ fn kinds(cells: &[Cell]) -> Vec<&str> {
 }
 
 fn row(out: &mut String, y: f64, cell: &Cell) {
-    let [raw, lane, wire] = &cell.roads;
+    let [raw, lane, wire] = &cell.data_paths;
     text(out, LABELS - 8.0, y + 15.0, "end", &cell.title());
     for (offset, figure, colour) in [(2.0, lane, LANE), (2.0 + BAR + 1.0, wire, WIRE)] {
         let part = figure.to(raw).median();

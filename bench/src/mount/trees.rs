@@ -10,7 +10,7 @@ use samehost_tests::process::run_within;
 use samehost_tests::{Serve, Server};
 
 use super::material::{FILES, IN_A_DIRECTORY, Material};
-use super::{Reached, Road, drop_caches, perf};
+use super::{DataPath, Reached, drop_caches, perf};
 use crate::Effort;
 use crate::figure::{Figure, Table, ratio};
 
@@ -78,9 +78,9 @@ fn command(script: &str, work: &Path, material: &Material) -> Command {
     command
 }
 
-/// A server, and its directory reached by a road.
+/// A server, and its directory reached by a data path.
 struct Rig {
-    road: Road,
+    data_path: DataPath,
     server: Server,
     export: PathBuf,
     reached: Reached,
@@ -88,12 +88,12 @@ struct Rig {
 
 impl Rig {
     /// All of it new, with an empty directory to work in.
-    fn new(place: &Path, road: Road) -> Result<Self> {
-        let export = place.join(format!("trees-{}", road.name()));
+    fn new(place: &Path, data_path: DataPath) -> Result<Self> {
+        let export = place.join(format!("trees-{}", data_path.name()));
         std::fs::create_dir(&export)?;
         let server = Serve::openly(&export).start();
-        let reached = road.open(&server, &export);
-        let rig = Self { road, server, reached, export };
+        let reached = data_path.open(&server, &export);
+        let rig = Self { data_path, server, reached, export };
         std::fs::create_dir(rig.work())?;
         Ok(rig)
     }
@@ -110,7 +110,7 @@ impl Rig {
         ensure!(self.server.stop().success(), "the server didn't stop as it should");
         drop_caches()?;
         self.server.restart();
-        self.reached = self.road.open(&self.server, &self.export);
+        self.reached = self.data_path.open(&self.server, &self.export);
         Ok(())
     }
 
@@ -138,7 +138,8 @@ impl Rig {
     fn calls(&self) -> Result<Calls> {
         let Reached::Mounted(mount) = &self.reached else { return Ok(Calls::default()) };
         let status = mount.status().context("the mount's status")?;
-        let of = |road: &str| status[road]["round_trips"].as_u64().context("a count of round trips");
+        let of =
+            |data_path: &str| status[data_path]["round_trips"].as_u64().context("a count of round trips");
         Ok(Calls { lane: of("lane")?, wire: of("wire")? })
     }
 
@@ -162,14 +163,17 @@ impl Calls {
     }
 }
 
-/// One table. The three roads take each step side by side, one run in this order and the next in the other,
-/// so that what the machine does meanwhile meets all of them.
+/// One table. The three data paths take each step side by side, one run in this order and the next in the
+/// other, so that what the machine does meanwhile meets all of them.
 pub fn measure(effort: &Effort, kind: &str, place: &Path) -> Result<Table> {
     let material = Material::new()?;
     let mut figures: [[Figure; 3]; STEPS.len()] = Default::default();
     let mut calls = [[Calls::default(); 3]; STEPS.len()];
     for run in 1..=effort.runs {
-        let mut rigs = Road::ALL.map(|road| Rig::new(place, road)).into_iter().collect::<Result<Vec<_>>>()?;
+        let mut rigs = DataPath::ALL
+            .map(|data_path| Rig::new(place, data_path))
+            .into_iter()
+            .collect::<Result<Vec<_>>>()?;
         for (number, step) in STEPS.iter().enumerate() {
             rigs.iter().try_for_each(|rig| rig.prepare(step, &material))?;
             for time in 0..step.times {
@@ -231,15 +235,15 @@ pub fn measure(effort: &Effort, kind: &str, place: &Path) -> Result<Table> {
 pub fn profile(place: &Path) -> Result<String> {
     let material = Material::new()?;
     let mut text = String::new();
-    for road in Road::ALL {
-        let mut rig = Rig::new(place, road)?;
+    for data_path in DataPath::ALL {
+        let mut rig = Rig::new(place, data_path)?;
         for step in &STEPS {
             rig.prepare(step, &material)?;
             if step.cold {
                 rig.anew()?;
             }
             let command = command(step.script, &rig.work(), &material);
-            text += &perf::of(&format!("{}, {}", step.title, road.name()), &command)?;
+            text += &perf::of(&format!("{}, {}", step.title, data_path.name()), &command)?;
         }
         rig.clear()?;
     }

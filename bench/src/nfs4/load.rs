@@ -53,7 +53,7 @@ pub struct Load {
 }
 
 /// Which way requests go.
-enum Road {
+enum LoadTarget {
     V3 { wire: Wire, file: Vec<u8> },
     V4 { session: Box<Session>, file: Vec<u8>, right: nfs4::Stateid4 },
 }
@@ -61,7 +61,7 @@ enum Road {
 impl Load {
     /// Runs, and prints what came of it as JSON.
     pub fn run(self) -> Result<()> {
-        let mut road = self.road()?;
+        let mut target = self.target()?;
         let data = vec![b'x'; self.bs as usize];
         let blocks = (self.size / u64::from(self.bs)).max(1);
         let (mut last, mut random) = (0, 0x9e37_79b9_7f4a_7c15_u64);
@@ -83,13 +83,13 @@ impl Load {
         // Which slot waits for which reply.
         let mut under_way = HashMap::new();
         for slot in 0..self.depth {
-            under_way.insert(road.send(slot, self.op, offset(), self.bs, &data)?, slot);
+            under_way.insert(target.send(slot, self.op, offset(), self.bs, &data)?, slot);
         }
         let start = Instant::now();
         let length = Duration::from_secs_f64(self.seconds);
         let (mut done, mut elapsed) = (0_u64, Duration::ZERO);
         while !under_way.is_empty() {
-            let xid = road.receive()?;
+            let xid = target.receive()?;
             let slot = under_way.remove(&xid);
             ensure!(slot.is_some(), "a reply to call {xid}, which wasn't made");
             if elapsed < length {
@@ -97,7 +97,7 @@ impl Load {
                 elapsed = start.elapsed();
             }
             if let (Some(slot), true) = (slot, elapsed < length) {
-                under_way.insert(road.send(slot, self.op, offset(), self.bs, &data)?, slot);
+                under_way.insert(target.send(slot, self.op, offset(), self.bs, &data)?, slot);
             }
         }
         let seconds = elapsed.as_secs_f64();
@@ -105,24 +105,24 @@ impl Load {
         Ok(())
     }
 
-    fn road(&self) -> Result<Road> {
+    fn target(&self) -> Result<LoadTarget> {
         let wire = Wire::connect(self.port)?;
         if self.vers == 3 {
             let options = Options { lane: LaneMode::Off, ..Options::default() };
             let session = Client::connect(&self.url, options)?;
             let inner = session.session();
             let found = session.run(inner.walk(inner.target(), Follow::Yes))?;
-            return Ok(Road::V3 { wire, file: found.handle.as_bytes().to_vec() });
+            return Ok(LoadTarget::V3 { wire, file: found.handle.as_bytes().to_vec() });
         }
         let mut session = Session::new(wire, b"load", self.depth)?;
         let directory = session.walk(&self.directory)?;
         let share = SHARE_ACCESS_BOTH | nfs4::SHARE_ACCESS_WANT_NO_DELEG;
         let opened = session.open(&directory, self.name.as_bytes(), b"load", share)?;
-        Ok(Road::V4 { session: Box::new(session), file: opened.handle, right: opened.stateid })
+        Ok(LoadTarget::V4 { session: Box::new(session), file: opened.handle, right: opened.stateid })
     }
 }
 
-impl Road {
+impl LoadTarget {
     fn send(&mut self, slot: u32, op: Work, offset: u64, count: u32, data: &[u8]) -> Result<u32> {
         let reads = matches!(op, Work::Read | Work::Randread);
         match self {

@@ -20,8 +20,8 @@ pub use small::Small;
 
 use crate::Effort;
 use crate::both::{Both, Who};
+use crate::data_paths::json_of;
 use crate::figure::{Figure, Table, bytes_per_second, microseconds, per_operation, per_second, ratio};
-use crate::roads::json_of;
 
 /// Bytes of the large file.
 const SIZE: usize = 256 << 20;

@@ -4,8 +4,8 @@
 //! bench_loop nfs://host:port/export raw:/path/of/the/same/export  OPERATION  BYTES  SECONDS  DEPTH
 //! ```
 //! OPERATION: `read` or `write`, with BYTES a request at random multiples of it in a file of 64 MiB, or
-//! `open`: open, read whole and close the files `small-*` of the export. Every road is measured in turn, in
-//! the async and the blocking face: the raw file, the lane, the wire. Prints requests a second and
+//! `open`: open, read whole and close the files `small-*` of the export. Every data path is measured in turn,
+//! in the async and the blocking face: the raw file, the lane, the wire. Prints requests a second and
 //! microseconds of this process's CPU a request.
 
 use std::fs;
@@ -203,17 +203,17 @@ fn small_files(url: &Url, raw: &std::path::Path) {
             }
             names.len() as u64
         });
-        for (road, lane) in [("lane", LaneMode::Required), ("wire", LaneMode::Off)] {
+        for (data_path, lane) in [("lane", LaneMode::Required), ("wire", LaneMode::Off)] {
             let session = match client::blocking::Session::connect(url, options(lane)) {
                 Ok(session) => session,
                 Err(error) => {
-                    println!("{road}: {error}");
+                    println!("{data_path}: {error}");
                     continue;
                 }
             };
             let root = session.session().root();
             let before = session.session().counters();
-            measure(&format!("{road} open+read+close {round}"), || {
+            measure(&format!("{data_path} open+read+close {round}"), || {
                 for name in &names {
                     let file = session.open_at(&root, name.as_bytes(), &OpenOptions::reading()).unwrap();
                     assert_eq!(file.read_at(&mut buffer, 0).unwrap(), 4096);

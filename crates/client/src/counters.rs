@@ -1,4 +1,4 @@
-//! What a session has done: per procedure on the wire, and per road.
+//! What a session has done: per procedure on the wire, and for each data path.
 //!
 //! "Is it local?" is answered by these numbers, not by a log line: over a lane the READ, WRITE and COMMIT
 //! counters of the wire stand still.
@@ -9,9 +9,9 @@ use sys::thread_slot::THREAD_SLOTS;
 
 pub use proto::nfs3::Procedure;
 
-/// What went over one road.
+/// What went over one data path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct RoadCounters {
+pub struct DataPathCounters {
     /// Files opened.
     pub opens: u64,
     /// Reads: READ calls on the wire, `pread`s on the lane.
@@ -33,9 +33,9 @@ pub struct RoadCounters {
 pub struct Counters {
     pub(crate) calls: [u64; 22],
     /// What went over the wire.
-    pub wire: RoadCounters,
+    pub wire: DataPathCounters,
     /// What went over the lane.
-    pub lane: RoadCounters,
+    pub lane: DataPathCounters,
     /// Bytes of unstable data that were written again because the server had forgotten them.
     pub bytes_resent: u64,
     /// Connections made after the first.
@@ -44,8 +44,8 @@ pub struct Counters {
     pub retransmits: u64,
     /// Times a lane was looked for.
     pub probes: u64,
-    /// Times an open file changed from one road to the other.
-    pub road_changes: u64,
+    /// Times an open file changed from one data path to the other.
+    pub data_path_changes: u64,
 }
 
 impl Counters {
@@ -56,9 +56,9 @@ impl Counters {
     }
 }
 
-/// The live side of [`RoadCounters`].
+/// The live side of [`DataPathCounters`].
 #[derive(Debug, Default)]
-pub(crate) struct Road {
+pub(crate) struct DataPath {
     pub(crate) opens: AtomicU64,
     pub(crate) reads: AtomicU64,
     pub(crate) writes: AtomicU64,
@@ -68,9 +68,9 @@ pub(crate) struct Road {
     pub(crate) round_trips: AtomicU64,
 }
 
-impl Road {
-    fn snapshot(&self) -> RoadCounters {
-        RoadCounters {
+impl DataPath {
+    fn snapshot(&self) -> DataPathCounters {
+        DataPathCounters {
             opens: self.opens.load(Relaxed),
             reads: self.reads.load(Relaxed),
             writes: self.writes.load(Relaxed),
@@ -130,12 +130,12 @@ impl Hot {
         self.count(slot, bytes, |shard| (&shard.writes, &shard.bytes_written));
     }
 
-    fn add_to(&self, road: &mut RoadCounters) {
+    fn add_to(&self, data_path: &mut DataPathCounters) {
         for shard in &self.shards {
-            road.reads += shard.reads.load(Relaxed);
-            road.writes += shard.writes.load(Relaxed);
-            road.bytes_read += shard.bytes_read.load(Relaxed);
-            road.bytes_written += shard.bytes_written.load(Relaxed);
+            data_path.reads += shard.reads.load(Relaxed);
+            data_path.writes += shard.writes.load(Relaxed);
+            data_path.bytes_read += shard.bytes_read.load(Relaxed);
+            data_path.bytes_written += shard.bytes_written.load(Relaxed);
         }
     }
 }
@@ -144,13 +144,13 @@ impl Hot {
 #[derive(Debug, Default)]
 pub(crate) struct Live {
     pub(crate) calls: [AtomicU64; 22],
-    pub(crate) wire: Road,
-    pub(crate) lane: Road,
+    pub(crate) wire: DataPath,
+    pub(crate) lane: DataPath,
     /// The rest of `lane`.
     pub(crate) hot: Hot,
     pub(crate) bytes_resent: AtomicU64,
     pub(crate) probes: AtomicU64,
-    pub(crate) road_changes: AtomicU64,
+    pub(crate) data_path_changes: AtomicU64,
 }
 
 /// One more.
@@ -179,7 +179,7 @@ impl Live {
             lane,
             bytes_resent: self.bytes_resent.load(Relaxed),
             probes: self.probes.load(Relaxed),
-            road_changes: self.road_changes.load(Relaxed),
+            data_path_changes: self.data_path_changes.load(Relaxed),
             ..Counters::default()
         }
     }
@@ -201,10 +201,10 @@ mod tests {
                 (0..100).for_each(|_| hot.write(current(), 5));
             });
         }
-        let mut road = RoadCounters::default();
-        hot.add_to(&mut road);
+        let mut data_path = DataPathCounters::default();
+        hot.add_to(&mut data_path);
         let reads = 3 * 100 * (THREAD_SLOTS as u64 + 20);
-        assert_eq!((road.reads, road.bytes_read), (reads, reads * 3));
-        assert_eq!((road.writes, road.bytes_written), (300, 1500));
+        assert_eq!((data_path.reads, data_path.bytes_read), (reads, reads * 3));
+        assert_eq!((data_path.writes, data_path.bytes_written), (300, 1500));
     }
 }

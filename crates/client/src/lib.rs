@@ -3,9 +3,9 @@
 //! A [`Session`] is one server's export as one user sees it: RPC connections that reconnect and resend by
 //! themselves, the export's root handle, the server's preferred sizes, and, when client and server turn out
 //! to share a kernel, a lane. Every NFSv3 procedure is an async method of it. A [`File`] is an open file: it
-//! alone knows whether its bytes go over the wire or through a granted descriptor, and it changes roads in
-//! the middle of a stream without the caller noticing. Callers never ask "local or remote?"; who wants to
-//! know reads [`Session::lane`] or [`File::road`].
+//! alone knows whether its bytes go over the wire or through a granted descriptor, and it changes data paths
+//! in the middle of a stream without the caller noticing. Callers never ask "local or remote?"; who wants to
+//! know reads [`Session::lane`] or [`File::data_path`].
 //!
 //! The async face runs on tokio's current-thread and multi-thread runtimes alike. [`blocking`] is the same
 //! thing for code without a runtime; its lane reads and writes are plain `pread` and `pwrite` calls.
@@ -26,9 +26,9 @@ mod url;
 
 pub use attribute_sink::{AttributeSink, AttributeUpdate, PreOpAttributes};
 pub use copy::{CopyOptions, Progress, copy, read_from, write_to};
-pub use counters::{Counters, Procedure, RoadCounters};
+pub use counters::{Counters, DataPathCounters, Procedure};
 pub use error::{Crowded, Error, Result, Status};
-pub use file::{File, Road};
+pub use file::{DataPath, File};
 pub use io::Stability;
 pub use lane::LaneReport;
 pub use options::{Credential, LaneMode, OpenOptions, Options, ReservedPort};

@@ -1,4 +1,4 @@
-//! What a file is, in the client's own words: the same for every version of NFS and for both roads.
+//! What a file is, in the client's own words: the same for every version of NFS and for both data paths.
 
 use std::fmt;
 

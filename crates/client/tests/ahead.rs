@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use samehost_client as client;
 
-use client::{Credential, Handle, OpenOptions, Procedure, Road, Session, Status};
+use client::{Credential, DataPath, Handle, OpenOptions, Procedure, Session, Status};
 use support::{Served, wait_for};
 
 const FILES: usize = 200;
@@ -40,13 +40,13 @@ async fn list(session: &Session, plus: bool) -> Vec<(Vec<u8>, Option<Handle>)> {
     entries.into_iter().map(|entry| (entry.name, entry.handle)).collect()
 }
 
-/// What a file says, and the road.
-async fn read(session: &Session, name: &[u8]) -> client::Result<(Vec<u8>, Road)> {
+/// What a file says, and the data path.
+async fn read(session: &Session, name: &[u8]) -> client::Result<(Vec<u8>, DataPath)> {
     let file = session.open_at(&session.root(), name, &OpenOptions::reading()).await?;
     let bytes = file.read_into(Vec::new(), 0, 100).await?;
-    let road = file.road();
+    let data_path = file.data_path();
     file.close().await?;
-    Ok((bytes, road))
+    Ok((bytes, data_path))
 }
 
 fn content(name: &[u8]) -> Vec<u8> {
@@ -66,14 +66,14 @@ async fn who_reads_a_directory_in_order_waits_for_few_answers() {
         }
         let before = session.counters();
         for (name, handle) in &entries {
-            let (bytes, road) = match handle {
+            let (bytes, data_path) = match handle {
                 None => read(&session, name).await.unwrap(),
                 Some(handle) => {
                     let file = session.open_handle(handle, name, &OpenOptions::reading()).await.unwrap();
-                    (file.read_into(Vec::new(), 0, 100).await.unwrap(), file.road())
+                    (file.read_into(Vec::new(), 0, 100).await.unwrap(), file.data_path())
                 }
             };
-            assert_eq!((bytes, road), (content(name), Road::Lane));
+            assert_eq!((bytes, data_path), (content(name), DataPath::Lane));
         }
         let after = session.counters();
         let trips = after.lane.round_trips - before.lane.round_trips;
@@ -177,7 +177,7 @@ async fn what_nobody_opens_is_given_back_in_time() {
     wait_for("the rest to be given back", || held(&served.export()) == 0).await;
     // And it goes on as if nothing had been.
     let after = read(&session, names[100].as_bytes()).await.unwrap();
-    assert_eq!(after, (content(names[100].as_bytes()), Road::Lane));
+    assert_eq!(after, (content(names[100].as_bytes()), DataPath::Lane));
 }
 
 #[tokio::test]
@@ -191,6 +191,9 @@ async fn a_server_that_dies_takes_what_came_ahead_along() {
     served.kill();
     served.restart();
     for name in &names[at..at + 8] {
-        assert_eq!(read(&session, name.as_bytes()).await.unwrap(), (content(name.as_bytes()), Road::Lane));
+        assert_eq!(
+            read(&session, name.as_bytes()).await.unwrap(),
+            (content(name.as_bytes()), DataPath::Lane)
+        );
     }
 }

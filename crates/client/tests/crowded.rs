@@ -4,7 +4,7 @@ mod support;
 
 use samehost_client as client;
 
-use client::{Crowded, Error, File, LaneMode, OpenOptions, Road, Session};
+use client::{Crowded, DataPath, Error, File, LaneMode, OpenOptions, Session};
 use support::{BOUND, Served, on_disk};
 
 /// A server that gives a lane a quarter of this, and each of its users half of that.
@@ -32,7 +32,7 @@ async fn use_up(session: &Session) -> Vec<File> {
     let mut files = Vec::new();
     for number in 0..OF_ONE_USER {
         let file = session.open(&name(number), &OpenOptions::replacing().read(true)).await.unwrap();
-        assert_eq!(file.road(), Road::Lane, "file {number}");
+        assert_eq!(file.data_path(), DataPath::Lane, "file {number}");
         files.push(file);
     }
     files
@@ -50,17 +50,23 @@ async fn files_beyond_the_share_go_over_the_wire_and_the_lane_comes_back() {
     ];
     for (number, options) in (OF_ONE_USER..).zip(&modes) {
         let file = session.open(&name(number), options).await.unwrap();
-        assert_eq!(file.road(), Road::Wire);
+        assert_eq!(file.data_path(), DataPath::Wire);
         file.write_at(b"by the wire", 0).await.unwrap();
         file.commit().await.unwrap();
         assert_eq!(on_disk(&served.export().join(format!("file{number}"))), b"by the wire");
     }
     let reading = session.open(&name(OF_ONE_USER), &OpenOptions::reading()).await.unwrap();
-    assert_eq!((reading.road(), reading.read_into(Vec::new(), 0, 99).await.unwrap().len()), (Road::Wire, 11));
+    assert_eq!(
+        (reading.data_path(), reading.read_into(Vec::new(), 0, 99).await.unwrap().len()),
+        (DataPath::Wire, 11)
+    );
     // One place is free again.
     files.pop();
     let file = session.open(&name(OF_ONE_USER), &OpenOptions::reading()).await.unwrap();
-    assert_eq!((file.road(), file.read_into(Vec::new(), 0, 99).await.unwrap().len()), (Road::Lane, 11));
+    assert_eq!(
+        (file.data_path(), file.read_into(Vec::new(), 0, 99).await.unwrap().len()),
+        (DataPath::Lane, 11)
+    );
 }
 
 #[tokio::test]
@@ -87,7 +93,7 @@ async fn where_a_lane_is_required_an_open_fails_with_enfile_and_makes_nothing() 
     assert_eq!(on_disk(&served.export().join("file0")), b"kept");
     files.pop();
     let new = session.open(b"new", &OpenOptions::new().write(true).create_new(true)).await.unwrap();
-    assert_eq!(new.road(), Road::Lane);
+    assert_eq!(new.data_path(), DataPath::Lane);
 }
 
 /// The server has restarted, and has less room than before.
@@ -102,5 +108,5 @@ async fn a_file_that_is_open_already_is_served_over_the_wire_even_where_a_lane_i
         tokio::time::timeout(BOUND, file.commit()).await.unwrap().unwrap();
         assert_eq!(on_disk(&served.export().join(format!("file{number}"))), b"going on");
     }
-    assert_eq!(files.iter().filter(|file| file.road() == Road::Lane).count(), 1);
+    assert_eq!(files.iter().filter(|file| file.data_path() == DataPath::Lane).count(), 1);
 }

@@ -10,7 +10,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use samehost_client as client;
 
-use client::{Counters, Error, LaneMode, OpenOptions, Options, Procedure, Road, Session, Stability, Status};
+use client::{
+    Counters, DataPath, Error, LaneMode, OpenOptions, Options, Procedure, Session, Stability, Status,
+};
 use support::{Served, on_disk, pattern, wait_for};
 
 fn wire_io(counters: &Counters) -> u64 {
@@ -30,7 +32,7 @@ async fn open_read_write_and_commit_touch_no_wire_and_open_takes_one_round_trip(
     let before = session.counters();
     let both = OpenOptions::new().read(true).write(true);
     let file = session.open_at(&session.root(), b"file", &both).await.unwrap();
-    assert_eq!(file.road(), Road::Lane);
+    assert_eq!(file.data_path(), DataPath::Lane);
     assert_eq!(file.opened_as().unwrap().size, data.len() as u64);
     let after = session.counters();
     assert_eq!(after.lane.round_trips - before.lane.round_trips, 1);
@@ -70,18 +72,18 @@ async fn names_that_are_no_files_are_what_they_are() {
     assert_eq!(status(b"dir").await, Some(Status::IsDirectory));
     assert_eq!(status(&[b'x'; 300]).await, Some(Status::NameTooLong));
     let linked = session.open_at(&root, b"link", &reading).await.unwrap();
-    assert_eq!(linked.road(), Road::Lane);
+    assert_eq!(linked.data_path(), DataPath::Lane);
     assert_eq!(linked.read_into(Vec::new(), 0, 10).await.unwrap(), b"linked");
 
     let new = session.open_at(&root, b"new", &OpenOptions::replacing().read(true)).await.unwrap();
-    assert_eq!(new.road(), Road::Lane);
+    assert_eq!(new.data_path(), DataPath::Lane);
     new.write_at(b"new", 0).await.unwrap();
     let again = session.open_at(&root, b"new", &OpenOptions::replacing()).await.unwrap();
     assert_eq!(again.size().await.unwrap(), 0);
     let only = OpenOptions::new().write(true).create_new(true);
     let exists = session.open_at(&root, b"new", &only).await.unwrap_err();
     assert_eq!(exists.status(), Some(Status::Exists));
-    assert_eq!(session.open_at(&root, b"newer", &only).await.unwrap().road(), Road::Lane);
+    assert_eq!(session.open_at(&root, b"newer", &only).await.unwrap().data_path(), DataPath::Lane);
     assert_eq!(wire_io(&session.counters()), 0);
 }
 
@@ -102,7 +104,7 @@ async fn a_new_file_takes_one_round_trip_and_is_as_it_was_asked_for() {
             let after = session.counters();
             assert_eq!(after.lane.round_trips - before.lane.round_trips, 1, "{name}");
             assert_eq!(after.wire.round_trips, before.wire.round_trips, "{name}");
-            assert_eq!(file.road(), Road::Lane);
+            assert_eq!(file.data_path(), DataPath::Lane);
             let there = fs::metadata(served.export().join(&name)).unwrap();
             let told = file.opened_as().unwrap();
             assert_eq!((there.mode() & 0o7777, there.ino(), there.len()), (0o400, told.fileid, 0));
@@ -143,7 +145,7 @@ async fn a_file_that_was_being_made_when_the_lane_went_is_its_makers() {
         wait_for("the wire", || session.counters().calls(Procedure::Create) > round).await;
         served.thaw();
         let file = open.await.unwrap().unwrap();
-        assert_eq!(file.road(), Road::Wire);
+        assert_eq!(file.data_path(), DataPath::Wire);
         file.write_at(name.as_bytes(), 0).await.unwrap();
         file.close().await.unwrap();
         assert_eq!(fs::read(served.export().join(&name)).unwrap(), name.as_bytes());
@@ -172,7 +174,7 @@ async fn a_stream_changes_roads_and_back_when_the_server_restarts() {
         // Three lanes: two restarts under the stream.
         for restart in 0..3 {
             let mut pieces = 0;
-            while pieces < 64 || file.road() == Road::Wire {
+            while pieces < 64 || file.data_path() == DataPath::Wire {
                 let bytes = &data[at * piece..][..piece];
                 file.write_at(bytes, (at * piece) as u64).await.unwrap();
                 let back = file.read_into(Vec::new(), (at * piece) as u64, piece).await.unwrap();
@@ -200,7 +202,7 @@ async fn a_stream_changes_roads_and_back_when_the_server_restarts() {
         assert!(on_disk(&served.export().join("stream"))[..at * piece] == data[..at * piece]);
         assert_eq!(on_disk(&served.export().join("idle")), b"idle, and dirty");
         let end = session.counters();
-        assert!(end.road_changes >= 4, "{} changes", end.road_changes);
+        assert!(end.data_path_changes >= 4, "{} changes", end.data_path_changes);
         assert_eq!(wire_io(&changed[0]), 0, "before the first restart all went by the lane");
         assert!(session.lane().local);
     }
@@ -216,7 +218,7 @@ async fn files_that_are_made_or_replaced_cost_one_round_trip() {
         for number in 0..20 {
             let name = number.to_string();
             let file = session.open(name.as_bytes(), &OpenOptions::replacing()).await.unwrap();
-            assert_eq!(file.road(), Road::Lane);
+            assert_eq!(file.data_path(), DataPath::Lane);
             file.write_at(b"x", 0).await.unwrap();
         }
         let after = session.counters();
@@ -243,7 +245,7 @@ async fn a_lane_that_does_not_answer_is_given_up() {
                 async move { session.open(b"file", &OpenOptions::reading()).await }
             });
             wait_for("the lane's end", || !session.lane().local).await;
-            assert_eq!(idle.road(), Road::Wire, "what was granted goes with the lane");
+            assert_eq!(idle.data_path(), DataPath::Wire, "what was granted goes with the lane");
             if !hard {
                 let error =
                     tokio::time::timeout(support::BOUND, opening).await.unwrap().unwrap().unwrap_err();
@@ -255,7 +257,7 @@ async fn a_lane_that_does_not_answer_is_given_up() {
             let file = tokio::time::timeout(support::BOUND, opening).await.unwrap().unwrap().unwrap();
             assert_eq!(file.read_into(Vec::new(), 0, 9).await.unwrap(), b"there");
             if lane == LaneMode::Required {
-                assert_eq!(file.road(), Road::Lane);
+                assert_eq!(file.data_path(), DataPath::Lane);
             }
         }
     }
@@ -284,7 +286,7 @@ async fn a_required_lane_is_waited_for_while_the_server_restarts() {
         wait_for("a probe", || session.counters().probes > lost).await;
         served.restart();
         let file = tokio::time::timeout(support::BOUND, opening).await.unwrap().unwrap().unwrap();
-        assert_eq!(file.road(), Road::Lane);
+        assert_eq!(file.data_path(), DataPath::Lane);
         assert_eq!(file.read_into(Vec::new(), 0, 9).await.unwrap(), b"there");
     }
     served.kill();
@@ -339,17 +341,17 @@ async fn an_export_can_forbid_the_lane_for_a_while() {
     let data = pattern(5, 48 << 10);
     let third = 16 << 10;
     file.write_at(&data[..third], 0).await.unwrap();
-    assert_eq!(file.road(), Road::Lane);
+    assert_eq!(file.data_path(), DataPath::Lane);
 
     served.reload_also(",no_lane");
     file.write_at(&data[third..2 * third], third as u64).await.unwrap();
-    assert_eq!(file.road(), Road::Wire);
+    assert_eq!(file.data_path(), DataPath::Wire);
     assert_eq!(session.counters().calls(Procedure::Write), 1);
 
     served.reload_also("");
     let mut buffer = [0; 16];
     let mut wire_reads = 0;
-    while file.road() == Road::Wire {
+    while file.data_path() == DataPath::Wire {
         assert_eq!(file.read_at(&mut buffer, third as u64).await.unwrap(), 16);
         assert!(buffer == data[third..third + 16]);
         wire_reads += 1;
@@ -360,7 +362,7 @@ async fn an_export_can_forbid_the_lane_for_a_while() {
     assert!(on_disk(&served.export().join("file")) == data);
     let counters = session.counters();
     assert_eq!((counters.calls(Procedure::Commit), counters.bytes_resent), (1, 0));
-    assert_eq!(counters.road_changes, 2);
+    assert_eq!(counters.data_path_changes, 2);
 }
 
 /// Unstable data written over the wire, then another server with a lane: what the first may have forgotten is
@@ -378,10 +380,10 @@ async fn what_a_server_without_a_lane_forgot_is_written_again_by_the_lane() {
     served.allow_lane();
     served.restart();
     let before = session.counters();
-    // A reconnect is a reason to look for a lane; the file changes roads at one of its next reads.
+    // A reconnect is a reason to look for a lane; the file changes its data path at one of its next reads.
     let mut buffer = [0; 10];
     let start = std::time::Instant::now();
-    while file.road() == Road::Wire {
+    while file.data_path() == DataPath::Wire {
         assert_eq!(file.read_at(&mut buffer, 0).await.unwrap(), 10);
         assert!(start.elapsed() < support::BOUND);
     }
@@ -408,7 +410,7 @@ async fn what_one_open_keeps_is_durable_before_another_has_a_grant() {
     let report = session.probe().await;
     assert!(report.local, "{report:?}");
     let granted = session.open(b"file", &OpenOptions::new().read(true).write(true)).await.unwrap();
-    assert_eq!(granted.road(), Road::Lane);
+    assert_eq!(granted.data_path(), DataPath::Lane);
     assert!(on_disk(&served.export().join("file")) == data);
     granted.write_at(b"newer", 0).await.unwrap();
     keeper.commit().await.unwrap();
@@ -473,7 +475,7 @@ async fn a_lost_connection_takes_its_lane_and_the_next_one_brings_the_next() {
         assert!(on_disk(&served.export().join("stream")) == data.repeat(8));
         wait_for("the lane", || session.lane().local).await;
         file.read_into(Vec::new(), 0, 1).await.unwrap();
-        assert_eq!(file.road(), Road::Lane);
+        assert_eq!(file.data_path(), DataPath::Lane);
         assert!(session.counters().probes >= 5);
     }
 }
@@ -526,7 +528,7 @@ fn the_blocking_face_reads_and_writes_without_its_runtime() {
     let session = client::blocking::Session::connect(&served.url(), served.options(LaneMode::Auto)).unwrap();
     assert!(session.session().lane().local);
     let file = session.open(b"file", &OpenOptions::replacing().read(true)).unwrap();
-    assert_eq!(file.road(), Road::Lane);
+    assert_eq!(file.data_path(), DataPath::Lane);
     file.write_at(b"0123456789", 0).unwrap();
     file.commit().unwrap();
     let mut buffer = [0; 20];

@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 use samehost_client as client;
 
 use client::{
-    AttributeSink, AttributeUpdate, Attributes, Credential, Error, Handle, LaneMode, LaneReport, OpenOptions,
-    Options, Procedure, Road, Session, SetAttributes, Status,
+    AttributeSink, AttributeUpdate, Attributes, Credential, DataPath, Error, Handle, LaneMode, LaneReport,
+    OpenOptions, Options, Procedure, Session, SetAttributes, Status,
 };
 use support::{Served, pattern, wait_for};
 
@@ -22,7 +22,7 @@ use support::{Served, pattern, wait_for};
 #[derive(Debug, Default)]
 struct Notebook {
     seen: Mutex<Vec<(Handle, AttributeUpdate)>>,
-    roads: Mutex<Vec<LaneReport>>,
+    data_paths: Mutex<Vec<LaneReport>>,
 }
 
 impl AttributeSink for Notebook {
@@ -31,7 +31,7 @@ impl AttributeSink for Notebook {
     }
 
     fn lane_changed(&self, report: &LaneReport) {
-        self.roads.lock().push(report.clone());
+        self.data_paths.lock().push(report.clone());
     }
 }
 
@@ -126,7 +126,7 @@ async fn every_reply_tells_its_attributes_failures_too() {
 async fn an_open_over_the_lane_tells_and_an_open_file_is_asked_without_the_server() {
     let served = Served::with_lane();
     let (session, notebook) = observed(&served, LaneMode::Required).await;
-    assert!(notebook.roads.lock().last().unwrap().local);
+    assert!(notebook.data_paths.lock().last().unwrap().local);
     fs::write(served.export().join("file"), b"four").unwrap();
     notebook.news();
     let both = OpenOptions::new().read(true).write(true);
@@ -219,34 +219,34 @@ async fn the_lane_is_switched_off_and_on_under_open_files() {
     let file = session.open(b"file", &OpenOptions::replacing().read(true)).await.unwrap();
     let data = pattern(5, 1 << 16);
     let mut at = 0;
-    let mut write = async |road: Road| {
+    let mut write = async |data_path: DataPath| {
         loop {
             let piece = &data[at % data.len()..][..64];
             file.write_at(piece, at as u64).await.unwrap();
             assert!(file.read_into(Vec::new(), at as u64, 64).await.unwrap() == piece);
             at = (at + 64) % data.len();
-            if file.road() == road {
+            if file.data_path() == data_path {
                 break;
             }
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         }
     };
-    write(Road::Lane).await;
+    write(DataPath::Lane).await;
     for _ in 0..3 {
         session.set_lane_mode(LaneMode::Off);
-        assert_eq!(file.road(), Road::Wire);
+        assert_eq!(file.data_path(), DataPath::Wire);
         assert!(session.lane().reasons[0].contains("lane=off"), "{:?}", session.lane());
         let probes = session.counters().probes;
-        write(Road::Wire).await;
+        write(DataPath::Wire).await;
         assert_eq!(session.counters().probes, probes, "off is off");
         session.set_lane_mode(LaneMode::Auto);
         wait_for("a lane", || session.lane().local).await;
-        write(Road::Lane).await;
+        write(DataPath::Lane).await;
     }
     file.commit().await.unwrap();
-    let roads: Vec<bool> = notebook.roads.lock().iter().map(|report| report.local).collect();
+    let data_paths: Vec<bool> = notebook.data_paths.lock().iter().map(|report| report.local).collect();
     // A change, and the word that it may be looked for again, in between.
-    assert_eq!(roads.iter().filter(|local| **local).count(), 4, "{roads:?}");
+    assert_eq!(data_paths.iter().filter(|local| **local).count(), 4, "{data_paths:?}");
     assert_eq!(session.counters().reconnects, 0);
     session.set_lane_mode(LaneMode::Required);
     assert!(session.open(b"file", &OpenOptions::reading()).await.is_ok());
@@ -263,7 +263,7 @@ async fn a_file_that_is_made_read_only_is_written_by_whoever_made_it() {
         ("made", OpenOptions::new().write(true).read(true).create(true).mode(0o400)),
     ] {
         let file = session.open_at(&session.root(), name.as_bytes(), &options).await.unwrap();
-        assert_eq!(file.road(), Road::Lane, "{name}");
+        assert_eq!(file.data_path(), DataPath::Lane, "{name}");
         file.write_at(b"object", 0).await.unwrap();
         assert_eq!(fs::read(served.export().join(name)).unwrap(), b"object");
     }
@@ -278,7 +278,7 @@ async fn a_file_that_the_lane_refuses_says_why() {
     assert_eq!(local.refusal(), None);
     served.reload_also(",no_lane");
     let file = session.open(b"file", &OpenOptions::reading()).await.unwrap();
-    assert_eq!(file.road(), Road::Wire);
+    assert_eq!(file.data_path(), DataPath::Wire);
     assert!(file.refusal().unwrap().contains("forbids the lane"), "{:?}", file.refusal());
     assert_eq!(session.counters().calls(Procedure::Read), 0);
 }

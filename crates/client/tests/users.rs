@@ -1,4 +1,4 @@
-//! One session at work for several users: what each may is decided for each, on both roads.
+//! One session at work for several users: what each may is decided for each, on both data paths.
 
 mod support;
 
@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 
 use samehost_client as client;
 
-use client::{Access, Credential, LaneMode, OpenOptions, Procedure, Road, Session, Status};
+use client::{Access, Credential, DataPath, LaneMode, OpenOptions, Procedure, Session, Status};
 use support::Served;
 
 fn user(uid: u32, groups: &[u32]) -> Credential {
@@ -25,7 +25,7 @@ fn prepare(served: &Served) {
     }
 }
 
-async fn everybody_is_himself(session: &Session, served: &Served, road: Road) {
+async fn everybody_is_himself(session: &Session, served: &Served, data_path: DataPath) {
     let root = session.root();
     let (alice, bob) = (session.as_user(user(1001, &[])), session.as_user(user(1002, &[5, 77])));
     let carol = session.as_user(user(1003, &[5, 6]));
@@ -33,11 +33,11 @@ async fn everybody_is_himself(session: &Session, served: &Served, road: Road) {
     let read = async |session: &Session, name: &[u8]| {
         let file = session.open_at(&root, name, &reading).await?;
         let bytes = file.read_into(Vec::new(), 0, 100).await?;
-        Ok::<_, client::Error>((bytes, file.road()))
+        Ok::<_, client::Error>((bytes, file.data_path()))
     };
-    assert_eq!(read(&alice, b"private").await.unwrap(), (b"private".to_vec(), road));
+    assert_eq!(read(&alice, b"private").await.unwrap(), (b"private".to_vec(), data_path));
     assert_eq!(read(&bob, b"private").await.unwrap_err().status(), Some(Status::Access));
-    assert_eq!(read(&bob, b"shared").await.unwrap(), (b"shared".to_vec(), road));
+    assert_eq!(read(&bob, b"shared").await.unwrap(), (b"shared".to_vec(), data_path));
     assert_eq!(read(&carol, b"shared").await.unwrap_err().status(), Some(Status::Access));
     let shared = alice.lookup(&root, b"shared").await.unwrap().handle;
     let wanted = Access::READ | Access::MODIFY;
@@ -60,7 +60,7 @@ async fn everybody_is_himself_over_the_lane_on_one_lane_and_one_connection() {
     let served = Served::with_lane();
     prepare(&served);
     let session = served.lane().await;
-    everybody_is_himself(&session, &served, Road::Lane).await;
+    everybody_is_himself(&session, &served, DataPath::Lane).await;
     let counters = session.counters();
     assert_eq!(counters.probes, 1, "one lane for all");
     assert_eq!(counters.calls(Procedure::Read) + counters.calls(Procedure::Write), 0);
@@ -72,7 +72,7 @@ async fn everybody_is_himself_over_the_wire() {
     let served = Served::with_lane();
     prepare(&served);
     let session = Session::connect(&served.url(), served.options(LaneMode::Off)).await.unwrap();
-    everybody_is_himself(&session, &served, Road::Wire).await;
+    everybody_is_himself(&session, &served, DataPath::Wire).await;
 }
 
 /// AUTH_NONE has no lane, whoever the session was made for.
@@ -86,6 +86,6 @@ async fn nobody_stays_on_the_wire() {
     fs::write(served.export().join("open"), b"to all").unwrap();
     fs::set_permissions(served.export().join("open"), fs::Permissions::from_mode(0o644)).unwrap();
     let file = nobody.open_at(&session.root(), b"open", &OpenOptions::reading()).await.unwrap();
-    assert_eq!(file.road(), Road::Wire);
+    assert_eq!(file.data_path(), DataPath::Wire);
     assert_eq!(file.read_into(Vec::new(), 0, 100).await.unwrap(), b"to all");
 }

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use samehost_client as client;
 
 use client::{
-    Access, Create, FileKind, Follow, Node, OpenOptions, Procedure, Road, SetAttributes, SetTime, Stability,
-    Status, Timestamp,
+    Access, Create, DataPath, FileKind, Follow, Node, OpenOptions, Procedure, SetAttributes, SetTime,
+    Stability, Status, Timestamp,
 };
 use support::{Served, on_disk, pattern};
 
@@ -101,7 +101,7 @@ async fn large_reads_and_writes_are_split_and_come_back_whole() {
     let session = client::Session::connect(&served.url(), options).await.unwrap();
     let create = OpenOptions::new().read(true).write(true).create(true);
     let file = session.open(b"large", &create).await.unwrap();
-    assert_eq!(file.road(), Road::Wire);
+    assert_eq!(file.data_path(), DataPath::Wire);
     let data = pattern(1, (5 << 20) + 123);
     file.write_at(&data, 0).await.unwrap();
     file.commit().await.unwrap();
@@ -127,7 +127,7 @@ async fn large_reads_and_writes_are_split_and_come_back_whole() {
     assert_eq!(counters.wire.bytes_written, data.len() as u64);
     assert_eq!(counters.wire.commits, 1);
     assert_eq!(counters.bytes_resent, 0);
-    assert_eq!(counters.lane, client::RoadCounters::default());
+    assert_eq!(counters.lane, client::DataPathCounters::default());
 }
 
 #[tokio::test]

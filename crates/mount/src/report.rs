@@ -1,4 +1,4 @@
-//! The status of a mount: its transport since when, and why it isn't a better one.
+//! The status of a mount: its data path since when, and why it isn't a better one.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -74,6 +74,6 @@ pub struct MountReport {
     pub under_way: usize,
     /// Changes of the lane, the oldest first; the last one is the present state.
     pub changes: Vec<LaneChange>,
-    /// What this process transferred, by transport.
+    /// What this process transferred, by data path.
     pub counters: client::Counters,
 }

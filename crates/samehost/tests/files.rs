@@ -11,7 +11,7 @@ use std::process::Stdio;
 
 use common::{Server, run, samehost, tree, wait};
 
-const ROADS: [&str; 2] = ["--lane=required", "--lane=off"];
+const LANE_OPTIONS: [&str; 2] = ["--lane=required", "--lane=off"];
 
 /// Makes a small tree with difficult cases for a copy.
 fn make_tree(root: &Path) {
@@ -50,13 +50,13 @@ fn a_tree_is_unchanged_after_copies_in_and_out() {
     let source = server.beside("source");
     fs::create_dir(&source).unwrap();
     make_tree(&source);
-    for (number, road) in ROADS.iter().enumerate() {
+    for (number, lane) in LANE_OPTIONS.iter().enumerate() {
         let there = format!("{{}}copy-{number}");
         let back = server.beside(&format!("back-{number}"));
-        server.run(&["cp", "-r", road, path(&source), &there]).exits(0);
-        assert_eq!(tree(&server.export().join(format!("copy-{number}"))), tree(&source), "{road}");
-        server.run(&["cp", "-r", road, &there, path(&back)]).exits(0);
-        assert_eq!(tree(&back), tree(&source), "{road}");
+        server.run(&["cp", "-r", lane, path(&source), &there]).exits(0);
+        assert_eq!(tree(&server.export().join(format!("copy-{number}"))), tree(&source), "{lane}");
+        server.run(&["cp", "-r", lane, &there, path(&back)]).exits(0);
+        assert_eq!(tree(&back), tree(&source), "{lane}");
         unlock(&back);
         unlock(&server.export().join(format!("copy-{number}")));
     }
@@ -140,7 +140,7 @@ fn a_directory_is_not_copied_into_itself() {
     for number in 0..500 {
         fs::write(d.join(number.to_string()), b"x").unwrap();
     }
-    for (number, road) in ROADS.into_iter().enumerate() {
+    for (number, lane) in LANE_OPTIONS.into_iter().enumerate() {
         let (one, two, three) = (format!("one-{number}"), format!("two-{number}"), format!("three-{number}"));
         let there = |name: &str| format!("{{}}d/{name}");
         let here = |name: &str| path(&d.join(name)).to_owned();
@@ -148,9 +148,9 @@ fn a_directory_is_not_copied_into_itself() {
         for (from, to, name) in
             [("{}d", there(&one), &one), (path(&d), there(&two), &two), ("{}d", here(&three), &three)]
         {
-            server.run(&["cp", "-r", road, from, &to]).exits(1).complains(&["into itself"]);
+            server.run(&["cp", "-r", lane, from, &to]).exits(1).complains(&["into itself"]);
             assert_eq!(fs::read(d.join(name).join("499")).unwrap(), b"x");
-            assert!(!d.join(name).join(name).exists(), "{road} {from} {to}");
+            assert!(!d.join(name).join(name).exists(), "{lane} {from} {to}");
             fs::remove_dir_all(d.join(name)).unwrap();
         }
     }
@@ -232,10 +232,10 @@ fn ls_lists() {
     fs::write(server.export().join(".hidden"), b"").unwrap();
     fs::write(server.export().join("file"), b"12345").unwrap();
     symlink("file", server.export().join("link")).unwrap();
-    for road in ROADS {
-        assert_eq!(server.run(&["ls", road, "{}"]).exits(0).text(), "directory\nfile\nlink\n");
-        assert_eq!(server.run(&["ls", "-a", road, "{}"]).exits(0).text(), ".hidden\ndirectory\nfile\nlink\n");
-        let long = server.run(&["ls", "-ln", road, "{}"]).exits(0);
+    for lane in LANE_OPTIONS {
+        assert_eq!(server.run(&["ls", lane, "{}"]).exits(0).text(), "directory\nfile\nlink\n");
+        assert_eq!(server.run(&["ls", "-a", lane, "{}"]).exits(0).text(), ".hidden\ndirectory\nfile\nlink\n");
+        let long = server.run(&["ls", "-ln", lane, "{}"]).exits(0);
         let lines: Vec<&str> = long.text().lines().collect();
         assert!(lines[0].starts_with("drwx") && lines[0].ends_with(" directory"), "{lines:?}");
         assert!(lines[1].starts_with("-rw") && lines[1].contains(" 5  "), "{lines:?}");
@@ -288,8 +288,8 @@ fn cat_writes_every_byte() {
     for size in [0, 1, 4095, 4096, 65_537, 1 << 20, 5_000_001] {
         let bytes: Vec<u8> = (0..size as u32).map(|n| (n * 31 % 253) as u8).collect();
         fs::write(server.export().join("file"), &bytes).unwrap();
-        for road in ROADS {
-            assert!(server.run(&["cat", road, "{}file"]).exits(0).stdout == bytes, "{road}, {size} bytes");
+        for lane in LANE_OPTIONS {
+            assert!(server.run(&["cat", lane, "{}file"]).exits(0).stdout == bytes, "{lane}, {size} bytes");
         }
     }
     server.run(&["cat", "{}"]).exits(1).complains(&["directory"]);
@@ -352,11 +352,11 @@ fn df_agrees_with_statvfs() {
 fn refusals_name_their_reason() {
     let server = Server::with(&[], "127.0.0.1(ro,insecure)");
     fs::write(server.export().join("file"), b"x").unwrap();
-    for road in ROADS {
-        server.run(&["cat", road, "{}file"]).exits(0);
-        server.run(&["rm", road, "{}file"]).exits(1).complains(&["read-only", "next:"]);
+    for lane in LANE_OPTIONS {
+        server.run(&["cat", lane, "{}file"]).exits(0);
+        server.run(&["rm", lane, "{}file"]).exits(1).complains(&["read-only", "next:"]);
         server
-            .run(&["cp", road, path(&server.export().join("file")), "{}new"])
+            .run(&["cp", lane, path(&server.export().join("file")), "{}new"])
             .exits(1)
             .complains(&["read-only"]);
     }

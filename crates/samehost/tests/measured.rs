@@ -23,9 +23,9 @@ fn bench_measures_every_transport() {
     let rows = report["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 4);
     for row in rows {
-        for road in ["raw", "lane", "wire"] {
-            assert!(row[road]["operations_per_second"].as_f64().unwrap() > 0.0, "{row}");
-            assert_eq!(row[road]["runs"].as_array().unwrap().len(), 2);
+        for data_path in ["raw", "lane", "wire"] {
+            assert!(row[data_path]["operations_per_second"].as_f64().unwrap() > 0.0, "{row}");
+            assert_eq!(row[data_path]["runs"].as_array().unwrap().len(), 2);
         }
     }
     // No scratch file is left.

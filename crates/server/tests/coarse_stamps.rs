@@ -1,6 +1,6 @@
 //! Time stamps that are too coarse to see a change by. On ext4 with inodes of 128 bytes, which keep whole
 //! seconds, a file's mode and contents are changed within the second in which they were looked at, so that
-//! its ctime stays what it was. Nobody may get by on what was true before: no reader on any road, and no
+//! its ctime stays what it was. Nobody may get by on what was true before: no reader on any data path, and no
 //! cache that goes by the change attribute.
 
 mod common;

@@ -128,7 +128,7 @@ fn version_3_recalls_delegations() {
     old.remove(&root, "f").into_result().unwrap();
 }
 
-/// Who may not read, write or change a file has nobody make way for it, on any road.
+/// Who may not read, write or change a file has nobody make way for it, on any data path.
 #[test]
 fn a_refused_request_recalls_nothing() {
     let scratch = Scratch::new();

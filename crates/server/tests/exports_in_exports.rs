@@ -237,7 +237,7 @@ fn handles(client: &mut Client, rig: &Rig) -> (Vec<u8>, [Vec<u8>; 3], Vec<u8>) {
     (root, [inner, d, file], beside)
 }
 
-/// That none of these handles gets anything, on any road.
+/// That none of these handles gets anything, on any data path.
 fn assert_closed(server: &Server, client: &mut Client, [inner, d, file]: &[Vec<u8>; 3]) {
     for handle in [inner, d, file] {
         assert_eq!(status_of(client, handle), STALE);

@@ -31,7 +31,7 @@ fn files_are_granted_and_the_wire_stays_silent() {
         let opened = open(&lane, entry, Access::ReadWrite, &user(0, 0, &[])).await.unwrap();
         assert_eq!((opened.attributes.file.size, opened.attributes.file.mode & 0o700), (10, 0o600));
         let file = client.lookup(&root, "f");
-        assert_eq!(opened.handle, file, "one file has one handle on both roads");
+        assert_eq!(opened.handle, file, "one file has one handle on both data paths");
         assert_eq!(opened.attributes.file.fileid, client.getattr(&file).fileid);
         let proto::nfs3::Outcome::Ok(written) = client.write(&file, 0, b"AB") else { panic!() };
         assert_eq!(opened.verifier, written.verf);

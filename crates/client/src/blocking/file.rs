@@ -7,7 +7,7 @@ use io::Stability;
 use tokio::runtime::Runtime;
 
 use crate::error::Result;
-use crate::file::Road;
+use crate::file::DataPath;
 use crate::types::{Attributes, Handle};
 
 /// An open file whose methods block. Clones share it; it may be used from many threads at once.
@@ -40,10 +40,10 @@ impl File {
         self.inner.opened_as()
     }
 
-    /// As [`crate::File::road`].
+    /// As [`crate::File::data_path`].
     #[must_use]
-    pub fn road(&self) -> Road {
-        self.inner.road()
+    pub fn data_path(&self) -> DataPath {
+        self.inner.data_path()
     }
 
     /// As [`crate::File::read_at`].
@@ -65,7 +65,7 @@ impl File {
     /// # Errors
     /// As there.
     pub fn read_into(&self, mut buffer: Vec<u8>, offset: u64, len: usize) -> Result<Vec<u8>> {
-        if self.road() == Road::Lane {
+        if self.data_path() == DataPath::Lane {
             buffer.resize(len, 0);
             let count = self.read_at(&mut buffer, offset)?;
             buffer.truncate(count);

@@ -39,9 +39,9 @@ impl Inner {
         if head.count as usize != payload.len() || payload.len() > len {
             return Err(self.protocol("it says one length and sends another"));
         }
-        let road = &self.session.inner.live.wire;
-        bump(&road.reads);
-        add(&road.bytes_read, payload.len() as u64);
+        let data_path = &self.session.inner.live.wire;
+        bump(&data_path.reads);
+        add(&data_path.bytes_read, payload.len() as u64);
         Ok((payload, head.eof))
     }
 

@@ -94,7 +94,7 @@ impl File {
                 // gives.
                 return self.commit().await;
             }
-            if inner.take_road().await? {
+            if inner.acquire_grant().await? {
                 continue;
             }
             let kept = inner.kept();
@@ -180,7 +180,7 @@ impl File {
             if let Some(result) = inner.set_len_granted(len) {
                 return result;
             }
-            if inner.take_road().await? {
+            if inner.acquire_grant().await? {
                 continue;
             }
             let set = SetAttributes { size: Some(len), ..SetAttributes::default() };
@@ -207,7 +207,7 @@ impl Inner {
             if let Some(result) = read {
                 return result;
             }
-            if !self.take_road().await? {
+            if !self.acquire_grant().await? {
                 return self.read_wire(buffer, offset).await;
             }
             read = self.read_granted(buffer, offset).await;
@@ -228,7 +228,7 @@ impl Inner {
                 buffer.truncate(result?);
                 return Ok(buffer);
             }
-            if !self.take_road().await? {
+            if !self.acquire_grant().await? {
                 return self.read_wire_into(buffer, offset, len).await;
             }
             buffer.resize(len, 0);

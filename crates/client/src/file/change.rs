@@ -18,7 +18,7 @@ use crate::options::LaneMode;
 
 impl Inner {
     /// Finds out whether there is a road by lane now: true if there is. Asks once on every occasion.
-    pub(super) async fn take_road(self: &Arc<Self>) -> Result<bool> {
+    pub(super) async fn acquire_grant(self: &Arc<Self>) -> Result<bool> {
         let session = &self.session;
         let manager = &session.inner.lane;
         if manager.mode() == LaneMode::Off {
@@ -35,10 +35,10 @@ impl Inner {
             return Ok(self.has_grant());
         }
         // Asking is rare, and its future large.
-        Box::pin(self.ask_for_road(occasion, insists)).await
+        Box::pin(self.request_grant(occasion, insists)).await
     }
 
-    async fn ask_for_road(self: &Arc<Self>, occasion: u64, insists: bool) -> Result<bool> {
+    async fn request_grant(self: &Arc<Self>, occasion: u64, insists: bool) -> Result<bool> {
         let (session, manager) = (&self.session, &self.session.inner.lane);
         let _one = self.asking.lock().await;
         if self.has_grant() {
@@ -85,7 +85,7 @@ impl Inner {
             return Ok(false);
         }
         self.granted.set(Some(granted));
-        bump(&self.session.inner.live.road_changes);
+        bump(&self.session.inner.live.data_path_changes);
         self.enlist();
         Ok(true)
     }

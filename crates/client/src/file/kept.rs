@@ -185,9 +185,9 @@ impl Kept {
         } else {
             self.cut(offset, offset + count as u64);
         }
-        let road = &by.inner.live.wire;
-        bump(&road.writes);
-        add(&road.bytes_written, count as u64);
+        let data_path = &by.inner.live.wire;
+        bump(&data_path.writes);
+        add(&data_path.bytes_written, count as u64);
         Ok(ok.committed >= stable)
     }
 

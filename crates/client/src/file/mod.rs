@@ -45,7 +45,7 @@ pub(crate) use waiting::Medium;
 
 /// Which way a file's bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Road {
+pub enum DataPath {
     /// NFS over TCP.
     Wire,
     /// A granted descriptor.
@@ -158,10 +158,10 @@ impl File {
 
     /// Which road the next read or write would take.
     #[must_use]
-    pub fn road(&self) -> Road {
+    pub fn data_path(&self) -> DataPath {
         match self.inner.granted.read() {
-            Some(granted) if granted.is_live() => Road::Lane,
-            _ => Road::Wire,
+            Some(granted) if granted.is_live() => DataPath::Lane,
+            _ => DataPath::Wire,
         }
     }
 

@@ -114,7 +114,7 @@ impl Inner {
                 retired.push(granted.clone());
             }
         }
-        bump(&self.session.inner.live.road_changes);
+        bump(&self.session.inner.live.data_path_changes);
         if manager.is_live(granted.lane) {
             // Only this grant was taken back: the lane may still give another, perhaps with less access.
             self.asked.store(0, SeqCst);

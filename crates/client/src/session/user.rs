@@ -13,7 +13,7 @@ use rpc::message::{AuthSys, Credential as Wire};
 use super::Session;
 use crate::options::Credential;
 
-/// A credential in the words of both roads.
+/// A credential in the words of both data paths.
 #[derive(Debug)]
 pub(crate) struct User {
     pub(crate) wire: Wire,

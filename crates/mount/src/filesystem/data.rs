@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use client::{Attributes, File, Road, Stability, Timestamp};
+use client::{Attributes, DataPath, File, Stability, Timestamp};
 use rustix::fs::OFlags;
 use rustix::io::{Errno, ReadWriteFlags};
 
@@ -31,7 +31,7 @@ impl Filesystem {
         if !self.options.noatime && !open.inode.is_atime_stale() {
             // A granted file's descriptor tells the new atime without the server. The server is asked only if
             // the atime is likely to have changed.
-            let is_stale = open.file.road() == Road::Lane
+            let is_stale = open.file.data_path() == DataPath::Lane
                 || open.inode.attributes().is_none_or(|attributes| is_atime_updated(&attributes));
             open.inode.set_atime_stale(is_stale);
         }
@@ -68,7 +68,7 @@ impl Filesystem {
         } else {
             self.write_at(&open.file, args.data, args.offset, options).await
         };
-        if open.file.road() == Road::Lane {
+        if open.file.data_path() == DataPath::Lane {
             // No reply carries the attributes after this write.
             open.inode.lock().attributes.note_write(Instant::now());
         }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use client::{Access, Attributes, File, OpenOptions, Road, Session, SetAttributes};
+use client::{Access, Attributes, DataPath, File, OpenOptions, Session, SetAttributes};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
@@ -97,7 +97,7 @@ impl Filesystem {
         let file = file.map_err(|error| self.errno_for(&inode, &error))?;
         let is_permitted =
             file.opened_as().is_some_and(|attributes| args.is_permitted_by_mode(&user, &attributes));
-        let is_granted = file.road() == Road::Lane;
+        let is_granted = file.data_path() == DataPath::Lane;
         if !is_granted || !is_permitted {
             let rights = args.rights();
             // A grant brought the attributes. If they differed from the cached ones, the rights were dropped.
@@ -194,7 +194,7 @@ impl Filesystem {
         {
             self.kernel.invalidate_attributes(inode);
         }
-        let is_granted = file.road() == Road::Lane;
+        let is_granted = file.data_path() == DataPath::Lane;
         let mappable = args.read && args.write && reply.hold == IoHold::Cached;
         let open = OpenFile { inode: inode.clone(), file, hold: reply.hold, write: args.write, mappable };
         state.open(&open);
@@ -213,7 +213,7 @@ impl Filesystem {
         file: &File,
         args: &OpenArgs,
     ) -> Result<OpenReply, Errno> {
-        let is_granted = file.road() == Road::Lane;
+        let is_granted = file.data_path() == DataPath::Lane;
         let is_direct = args.has(OFlags::DIRECT) && self.options.direct == Direct::Server;
         // The kernel would clear set-id bits for every writer and keep the cached ones. And it doesn't know
         // that with `sync` every write must be durable when it returns.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use client::{LaneMode, RoadCounters};
+use client::{DataPathCounters, LaneMode};
 use control::{Reply, Socket};
 use serde::{Deserialize, Serialize};
 
@@ -27,9 +27,10 @@ pub struct MountStatus {
     pub pid: u32,
     /// Seconds since it was mounted.
     pub uptime_seconds: u64,
-    /// The transport of newly opened files, as the last open has shown it: `lane, passed through`,
+    /// The data path of newly opened files, as the last open has shown it: `lane, passed through`,
     /// `lane, served by the mount's process` or `wire`.
-    pub road: String,
+    #[serde(rename = "road")]
+    pub data_path: String,
     /// Whether that is the lane.
     pub local: bool,
     /// Seconds since it became so.
@@ -48,20 +49,21 @@ pub struct MountStatus {
     pub requests_under_way: u64,
     /// What this process transferred over the lane. Reads and writes that the kernel passes through aren't
     /// counted.
-    pub lane: TransportStatus,
+    pub lane: DataPathStatus,
     /// What it transferred over the wire.
-    pub wire: TransportStatus,
+    pub wire: DataPathStatus,
     /// Connections that were made again.
     pub reconnects: u64,
-    /// Open files that changed their transport.
-    pub road_changes: u64,
+    /// Open files that changed their data path.
+    #[serde(rename = "road_changes")]
+    pub data_path_changes: u64,
     /// The last changes of the lane, the oldest first.
     pub changes: Vec<LaneChangeStatus>,
 }
 
-/// What was transferred over one transport.
+/// What was transferred over one data path.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TransportStatus {
+pub struct DataPathStatus {
     /// Files opened.
     pub opens: u64,
     /// Reads.
@@ -76,8 +78,8 @@ pub struct TransportStatus {
     pub round_trips: u64,
 }
 
-impl From<RoadCounters> for TransportStatus {
-    fn from(counters: RoadCounters) -> Self {
+impl From<DataPathCounters> for DataPathStatus {
+    fn from(counters: DataPathCounters) -> Self {
         Self {
             opens: counters.opens,
             reads: counters.reads,
@@ -129,7 +131,7 @@ pub(super) struct MountIdentity {
 /// The present status.
 pub(super) fn snapshot(identity: &MountIdentity, mount: &Mount) -> MountStatus {
     let report = mount.report();
-    let transport = NewFileTransport::of(&report);
+    let data_path = NewFileDataPath::of(&report);
     MountStatus {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         source: identity.source.clone(),
@@ -137,10 +139,10 @@ pub(super) fn snapshot(identity: &MountIdentity, mount: &Mount) -> MountStatus {
         server: mount.session().server().to_string(),
         pid: std::process::id(),
         uptime_seconds: age(identity.since),
-        road: transport.words().to_owned(),
+        data_path: data_path.words().to_owned(),
         local: report.lane.local,
         since_seconds: age(report.changes.last().map_or(identity.since, |change| change.at)),
-        reasons: transport.reasons(&report),
+        reasons: data_path.reasons(&report),
         instance: report.lane.instance,
         open_files: report.open_files as u64,
         opens_passed_through: report.opens_passed,
@@ -149,7 +151,7 @@ pub(super) fn snapshot(identity: &MountIdentity, mount: &Mount) -> MountStatus {
         lane: report.counters.lane.into(),
         wire: report.counters.wire.into(),
         reconnects: report.counters.reconnects,
-        road_changes: report.counters.road_changes,
+        data_path_changes: report.counters.data_path_changes,
         changes: report
             .changes
             .iter()
@@ -162,9 +164,9 @@ pub(super) fn snapshot(identity: &MountIdentity, mount: &Mount) -> MountStatus {
     }
 }
 
-/// The transport of newly opened files.
+/// The data path of newly opened files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum NewFileTransport {
+enum NewFileDataPath {
     /// The kernel reads and writes the server's file.
     Passed,
     /// The mount's process reads and writes the server's file.
@@ -173,7 +175,7 @@ enum NewFileTransport {
     Wire,
 }
 
-impl NewFileTransport {
+impl NewFileDataPath {
     fn of(report: &MountReport) -> Self {
         match (report.lane.local, &report.not_passed) {
             (true, None) => Self::Passed,

@@ -10,12 +10,12 @@ use super::target::Remote;
 pub const BENCH_LONG_HELP: &str = "\
 Writes a scratch file into the directory, reads and writes it in 4 KiB blocks at random and in \
 128 KiB blocks in sequence, and removes it. The same loop, one thread with --depth operations in \
-flight, runs over each road in turn, --runs times; shown are the medians and, after the sign, \
+flight, runs over each data path in turn, --runs times; shown are the medians and, after the sign, \
 half the distance between the fastest and the slowest run.
 
 With --raw DIR the same loop runs on a file in DIR without any server: name the directory that \
-the server exports (or one on the same filesystem) to see what the roads cost. Writes are not \
-synced within the measured time, on no road.
+the server exports (or one on the same filesystem) to see what the data paths cost. Writes are not \
+synced within the measured time, on any data path.
 
 Examples:
   samehost bench nfs://localhost/srv

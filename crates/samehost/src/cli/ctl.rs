@@ -36,7 +36,7 @@ pub enum CtlCommand {
 }
 
 const LANE_LONG_HELP: &str = "\
-Files that are open go on by the new road with their next read or write; what the kernel passes \
+Open files change to the new data path with their next read or write; what the kernel passes \
 through, when it is opened again. `required` lets reads and writes wait for a lane (on a hard \
 mount), and fail without one (on a soft one).
 

@@ -124,7 +124,8 @@ pub enum Command {
     /// Unmount what `mount` has mounted
     #[command(after_long_help = mount::UMOUNT_LONG_HELP)]
     Umount(UmountArgs),
-    /// Show what the servers and mounts on this host are doing, and who reads and writes over which road
+    /// Show what the servers and mounts on this host are doing, and which clients read and write over which
+    /// data path
     #[command(after_long_help = watch::STATUS_LONG_HELP)]
     Status(StatusArgs),
     /// Change how a running server works

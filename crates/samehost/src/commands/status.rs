@@ -139,7 +139,7 @@ fn show(output: &mut Output, status: &Status, procedures: bool) -> Result<(), St
     }
     exports(output, status)?;
     clients(output, status)?;
-    roads(output, status)?;
+    data_paths(output, status)?;
     if procedures {
         counters(output, status)?;
     }
@@ -247,19 +247,19 @@ fn client_row(connection: &ConnectionStatus, lane: Option<&LaneStatus>) -> [Stri
     ]
 }
 
-/// A line for each transport: what was transferred since the start.
-fn roads(output: &mut Output, status: &Status) -> Result<(), Stop> {
-    let mut columns = vec![("road", Align::Left)];
+/// A line for each data path: what was transferred since the start.
+fn data_paths(output: &mut Output, status: &Status) -> Result<(), Stop> {
+    let mut columns = vec![("data path", Align::Left)];
     columns.extend(titles::<ProcedureStatus>());
     let mut table = TextTable::new(&columns);
-    for (road, procedures) in &status.counters {
+    for (data_path, procedures) in &status.counters {
         let mut sums = vec![0_u64; ProcedureStatus::METRICS.len()];
         for procedure in procedures.values() {
             for (sum, value) in sums.iter_mut().zip(procedure.values()) {
                 *sum = sum.saturating_add(value);
             }
         }
-        table.row([road.clone()].into_iter().chain(cells::<ProcedureStatus>(sums)));
+        table.row([data_path.clone()].into_iter().chain(cells::<ProcedureStatus>(sums)));
     }
     section(output, &table)?;
     output.line(format!(
@@ -273,12 +273,12 @@ fn roads(output: &mut Output, status: &Status) -> Result<(), Stop> {
 }
 
 fn counters(output: &mut Output, status: &Status) -> Result<(), Stop> {
-    let mut columns = vec![("road", Align::Left), ("procedure", Align::Left)];
+    let mut columns = vec![("data path", Align::Left), ("procedure", Align::Left)];
     columns.extend(titles::<ProcedureStatus>());
     let mut table = TextTable::new(&columns);
-    for (road, procedures) in &status.counters {
+    for (data_path, procedures) in &status.counters {
         for (procedure, count) in procedures.iter().filter(|(_, count)| count.ops > 0) {
-            let names = [road.clone(), procedure.clone()].into_iter();
+            let names = [data_path.clone(), procedure.clone()].into_iter();
             table.row(names.chain(cells::<ProcedureStatus>(count.values())));
         }
     }

@@ -1,6 +1,6 @@
-//! Measuring reads and writes with the same loop for every transport.
+//! Measuring reads and writes with the same loop for every data path.
 //!
-//! A [`MeasureTarget`] is a plain file, or a file of the client library over either transport.
+//! A [`MeasureTarget`] is a plain file, or a file of the client library over either data path.
 //! [`run`](run::run) is the loop: one thread, a number of operations in flight, reused buffers. [`suite`]
 //! measures all workloads over all transports in turns, and [`report`] holds and shows the result.
 

@@ -6,7 +6,7 @@ use super::Workload;
 use crate::human;
 use crate::table::{Align, TextTable};
 
-/// The runs of one workload over one transport.
+/// The runs of one workload over one data path.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figure {
     /// Operations per second, the median of the runs.
@@ -142,9 +142,9 @@ pub struct Report {
 }
 
 impl Report {
-    /// The report as text. Transports that weren't measured have no column.
+    /// The report as text. Data paths that weren't measured have no column.
     pub fn lines(&self) -> Vec<String> {
-        let has = |road: fn(&Row) -> bool| self.rows.iter().any(road);
+        let has = |data_path: fn(&Row) -> bool| self.rows.iter().any(data_path);
         let raw = has(|row| row.raw.is_some());
         let lane = has(|row| row.lane.is_some());
         let wire = has(|row| row.wire.is_some());

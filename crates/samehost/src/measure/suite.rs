@@ -107,7 +107,7 @@ async fn with_files(
         if found.local {
             let target = connector.target_name(url).await?;
             let served = open(&target.session, &target, url).await?;
-            if served.file.road() == client::Road::Lane {
+            if served.file.data_path() == client::DataPath::Lane {
                 lane = Some(served);
             } else {
                 report
@@ -137,8 +137,8 @@ async fn with_files(
 }
 
 async fn rows(files: &MeasuredFiles, load: &LoadArgs, size: u64) -> Result<Vec<Row>, Failure> {
-    let roads = 1 + u64::from(files.raw.is_some()) + u64::from(files.lane.is_some());
-    let bar = ProgressBar::new(roads * u64::from(load.runs) * WORKLOADS.len() as u64);
+    let data_paths = 1 + u64::from(files.raw.is_some()) + u64::from(files.lane.is_some());
+    let bar = ProgressBar::new(data_paths * u64::from(load.runs) * WORKLOADS.len() as u64);
     if let Ok(style) = ProgressStyle::with_template("{msg:40!} {wide_bar} {eta:>4}") {
         bar.set_style(style);
     }
@@ -154,7 +154,7 @@ async fn rows(files: &MeasuredFiles, load: &LoadArgs, size: u64) -> Result<Vec<R
                 [Turn::Lane, Turn::Raw, Turn::Wire]
             };
             for turn in turns {
-                let say = |road| bar.set_message(format!("{}, {road}", workload.title));
+                let say = |data_path| bar.set_message(format!("{}, {data_path}", workload.title));
                 match (turn, &files.raw, &files.lane) {
                     (Turn::Raw, Some(raw), _) => {
                         say("raw");

@@ -75,7 +75,7 @@ impl MeasureTarget for Raw {
     }
 }
 
-/// A file of the client library. Its session determines the transport.
+/// A file of the client library. Its session determines the data path.
 pub struct Served {
     /// The file.
     pub file: client::File,

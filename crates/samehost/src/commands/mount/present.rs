@@ -77,7 +77,7 @@ pub fn waiting(failure: &DaemonFailure, left: Duration) {
 /// `ready: host:/srv on /mnt; lane, passed through`.
 fn ready_line(status: &MountStatus) -> String {
     let at = human::name(status.mountpoint.as_os_str().as_bytes());
-    let mut line = format!("ready: {} on {at}; {}", human::name(status.source.as_bytes()), status.road);
+    let mut line = format!("ready: {} on {at}; {}", human::name(status.source.as_bytes()), status.data_path);
     if !status.reasons.is_empty() {
         line.push_str(&format!(": {}", human::name(status.reasons.join("; ").as_bytes())));
     }

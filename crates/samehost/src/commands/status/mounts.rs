@@ -1,4 +1,4 @@
-//! The status of the mounts on this host: the transport, since when, and why it isn't a faster one.
+//! The status of the mounts on this host: the data path, since when, and why it isn't a faster one.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -33,7 +33,11 @@ pub fn show(output: &mut Output, status: &MountStatus) -> Result<(), Stop> {
         human::seconds(status.uptime_seconds)
     ))?;
     output.line(format!("  server      {}", status.server))?;
-    output.line(format!("  road        {}, for {}", status.road, human::seconds(status.since_seconds)))?;
+    output.line(format!(
+        "  data path   {}, for {}",
+        status.data_path,
+        human::seconds(status.since_seconds)
+    ))?;
     for (index, reason) in status.reasons.iter().enumerate() {
         let label = if index == 0 { "because" } else { "" };
         output.line(format!("  {label:<10}  {}", human::name(reason.as_bytes())))?;
@@ -49,7 +53,7 @@ pub fn show(output: &mut Output, status: &MountStatus) -> Result<(), Stop> {
         human::thousands(status.requests_under_way)
     ))?;
     output.line("")?;
-    for line in roads(status).lines(2) {
+    for line in data_paths(status).lines(2) {
         output.line(line)?;
     }
     output.line("  The kernel doesn't count what it passes through, and no process sees it.")?;
@@ -62,9 +66,9 @@ pub fn show(output: &mut Output, status: &MountStatus) -> Result<(), Stop> {
     Ok(())
 }
 
-fn roads(status: &MountStatus) -> TextTable {
+fn data_paths(status: &MountStatus) -> TextTable {
     let mut table = TextTable::new(&[
-        ("road", Align::Left),
+        ("data path", Align::Left),
         ("opens", Align::Right),
         ("reads", Align::Right),
         ("bytes read", Align::Right),
@@ -74,9 +78,9 @@ fn roads(status: &MountStatus) -> TextTable {
     ]);
     let passed = human::thousands(status.opens_passed_through);
     table.row(["passed through", &passed, "-", "-", "-", "-", "-"]);
-    for (road, counted) in [("lane", &status.lane), ("wire", &status.wire)] {
+    for (data_path, counted) in [("lane", &status.lane), ("wire", &status.wire)] {
         table.row([
-            road.to_owned(),
+            data_path.to_owned(),
             human::thousands(counted.opens),
             human::thousands(counted.reads),
             human::bytes(counted.bytes_read),

@@ -26,7 +26,7 @@ const TIMEOUT: Duration = Duration::from_secs(900);
 
 /// One table.
 pub fn measure(effort: &Effort, kind: &str, place: &Path) -> Result<Table> {
-    let export = place.join("roads");
+    let export = place.join("data-paths");
     std::fs::create_dir(&export)?;
     let server = Serve::openly(&export).start();
     let mut command = Command::new(binary());
@@ -37,14 +37,14 @@ pub fn measure(effort: &Effort, kind: &str, place: &Path) -> Result<Table> {
         .arg(&export)
         .arg("--run-dir")
         .arg(server.run_dir());
-    // A run of each workload on each road; what syncs between them takes a while, too.
+    // A run of each workload on each data path; what syncs between them takes a while, too.
     let measuring = (effort.runs * WORKLOADS.len() * 3) as f64 * effort.seconds;
     let report = json_within(&mut command, TIMEOUT + Duration::from_secs_f64(measuring * 4.0))?;
     let mut rows = Vec::new();
     for (name, title) in WORKLOADS {
         let row = row(&report, name)?;
-        let road = |road: &str| figure(&row[road]);
-        let (raw, lane, wire) = (road("raw"), road("lane"), road("wire"));
+        let data_path = |data_path: &str| figure(&row[data_path]);
+        let (raw, lane, wire) = (data_path("raw"), data_path("lane"), data_path("wire"));
         let shown = |f: &Figure| show(name, f);
         rows.push(vec![
             title.to_owned(),
@@ -65,7 +65,8 @@ pub fn measure(effort: &Effort, kind: &str, place: &Path) -> Result<Table> {
     })
 }
 
-/// A measurement of one road by `samehost bench`, as operations a second in the unit that its table shows.
+/// A measurement of one data path by `samehost bench`, as operations a second in the unit that its table
+/// shows.
 pub fn show(workload: &str, figure: &Figure) -> String {
     let block = if workload.ends_with("128k") { 128 << 10 } else { 4 << 10 };
     if workload.starts_with("sequential") {
