@@ -2,7 +2,7 @@
 //!
 //! A [`MeasureTarget`] is a plain file, or a file of the client library over either data path.
 //! [`run`](run::run) is the loop: one thread, a number of operations in flight, reused buffers. [`suite`]
-//! measures all workloads over all transports in turns, and [`report`] holds and shows the result.
+//! measures all workloads over all data paths in turns, and [`report`] holds and shows the result.
 
 mod report;
 mod run;

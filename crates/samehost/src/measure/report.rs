@@ -51,7 +51,7 @@ impl Figure {
     }
 }
 
-/// A workload over all transports.
+/// A workload over all data paths.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// The workload's name.
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn transports_without_results_have_no_column() {
+    fn data_paths_without_results_have_no_column() {
         let wire = Figure::of(vec![1000.0], 4096);
         let report = Report {
             version: "0",

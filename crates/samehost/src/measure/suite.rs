@@ -1,4 +1,4 @@
-//! All workloads over all transports, in turns, so that a machine that gets slower affects each of them.
+//! All workloads over all data paths, in turns, so that a machine that gets slower affects each of them.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -116,7 +116,7 @@ async fn with_files(
             }
         }
     }
-    // If the served directory is local, all transports use the same file: the layout in memory differs
+    // If the served directory is local, all data paths use the same file: the layout in memory differs
     // between files with the same bytes, and that alone can make a difference of a third.
     let raw = match raw_path {
         Some(path) if path.exists() => Some(Raw::existing(&path)?),

@@ -70,7 +70,7 @@ impl MeasureTarget for Raw {
     }
 
     async fn commit(&self) -> Result<(), Failure> {
-        // As over the other transports, so that no run leaves work in the journal to the next one.
+        // As over the other data paths, so that no run leaves work in the journal to the next one.
         self.file.sync_all().map_err(|error| self.say(error))
     }
 }
