@@ -32,7 +32,7 @@ pub use file::{DataPath, File};
 pub use io::Stability;
 pub use lane::LaneReport;
 pub use options::{Credential, LaneMode, OpenOptions, Options, ReservedPort};
-pub use session::{Directory, Endless, Follow, Listed, Page, Session};
+pub use session::{CookieLoopDetector, Directory, Follow, Listed, Page, Session};
 pub use types::{
     Access, AclEntry, Attributes, Create, DirEntry, ExportEntry, FileKind, Found, FsInfo, FsStat, Handle,
     Node, PathConf, SetAttributes, SetTime, Timestamp,

@@ -9,7 +9,7 @@
 
 use std::time::Instant;
 
-use client::{DirEntry, Endless, Listed, Page, Session, Status};
+use client::{CookieLoopDetector, DirEntry, Listed, Page, Session, Status};
 
 use crate::inode::Inode;
 
@@ -30,7 +30,7 @@ pub(crate) struct Listing {
     /// The entries of earlier pages that the reader has had; `None` if it began in the middle (seekdir(3)).
     listed: Option<Listed>,
     /// Detects cookies that repeat.
-    endless: Endless,
+    cookie_loop: CookieLoopDetector,
 }
 
 /// A page of a listing.
@@ -60,7 +60,7 @@ impl Listing {
         // rewinddir(3) shows the directory as it is now.
         if offset == 0 {
             (self.fetched, self.verifier, self.listed) = (None, [0; 8], Some(Listed::default()));
-            self.endless = Endless::default();
+            self.cookie_loop = CookieLoopDetector::default();
         }
         let mut index = self.fetched.as_ref().and_then(|fetched| fetched.index_for(offset, plus));
         if index.is_none() {
@@ -78,7 +78,7 @@ impl Listing {
         let had = self.fetched.as_ref().and_then(|page| Some(&page.page.entries[..page.index(offset)?]));
         match (had, &mut self.listed) {
             (Some(had), Some(listed)) => had.iter().for_each(|entry| listed.add(&entry.name)),
-            _ if offset != 0 => (self.listed, self.endless) = (None, Endless::default()),
+            _ if offset != 0 => (self.listed, self.cookie_loop) = (None, CookieLoopDetector::default()),
             _ => {}
         }
     }
@@ -98,12 +98,12 @@ impl Listing {
                     if !self.listed.as_mut().is_some_and(Listed::start_over) {
                         return Err(error);
                     }
-                    (from, self.verifier, self.endless) = (0, [0; 8], Endless::default());
+                    (from, self.verifier, self.cookie_loop) = (0, [0; 8], CookieLoopDetector::default());
                     continue;
                 }
                 fetched => fetched?,
             };
-            if from != 0 && self.endless.goes_on(from) {
+            if from != 0 && self.cookie_loop.is_loop(from) {
                 let what = "its cookies repeat, and the listing would never end";
                 return Err(client::Error::Protocol { object: "READDIR".to_owned(), what });
             }

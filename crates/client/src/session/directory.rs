@@ -7,7 +7,7 @@ use xdr::Opaque;
 
 use super::Session;
 use super::call::Replied;
-use super::endless::Endless;
+use super::cookie_loop::CookieLoopDetector;
 use super::listed::Listed;
 use crate::convert;
 use crate::error::{Error, Result, Status};
@@ -31,7 +31,7 @@ pub struct Directory {
     entries: VecDeque<DirEntry>,
     eof: bool,
     listed: Listed,
-    endless: Endless,
+    cookie_loop: CookieLoopDetector,
 }
 
 /// What one READDIR or READDIRPLUS brought.
@@ -118,7 +118,7 @@ impl Session {
             entries: VecDeque::new(),
             eof: false,
             listed: Listed::default(),
-            endless: Endless::default(),
+            cookie_loop: CookieLoopDetector::default(),
         }
     }
 }
@@ -167,7 +167,7 @@ impl Directory {
     fn cope(&mut self, error: Error) -> Result<()> {
         match error.status() {
             Some(Status::BadCookie) if self.cookie != 0 && self.listed.start_over() => {
-                (self.cookie, self.verifier, self.endless) = (0, [0; 8], Endless::default());
+                (self.cookie, self.verifier, self.cookie_loop) = (0, [0; 8], CookieLoopDetector::default());
             }
             Some(Status::NotSupported) if self.plus => self.plus = false,
             Some(Status::TooSmall) if self.page < PAGE_MAX => self.page *= 2,
@@ -191,7 +191,7 @@ impl Directory {
                 });
             }
         }
-        if !page.eof && self.endless.goes_on(self.cookie) {
+        if !page.eof && self.cookie_loop.is_loop(self.cookie) {
             return Err(Error::Protocol {
                 object: procedure.name().to_owned(),
                 what: "its cookies repeat, and the listing would never end",

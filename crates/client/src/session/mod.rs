@@ -15,9 +15,9 @@
 mod acl;
 mod call;
 mod connect;
+mod cookie_loop;
 mod directory;
 mod durable;
-mod endless;
 mod listed;
 mod open;
 mod path;
@@ -33,8 +33,8 @@ use crate::lane::{LaneManager, LaneReport};
 use crate::options::Options;
 use crate::types::{FsInfo, Handle};
 
+pub use cookie_loop::CookieLoopDetector;
 pub use directory::{Directory, Page};
-pub use endless::Endless;
 pub use listed::Listed;
 pub use path::Follow;
 pub(crate) use user::User;
