@@ -12,7 +12,7 @@ use samehost_tests::disk::Disk;
 use samehost_tests::need_root;
 
 /// The model is this long at most.
-const LONGEST: usize = 300_000;
+const MAX_LEN: usize = 300_000;
 
 #[derive(Debug, Clone)]
 struct Step {
@@ -123,7 +123,7 @@ fn follow(path: &Path, steps: &[Step], fallbacks: &IoFallbacks) -> Result<(), Te
     }
     let whole = std::fs::read(path).expect("there");
     prop_assert!(whole == model, "the file is {} bytes, the model {}", whole.len(), model.len());
-    prop_assert!(model.len() <= LONGEST);
+    prop_assert!(model.len() <= MAX_LEN);
     Ok(())
 }
 

@@ -11,8 +11,8 @@ const MARGIN: f64 = 60.0;
 const ROW: f64 = 30.0;
 const BAR: f64 = 11.0;
 const HEAD: f64 = 64.0;
-/// The right edge, in parts of raw.
-const MOST: f64 = 1.2;
+/// The ratio to raw at the right edge.
+const MAX_RATIO: f64 = 1.2;
 
 const LANE: &str = "#2a6f97";
 const WIRE: &str = "#c98b3c";
@@ -76,7 +76,7 @@ fn row(out: &mut String, y: f64, cell: &Cell) {
     text(out, LABELS - 8.0, y + 15.0, "end", &cell.title());
     for (offset, figure, colour) in [(2.0, lane, LANE), (2.0 + BAR + 1.0, wire, WIRE)] {
         let part = figure.to(raw).median();
-        let (top, length) = (y + offset, x(part.min(MOST)) - LABELS);
+        let (top, length) = (y + offset, x(part.min(MAX_RATIO)) - LABELS);
         let _ = writeln!(
             out,
             "<rect x=\"{LABELS}\" y=\"{top:.1}\" width=\"{length:.1}\" height=\"{BAR}\" fill=\"{colour}\"/>"
@@ -104,7 +104,7 @@ fn legend(out: &mut String) {
 
 /// Where a part of raw is.
 fn x(part: f64) -> f64 {
-    LABELS + part / MOST * WIDTH
+    LABELS + part / MAX_RATIO * WIDTH
 }
 
 fn text(out: &mut String, x: f64, y: f64, anchor: &str, words: &str) {

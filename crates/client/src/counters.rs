@@ -58,7 +58,7 @@ impl Counters {
 
 /// The live side of [`DataPathCounters`].
 #[derive(Debug, Default)]
-pub(crate) struct DataPath {
+pub(crate) struct AtomicDataPathCounters {
     pub(crate) opens: AtomicU64,
     pub(crate) reads: AtomicU64,
     pub(crate) writes: AtomicU64,
@@ -68,7 +68,7 @@ pub(crate) struct DataPath {
     pub(crate) round_trips: AtomicU64,
 }
 
-impl DataPath {
+impl AtomicDataPathCounters {
     fn snapshot(&self) -> DataPathCounters {
         DataPathCounters {
             opens: self.opens.load(Relaxed),
@@ -95,17 +95,17 @@ struct Shard {
 /// counts for itself: only it writes its shard, and a plain load and store do. Threads without a slot share
 /// the last one.
 #[derive(Debug)]
-pub(crate) struct Hot {
+pub(crate) struct LaneIoCounters {
     shards: Box<[Shard]>,
 }
 
-impl Default for Hot {
+impl Default for LaneIoCounters {
     fn default() -> Self {
         Self { shards: (0..=THREAD_SLOTS).map(|_| Shard::default()).collect() }
     }
 }
 
-impl Hot {
+impl LaneIoCounters {
     #[inline]
     fn count(&self, slot: Option<usize>, bytes: u64, which: impl Fn(&Shard) -> (&AtomicU64, &AtomicU64)) {
         let (ops, sum) = which(&self.shards[slot.map_or(THREAD_SLOTS, |slot| slot.min(THREAD_SLOTS))]);
@@ -142,12 +142,12 @@ impl Hot {
 
 /// The live side of [`Counters`].
 #[derive(Debug, Default)]
-pub(crate) struct Live {
+pub(crate) struct SessionCounters {
     pub(crate) calls: [AtomicU64; 22],
-    pub(crate) wire: DataPath,
-    pub(crate) lane: DataPath,
+    pub(crate) wire: AtomicDataPathCounters,
+    pub(crate) lane: AtomicDataPathCounters,
     /// The rest of `lane`.
-    pub(crate) hot: Hot,
+    pub(crate) lane_io: LaneIoCounters,
     pub(crate) bytes_resent: AtomicU64,
     pub(crate) probes: AtomicU64,
     pub(crate) data_path_changes: AtomicU64,
@@ -163,7 +163,7 @@ pub(crate) fn add(counter: &AtomicU64, by: u64) {
     counter.fetch_add(by, Relaxed);
 }
 
-impl Live {
+impl SessionCounters {
     /// One call of `procedure` goes out.
     pub(crate) fn call(&self, procedure: Procedure) {
         bump(&self.calls[procedure as usize]);
@@ -172,7 +172,7 @@ impl Live {
 
     pub(crate) fn snapshot(&self) -> Counters {
         let mut lane = self.lane.snapshot();
-        self.hot.add_to(&mut lane);
+        self.lane_io.add_to(&mut lane);
         Counters {
             calls: std::array::from_fn(|index| self.calls[index].load(Relaxed)),
             wire: self.wire.snapshot(),
@@ -192,17 +192,17 @@ mod tests {
 
     #[test]
     fn every_thread_counts_and_nothing_is_lost() {
-        let hot = Hot::default();
+        let counters = LaneIoCounters::default();
         for _ in 0..3 {
             std::thread::scope(|scope| {
                 for _ in 0..THREAD_SLOTS + 20 {
-                    scope.spawn(|| (0..100).for_each(|_| hot.read(current(), 3)));
+                    scope.spawn(|| (0..100).for_each(|_| counters.read(current(), 3)));
                 }
-                (0..100).for_each(|_| hot.write(current(), 5));
+                (0..100).for_each(|_| counters.write(current(), 5));
             });
         }
         let mut data_path = DataPathCounters::default();
-        hot.add_to(&mut data_path);
+        counters.add_to(&mut data_path);
         let reads = 3 * 100 * (THREAD_SLOTS as u64 + 20);
         assert_eq!((data_path.reads, data_path.bytes_read), (reads, reads * 3));
         assert_eq!((data_path.writes, data_path.bytes_written), (300, 1500));

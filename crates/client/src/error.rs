@@ -192,13 +192,13 @@ pub enum Error {
         /// Why there is none.
         reasons: Vec<String>,
     },
-    /// There must be a lane, and there is one, but it has no room for another open file.
-    #[error("{object}: {}", Crowded::text(*which))]
+    /// A lane is required and there is one, but a limit of open files is reached.
+    #[error("{object}: {}", OpenFileLimit::text(*limit))]
     NoGrant {
         /// The file.
         object: String,
-        /// Whose room is used up.
-        which: Crowded,
+        /// The limit.
+        limit: OpenFileLimit,
     },
     /// More symbolic links than a path may have, probably a circle.
     #[error("{path:?}: more than {max} symbolic links on the way")]
@@ -234,16 +234,16 @@ pub enum Error {
     },
 }
 
-/// Who has no room for another file over the lane.
+/// A limit of the files that are open over the lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Crowded {
+pub enum OpenFileLimit {
     /// The server: the user's share of open files over the lane is used up (`samehost serve --lane-grants`).
     Server,
     /// This process: nearly all descriptors that it may have are in use (`RLIMIT_NOFILE`).
     Client,
 }
 
-impl Crowded {
+impl OpenFileLimit {
     /// In words, with the next step.
     pub(crate) const fn text(self) -> &'static str {
         match self {

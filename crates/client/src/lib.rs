@@ -27,7 +27,7 @@ mod url;
 pub use attribute_sink::{AttributeSink, AttributeUpdate, PreOpAttributes};
 pub use copy::{CopyOptions, Progress, copy, read_from, write_to};
 pub use counters::{Counters, DataPathCounters, Procedure};
-pub use error::{Crowded, Error, Result, Status};
+pub use error::{Error, OpenFileLimit, Result, Status};
 pub use file::{DataPath, File};
 pub use io::Stability;
 pub use lane::LaneReport;

@@ -170,7 +170,7 @@ impl Session {
         let (manager, user) = (&self.inner.lane, self.user.lane.as_ref()?);
         let (mut taken, request) = manager.ahead.opening(wanted, user, Instant::now());
         if let Some(request) = request {
-            bump(&self.inner.live.lane.round_trips);
+            bump(&self.inner.counters.lane.round_trips);
             self.ask_ahead(lane, number, &request);
         }
         while matches!(taken, Taken::Coming) {

@@ -156,7 +156,7 @@ impl Inner {
     #[inline]
     pub(super) fn did_read(&self, slot: Option<usize>, offset: u64, count: usize) {
         trace::read_io_done(self.handle.as_bytes(), offset, count as u64);
-        self.session.inner.live.hot.read(slot, count as u64);
+        self.session.inner.counters.lane_io.read(slot, count as u64);
     }
 
     #[cold]
@@ -198,7 +198,7 @@ impl Inner {
         };
         granted.mark_dirty();
         drop(flight);
-        self.session.inner.live.hot.write(slot, done as u64);
+        self.session.inner.counters.lane_io.write(slot, done as u64);
         Some(match result {
             Ok(()) => {
                 trace::write_io_done(self.handle.as_bytes(), offset, done as u64);

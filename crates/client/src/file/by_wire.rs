@@ -39,7 +39,7 @@ impl Inner {
         if head.count as usize != payload.len() || payload.len() > len {
             return Err(self.protocol("it says one length and sends another"));
         }
-        let data_path = &self.session.inner.live.wire;
+        let data_path = &self.session.inner.counters.wire;
         bump(&data_path.reads);
         add(&data_path.bytes_read, payload.len() as u64);
         Ok((payload, head.eof))

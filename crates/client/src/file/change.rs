@@ -85,7 +85,7 @@ impl Inner {
             return Ok(false);
         }
         self.granted.set(Some(granted));
-        bump(&self.session.inner.live.data_path_changes);
+        bump(&self.session.inner.counters.data_path_changes);
         self.enlist();
         Ok(true)
     }
@@ -121,7 +121,7 @@ impl Inner {
                 }
                 Err(error) => return Err(self.local(stdio::Error::other(error))),
             }
-            add(&self.session.inner.live.bytes_resent, resent);
+            add(&self.session.inner.counters.bytes_resent, resent);
         }
         kept.clear();
         Ok(true)

@@ -185,7 +185,7 @@ impl Kept {
         } else {
             self.cut(offset, offset + count as u64);
         }
-        let data_path = &by.inner.live.wire;
+        let data_path = &by.inner.counters.wire;
         bump(&data_path.writes);
         add(&data_path.bytes_written, count as u64);
         Ok(ok.committed >= stable)
@@ -199,7 +199,7 @@ impl Kept {
         let ok = by
             .body::<nfs3::Commit3ResOk, nfs3::WccData>(procedure, &replied, &[&self.handle])
             .map_err(|error| error.about(|| self.shown()))?;
-        bump(&by.inner.live.wire.commits);
+        bump(&by.inner.counters.wire.commits);
         Ok(ok.verf)
     }
 
@@ -222,7 +222,7 @@ impl Kept {
             let bytes: usize = again.iter().map(|(_, data, _)| data.len()).sum();
             tracing::info!(file = %self.shown(), bytes, "the server has forgotten unstable data: writing it \
                                                          again");
-            add(&by.inner.live.bytes_resent, bytes as u64);
+            add(&by.inner.counters.bytes_resent, bytes as u64);
             stream::iter(again)
                 .map(|(offset, data, by)| async move {
                     self.write(&by, data, offset, Stability::Unstable).await

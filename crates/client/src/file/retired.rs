@@ -39,7 +39,7 @@ impl Inner {
             return self.leave(granted).unwrap_or(Ok(()));
         };
         if granted.sync(&self.handle).map_err(|error| self.local(error))? {
-            bump(&self.session.inner.live.lane.commits);
+            bump(&self.session.inner.counters.lane.commits);
         }
         Ok(())
     }
@@ -75,7 +75,7 @@ impl Inner {
         // What the last user has done comes before what follows.
         fence(Acquire);
         match granted.sync(&self.handle) {
-            Ok(true) => bump(&self.session.inner.live.lane.commits),
+            Ok(true) => bump(&self.session.inner.counters.lane.commits),
             Ok(false) => {}
             Err(error) => {
                 self.lost.lock().get_or_insert(error);
@@ -114,7 +114,7 @@ impl Inner {
                 retired.push(granted.clone());
             }
         }
-        bump(&self.session.inner.live.data_path_changes);
+        bump(&self.session.inner.counters.data_path_changes);
         if manager.is_live(granted.lane) {
             // Only this grant was taken back: the lane may still give another, perhaps with less access.
             self.asked.store(0, SeqCst);

@@ -9,14 +9,14 @@ use super::lane_manager::Up;
 use crate::ahead::Wanted;
 use crate::attribute_sink::{AttributeUpdate, PreOpAttributes};
 use crate::counters::bump;
-use crate::error::{Crowded, Error, Result};
+use crate::error::{Error, OpenFileLimit, Result};
 use crate::file::Opening;
 use crate::options::LaneMode;
 use crate::session::Session;
 use crate::types::Handle;
 
 /// How often the log says that there is no room for another file.
-const SAY_AGAIN: Duration = Duration::from_secs(60);
+const LIMIT_WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
 /// What a grant is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,10 +90,10 @@ impl Session {
                         return Ok(Answer::Granted(Box::new(self.taken(handle, *opened, up.number, asked))));
                     }
                     Asked::Refused(status) => return Ok(Answer::Refused(status)),
-                    Asked::Crowded(which) if !goes_on => {
-                        return Err(Error::NoGrant { object: shown(), which });
+                    Asked::LimitReached(limit) if !goes_on => {
+                        return Err(Error::NoGrant { object: shown(), limit });
                     }
-                    Asked::Crowded(_) => return Ok(Answer::Refused(OpenStatus::TooMany)),
+                    Asked::LimitReached(_) => return Ok(Answer::Refused(OpenStatus::TooMany)),
                     // Also where there must be a lane: there is one, which says that the wire has the answer.
                     // It is that of a file which the user may have by NFS's rules and not by open(2)'s, or
                     // which somebody else's open is in the way of.
@@ -141,8 +141,8 @@ impl Session {
         let (opened, asked) = match self.ask_once(&up, request).await {
             Asked::Opened(opened, asked) => (opened, asked),
             // The server says these before it looks at anything, let alone makes it.
-            Asked::Crowded(which @ Crowded::Server) if required => {
-                return Err(Error::NoGrant { object: object(), which });
+            Asked::LimitReached(limit @ OpenFileLimit::Server) if required => {
+                return Err(Error::NoGrant { object: object(), limit });
             }
             Asked::NotHere(status @ (OpenStatus::Denied | OpenStatus::NoLane)) if required => {
                 return Err(Error::NoLane { object: object(), reasons: vec![status.to_string()] });
@@ -164,12 +164,12 @@ impl Session {
     /// Asks this lane, which is given up if it doesn't answer.
     async fn ask_once(&self, up: &Up, request: OpenRequest<'_>) -> Asked {
         let manager = &self.inner.lane;
-        bump(&self.inner.live.lane.round_trips);
+        bump(&self.inner.counters.lane.round_trips);
         let (asked, patience) = (Instant::now(), manager.open_timeout());
         match tokio::time::timeout(patience, up.lane.open(request)).await {
             Ok(Ok(opened)) => Asked::Opened(Box::new(opened), asked),
             Ok(Err(OpenError::Refused(status))) => match status {
-                OpenStatus::TooMany => self.crowded(Crowded::Server),
+                OpenStatus::TooMany => self.limit_reached(OpenFileLimit::Server),
                 OpenStatus::Denied | OpenStatus::NoLane | OpenStatus::TryWire => Asked::NotHere(status),
                 OpenStatus::Draining => {
                     manager.give_up(up.number);
@@ -181,7 +181,7 @@ impl Session {
                 manager.give_up(up.number);
                 Asked::Lost(OpenError::Gone.to_string())
             }
-            Ok(Err(OpenError::NoDescriptor)) => self.crowded(Crowded::Client),
+            Ok(Err(OpenError::NoDescriptor)) => self.limit_reached(OpenFileLimit::Client),
             Ok(Err(error)) => Asked::Failed(error),
             Err(_) => {
                 tracing::warn!(?patience, "the lane does not answer: it is given up");
@@ -193,25 +193,25 @@ impl Session {
     }
 
     /// There's no room for another file; says so in the log, now and then.
-    fn crowded(&self, which: Crowded) -> Asked {
+    fn limit_reached(&self, limit: OpenFileLimit) -> Asked {
         let manager = &self.inner.lane;
         let now = Instant::now();
-        let mut said = manager.said_crowded.lock();
-        if said.is_none_or(|at| now.saturating_duration_since(at) >= SAY_AGAIN) {
+        let mut said = manager.last_limit_warning.lock();
+        if said.is_none_or(|at| now.saturating_duration_since(at) >= LIMIT_WARNING_INTERVAL) {
             *said = Some(now);
             let then = match manager.mode() {
                 LaneMode::Required => "opens fail with ENFILE until files are closed",
                 _ => "further files are served over the wire until some are closed",
             };
-            tracing::warn!(server = %self.inner.rpc.address(), "{}; {then}", which.text());
+            tracing::warn!(server = %self.inner.rpc.address(), "{}; {then}", limit.text());
         }
-        Asked::Crowded(which)
+        Asked::LimitReached(limit)
     }
 
     /// Counts an Open over lane `number` and passes its attributes to the attribute sink. They were true at
     /// some time after `asked`.
     pub(crate) fn taken(&self, handle: Handle, opened: OpenedGrant, number: u64, asked: Instant) -> Opening {
-        bump(&self.inner.live.lane.opens);
+        bump(&self.inner.counters.lane.opens);
         let attributes = Some(opened.attributes.file);
         if let Some(sink) = &self.inner.lane.attribute_sink {
             sink.attributes(&handle, &AttributeUpdate { before: None, attributes, asked });
@@ -232,7 +232,7 @@ enum Asked {
     /// A refusal that the wire would repeat.
     Refused(OpenStatus),
     /// There's no room for another file.
-    Crowded(Crowded),
+    LimitReached(OpenFileLimit),
     /// The lane can't; the wire may.
     NotHere(OpenStatus),
     /// So can't this process.

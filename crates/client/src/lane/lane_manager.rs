@@ -65,7 +65,7 @@ pub(crate) struct LaneManager {
     /// There has been a lane.
     pub(super) was_up: AtomicBool,
     /// When the log last reported that there is no room for another file.
-    pub(super) said_crowded: Mutex<Option<Instant>>,
+    pub(super) last_limit_warning: Mutex<Option<Instant>>,
     /// Files with grants, which are notified when the lane ends.
     files: Mutex<OpenFiles>,
     /// The filesystem in memory (its id) that last said it can't be asked not to wait; 0: none did.
@@ -100,7 +100,7 @@ impl LaneManager {
             probing: tokio::sync::Mutex::new(()),
             background: AtomicBool::new(false),
             was_up: AtomicBool::new(false),
-            said_crowded: Mutex::new(None),
+            last_limit_warning: Mutex::new(None),
             files: Mutex::new(OpenFiles::default()),
             in_memory: AtomicU64::new(0),
             mute: AtomicU64::new(0),

@@ -121,7 +121,7 @@ impl Session {
         if manager.is_up() {
             return None;
         }
-        bump(&self.inner.live.probes);
+        bump(&self.inner.counters.probes);
         manager.backoff.lock().begin(self.inner.rpc.stats().reconnects);
         let result = self.handshake(wait).await;
         self.conclude(result)

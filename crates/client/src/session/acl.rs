@@ -34,7 +34,7 @@ impl Session {
             payload: Bytes::new(),
             receive: None,
         };
-        bump(&self.inner.live.wire.round_trips);
+        bump(&self.inner.counters.wire.round_trips);
         let asked = Instant::now();
         let reply = match self.inner.rpc.call(request, |to| to.put(&args)).await {
             Ok(reply) => reply,

@@ -13,11 +13,11 @@ use super::reply_attributes::{AttributeReport, ReplyAttributes};
 use crate::error::{Error, Result};
 use crate::types::Handle;
 
-/// The first pause after NFS3ERR_JUKEBOX; it doubles up to [`LONGEST_NAP`].
-const FIRST_NAP: Duration = Duration::from_millis(50);
+/// The first pause after NFS3ERR_JUKEBOX; it doubles up to [`MAX_PAUSE`].
+const MIN_PAUSE: Duration = Duration::from_millis(50);
 
 /// The longest pause after NFS3ERR_JUKEBOX: the kernel client's.
-const LONGEST_NAP: Duration = Duration::from_secs(5);
+const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 /// A reply, whatever it says.
 pub(crate) struct Replied {
@@ -44,10 +44,10 @@ impl Session {
         let inner = &*self.inner;
         let asked = inner.options.attribute_sink.as_ref().map(|_| Instant::now());
         let into = receive.as_ref().map(|receive| (receive.limit, receive.split));
-        let mut nap = FIRST_NAP;
+        let mut pause = MIN_PAUSE;
         let mut tries = 0;
         loop {
-            inner.live.call(procedure);
+            inner.counters.call(procedure);
             let request = Request {
                 program: nfs3::PROGRAM,
                 version: nfs3::VERSION,
@@ -70,8 +70,8 @@ impl Session {
             }
             tries += 1;
             receive = into.map(|(limit, split)| Receive { into: reply.payload, limit, split });
-            tokio::time::sleep(nap).await;
-            nap = (nap * 2).min(LONGEST_NAP);
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(MAX_PAUSE);
         }
     }
 

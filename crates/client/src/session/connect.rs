@@ -15,7 +15,7 @@ use rpc::message::Credential as Wire;
 use xdr::{Decoder, Encode, Opaque};
 
 use super::{Inner, Session, User};
-use crate::counters::Live;
+use crate::counters::SessionCounters;
 use crate::error::{Error, Result};
 use crate::file::Pool;
 use crate::lane::LaneManager;
@@ -69,7 +69,7 @@ impl Session {
             sizes: FsInfo::default(),
             rsize: SMALL as usize,
             wsize: SMALL as usize,
-            live: Arc::new(Live::default()),
+            counters: Arc::new(SessionCounters::default()),
             unstable: Pool::new(options.unstable_max),
             owner: owner.clone(),
             rpc,

@@ -27,7 +27,7 @@ mod user;
 
 use std::sync::Arc;
 
-use crate::counters::{Counters, Live};
+use crate::counters::{Counters, SessionCounters};
 use crate::file::Pool;
 use crate::lane::{LaneManager, LaneReport};
 use crate::options::Options;
@@ -66,7 +66,7 @@ pub(crate) struct Inner {
     pub(crate) rsize: usize,
     /// Bytes a WRITE.
     pub(crate) wsize: usize,
-    pub(crate) live: Arc<Live>,
+    pub(crate) counters: Arc<SessionCounters>,
     /// What was written over the wire and is not durable.
     pub(crate) unstable: Arc<Pool>,
     pub(crate) lane: LaneManager,
@@ -124,7 +124,7 @@ impl Session {
         Counters {
             reconnects: stats.reconnects,
             retransmits: stats.retransmits,
-            ..self.inner.live.snapshot()
+            ..self.inner.counters.snapshot()
         }
     }
 }

@@ -8,7 +8,7 @@ use lane::{CreateMode, NewFile};
 use proto::nfs3::Procedure;
 use rustix::fs::{AtFlags, StatxFlags, Timespec, Timestamps, UTIME_NOW};
 
-use super::path::Way;
+use super::path::PathWalk;
 use super::{Follow, Session};
 use crate::ahead::Wanted;
 use crate::convert::lane_refusal;
@@ -147,16 +147,18 @@ impl Session {
     /// Where a symbolic link in `directory` leads.
     async fn follow(&self, directory: &Handle, link: &Found, path: &[u8]) -> Result<Found> {
         let target = self.read_link(&link.handle).await?;
-        let mut way = Way::at(*directory);
+        let mut walk = PathWalk::at(*directory);
         let absolute = target.first() == Some(&b'/');
         let rest = if absolute {
-            way = Way::new();
+            walk = PathWalk::new();
             self.inside(&target).ok_or_else(|| refusal(path, Status::NoEntry))?
         } else {
             &target[..]
         };
-        self.go(&mut way, rest, path, Follow::Yes).await.map_err(|error| error.about(|| shown(path)))?;
-        way.end().copied().ok_or_else(|| refusal(path, Status::IsDirectory))
+        self.walk_from(&mut walk, rest, path, Follow::Yes)
+            .await
+            .map_err(|error| error.about(|| shown(path)))?;
+        walk.end().copied().ok_or_else(|| refusal(path, Status::IsDirectory))
     }
 
     /// Opens what was found.
@@ -189,7 +191,7 @@ impl Session {
             }
             Answer::None => {}
         }
-        bump(&self.inner.live.wire.opens);
+        bump(&self.inner.counters.wire.opens);
         let opening = Opening { handle: found.handle, attributes: found.attributes, granted: None, refused };
         self.opened(opening, path, options).await
     }

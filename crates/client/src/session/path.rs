@@ -22,25 +22,29 @@ pub enum Follow {
     No,
 }
 
-/// A way down from the session's root.
+/// A walk down from the session's root.
 #[derive(Debug, Clone)]
-pub(crate) struct Way {
+pub(crate) struct PathWalk {
     /// The directories from the root on (the root itself left out), the last one possibly any kind of file.
     steps: Vec<Found>,
     links: usize,
-    /// The first step is a directory to which nobody knows the way.
-    strange: bool,
+    /// The first step is a directory whose parents are unknown.
+    has_unknown_parent: bool,
 }
 
-impl Way {
+impl PathWalk {
     /// At the root.
     pub(crate) const fn new() -> Self {
-        Self { steps: Vec::new(), links: 0, strange: false }
+        Self { steps: Vec::new(), links: 0, has_unknown_parent: false }
     }
 
-    /// At a directory to which nobody knows the way: the server is asked for its `..`.
+    /// At a directory whose parents are unknown: the server is asked for its `..`.
     pub(crate) fn at(directory: Handle) -> Self {
-        Self { steps: vec![Found { handle: directory, attributes: None }], links: 0, strange: true }
+        Self {
+            steps: vec![Found { handle: directory, attributes: None }],
+            links: 0,
+            has_unknown_parent: true,
+        }
     }
 
     /// Where it has come to; `None` at the root.
@@ -64,9 +68,9 @@ impl Session {
     /// # Errors
     /// The server's or the call's; [`Error::Loop`].
     pub async fn walk(&self, path: &[u8], follow: Follow) -> Result<Found> {
-        let mut way = Way::new();
-        self.go(&mut way, path, path, follow).await.map_err(|error| error.about(|| shown(path)))?;
-        match way.steps.last() {
+        let mut walk = PathWalk::new();
+        self.walk_from(&mut walk, path, path, follow).await.map_err(|error| error.about(|| shown(path)))?;
+        match walk.steps.last() {
             Some(found) => Ok(*found),
             None => Ok(Found { handle: self.root(), attributes: None }),
         }
@@ -86,9 +90,15 @@ impl Session {
         Ok((found.handle, last.unwrap_or_default().to_vec()))
     }
 
-    /// Goes on from where `way` ends, which must be a directory unless `path` has no names. `whole` is for
+    /// Goes on from where `walk` ends, which must be a directory unless `path` has no names. `whole` is for
     /// errors.
-    pub(crate) async fn go(&self, way: &mut Way, path: &[u8], whole: &[u8], follow: Follow) -> Result<()> {
+    pub(crate) async fn walk_from(
+        &self,
+        walk: &mut PathWalk,
+        path: &[u8],
+        whole: &[u8],
+        follow: Follow,
+    ) -> Result<()> {
         // Names still to follow, the next one last.
         let mut todo: Vec<Vec<u8>> = names(path).rev().map(<[u8]>::to_vec).collect();
         let mut count = 0;
@@ -98,30 +108,30 @@ impl Session {
                 return Err(Error::Status { object: shown(whole), status: Status::NameTooLong });
             }
             if name == b".." {
-                match &mut way.steps[..] {
-                    [only] if way.strange => *only = self.lookup(&only.handle, b"..").await?,
-                    _ => drop(way.steps.pop()),
+                match &mut walk.steps[..] {
+                    [only] if walk.has_unknown_parent => *only = self.lookup(&only.handle, b"..").await?,
+                    _ => drop(walk.steps.pop()),
                 }
                 continue;
             }
-            let directory = way.steps.last().map_or(self.root(), |found| found.handle);
+            let directory = walk.steps.last().map_or(self.root(), |found| found.handle);
             let mut found = self.lookup(&directory, &name).await?;
             if found.attributes.is_none() {
                 found.attributes = Some(self.attributes(&found.handle).await?);
             }
             let is_link = found.attributes.is_some_and(|attributes| attributes.kind == FileKind::Symlink);
             if !is_link || (todo.is_empty() && follow == Follow::No) {
-                way.steps.push(found);
+                walk.steps.push(found);
                 continue;
             }
-            way.links += 1;
-            if way.links > MAX_LINKS {
+            walk.links += 1;
+            if walk.links > MAX_LINKS {
                 return Err(Error::Loop { path: shown(whole), max: MAX_LINKS });
             }
             let target = self.read_link(&found.handle).await?;
             let target = if target.first() == Some(&b'/') {
-                way.steps.clear();
-                way.strange = false;
+                walk.steps.clear();
+                walk.has_unknown_parent = false;
                 self.inside(&target)
                     .ok_or_else(|| Error::Status { object: shown(whole), status: Status::NoEntry })?
             } else {

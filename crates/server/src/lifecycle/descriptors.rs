@@ -62,7 +62,7 @@ const PER_EXPORT: usize = 8;
 /// The number of exports that are always accounted for, since a reload may add some.
 const EXPORTS: usize = 8;
 /// The minimum that the parts share.
-const LEAST: usize = 128;
+const MIN_SHARED: usize = 128;
 
 // The maximum that each part has a use for.
 
@@ -96,8 +96,8 @@ impl Descriptors {
     pub(crate) fn divide(limit: usize, demands: Demands) -> Result<Self, TooFew> {
         let spare = FIXED + PER_THREAD * demands.threads + PER_EXPORT * demands.exports.max(EXPORTS);
         let shared = limit.saturating_sub(spare);
-        if shared < LEAST {
-            return Err(TooFew { limit, needed: spare + LEAST });
+        if shared < MIN_SHARED {
+            return Err(TooFew { limit, needed: spare + MIN_SHARED });
         }
         let sixteenth = shared / 16;
         let connections = demands.connections.clamp(1, sixteenth * 4);

@@ -4,7 +4,7 @@ mod support;
 
 use samehost_client as client;
 
-use client::{Crowded, DataPath, Error, File, LaneMode, OpenOptions, Session};
+use client::{DataPath, Error, File, LaneMode, OpenFileLimit, OpenOptions, Session};
 use support::{BOUND, Served, on_disk};
 
 /// A server that gives a lane a quarter of this, and each of its users half of that.
@@ -80,7 +80,7 @@ async fn where_a_lane_is_required_an_open_fails_with_enfile_and_makes_nothing() 
         OpenOptions::replacing(),
     ] {
         let error = session.open(b"new", &options).await.unwrap_err();
-        assert!(matches!(error, Error::NoGrant { which: Crowded::Server, .. }), "{error}");
+        assert!(matches!(error, Error::NoGrant { limit: OpenFileLimit::Server, .. }), "{error}");
         assert_eq!(error.errno(), rustix::io::Errno::NFILE);
         assert!(error.to_string().contains("--lane-grants"), "{error}");
         assert!(!served.export().join("new").exists());
