@@ -1,17 +1,17 @@
-//! The session's lane: looking for one, losing it, looking again.
+//! The session's lane: its establishment, its loss, and opens over it.
 //!
-//! A probe is: register a nonce at every rendezvous of this host, send it to the server over the NFS
-//! connection, and see whether one of the rendezvous answers. It is made when the session begins; after a
-//! lane was lost, a reconnect, or (if set) every `probe_throttle` reads and writes on the wire, at the next
-//! I/O and in the background; and never more often than the backoff allows. A session that must have a lane
-//! waits for the probe, and for the next one while the server comes back or drains.
+//! A probe registers a nonce at every rendezvous of this host, sends it to the server over the NFS
+//! connection, and checks whether one of the rendezvous answers. The session probes when it begins. Later it
+//! probes in the background, at the next I/O after the lane was lost, after a reconnect, or (if set) after
+//! `probe_throttle` reads and writes over the wire, and never more often than the backoff allows. A session
+//! that requires a lane waits for the probe, and repeats it while the server restarts or drains.
 //!
-//! A lane whose server doesn't answer an Open for as long as a call may take (`timeo × (retrans + 1)`) is
-//! given up: the wire decides what becomes of the session, by its own rules.
+//! If the server doesn't reply to an Open within the time of a call (`timeo × (retrans + 1)`), the client
+//! gives up the lane. The rules of the wire then apply to the session.
 
-mod ask;
 mod backoff;
 mod lane_manager;
+mod open;
 mod probe;
 
 use std::sync::Weak;
@@ -24,9 +24,9 @@ use crate::error::Result;
 use crate::options::LaneMode;
 use crate::session::{Inner as SessionInner, Session};
 
-pub(crate) use ask::{Answer, Purpose};
+use lane_manager::EstablishedLane;
 pub(crate) use lane_manager::LaneManager;
-use lane_manager::Up;
+pub(crate) use open::{LaneOpen, OpenPurpose};
 
 /// Whether the session is local, and if not, why not.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -35,13 +35,14 @@ pub struct LaneReport {
     pub local: bool,
     /// The server's instance, 32 hexadecimal digits, while there is a lane.
     pub instance: Option<String>,
-    /// Which rendezvous it came up through, in words.
+    /// The rendezvous through which it was established, in words.
     pub through: Option<String>,
-    /// Why there is none: one sentence a candidate or cause, each with something an admin can act on.
+    /// Why there is none: one sentence for each candidate or cause, with something that an administrator can
+    /// act on.
     pub reasons: Vec<String>,
 }
 
-/// Waits until a lane goes, and then takes it out of use, also for files that are idle.
+/// Waits until a lane ends and then gives it up, so that idle files release their grants, too.
 async fn watch(session: Weak<SessionInner>, lane: Lane, number: u64) {
     lane.gone().await;
     drop(lane);
@@ -51,23 +52,23 @@ async fn watch(session: Weak<SessionInner>, lane: Lane, number: u64) {
 }
 
 impl Session {
-    /// Whether to use the lane from now on: the mode that the session was made with is only the first. When
-    /// it is switched off, files with a grant go on over the wire with their next read or write; when it is
-    /// switched on, a lane is looked for in the background ([`Session::probe`] waits for it).
+    /// Changes the lane mode that [`crate::Options::lane`] has set. After `Off`, files with a grant use the
+    /// wire from their next read or write on. After another mode, the session probes for a lane in the
+    /// background ([`Session::probe`] waits for it).
     pub fn set_lane_mode(&self, mode: LaneMode) {
         let lane_manager = &self.inner.lane;
         let before = lane_manager.mode.swap(mode as u8, SeqCst);
         if before == mode as u8 {
             return;
         }
-        match lane_manager.up.load_full() {
-            Some(up) if mode == LaneMode::Off => {
-                up.lane.end();
-                lane_manager.give_up(up.number);
+        match lane_manager.established.load_full() {
+            Some(established) if mode == LaneMode::Off => {
+                established.lane.end();
+                lane_manager.give_up(established.number);
             }
-            Some(_) => lane_manager.announce(),
+            Some(_) => lane_manager.report_change(),
             None => {
-                lane_manager.announce();
+                lane_manager.report_change();
                 if mode != LaneMode::Off {
                     self.probe_in_background();
                 }
@@ -85,21 +86,24 @@ impl Session {
         }
     }
 
-    /// The occasion for a file without a grant to ask for one before its next I/O: a number that is another
-    /// one for every lane and every round. Without a lane, a probe is begun if it is due; where one is
-    /// required, it is waited for, and finding none is an error.
+    /// The lane epoch for the next I/O of a file without a grant: a number that changes with every lane and
+    /// every round of the backoff. A file requests a grant once in each epoch. Without a lane this starts a
+    /// probe if one is due, and returns `None`; a session that requires a lane waits for the probe.
+    ///
+    /// # Errors
+    /// With a required lane, that there is none.
     pub(crate) async fn lane_for_io(&self) -> Result<Option<u64>> {
         let lane_manager = &self.inner.lane;
-        let occasion = |up: &Up| {
+        let epoch = |established: &EstablishedLane| {
             let round = lane_manager.backoff.lock().round(Instant::now(), lane_manager.throttle);
-            up.number << 32 | u64::from(round)
+            established.number << 32 | u64::from(round)
         };
-        if let Some(up) = lane_manager.live() {
-            return Ok(Some(occasion(&up)));
+        if let Some(established) = lane_manager.live() {
+            return Ok(Some(epoch(&established)));
         }
         if lane_manager.mode() == LaneMode::Required {
-            // In a box: it is rare, and large.
-            return Ok(Box::pin(self.lane_that_must_be()).await?.as_deref().map(occasion));
+            // Boxed, because the future is large and seldom needed.
+            return Ok(Box::pin(self.required_lane()).await?.as_deref().map(epoch));
         }
         if lane_manager.is_due(self.inner.rpc.stats().reconnects) {
             self.probe_in_background();

@@ -10,7 +10,6 @@
 //! The async face runs on tokio's current-thread and multi-thread runtimes alike. [`blocking`] is the same
 //! thing for code without a runtime; its lane reads and writes are plain `pread` and `pwrite` calls.
 
-mod ahead;
 mod attribute_sink;
 pub mod blocking;
 mod convert;
@@ -19,6 +18,7 @@ mod counters;
 mod error;
 mod file;
 mod lane;
+mod open_prefetch;
 pub mod options;
 mod session;
 mod types;

@@ -45,7 +45,7 @@ pub struct GrantTable<H> {
     /// When each undelivered grant was sent, and why, oldest first.
     undelivered: VecDeque<(Instant, Purpose)>,
     /// The number of prefetched ones among them.
-    ahead: usize,
+    undelivered_prefetches: usize,
     /// Grants that the client has acknowledged.
     receipts: u64,
 }
@@ -81,7 +81,7 @@ impl<H> GrantTable<H> {
             open: HashMap::new(),
             users: Shares::new(most as usize).with_reserves(0, most as usize / 8),
             undelivered: VecDeque::new(),
-            ahead: 0,
+            undelivered_prefetches: 0,
             receipts: 0,
         }
     }
@@ -95,9 +95,12 @@ impl<H> GrantTable<H> {
             return false;
         }
         match wanted {
-            Purpose::Open => self.undelivered.len() - self.ahead < self.most_undelivered as usize,
+            Purpose::Open => {
+                self.undelivered.len() - self.undelivered_prefetches < self.most_undelivered as usize
+            }
             Purpose::Prefetch => {
-                self.open.len() < self.users.limit() / 2 && self.ahead < MAX_UNDELIVERED_PREFETCHES
+                self.open.len() < self.users.limit() / 2
+                    && self.undelivered_prefetches < MAX_UNDELIVERED_PREFETCHES
             }
         }
     }
@@ -115,7 +118,7 @@ impl<H> GrantTable<H> {
         self.users.charge(&user, 1);
         self.open.insert(id, (user, held));
         self.undelivered.push_back((now, wanted));
-        self.ahead += usize::from(wanted == Purpose::Prefetch);
+        self.undelivered_prefetches += usize::from(wanted == Purpose::Prefetch);
         Ok(id)
     }
 
@@ -157,7 +160,8 @@ impl<H> GrantTable<H> {
     }
 
     fn delivered(&mut self, sent: Option<(Instant, Purpose)>) {
-        self.ahead -= usize::from(sent.is_some_and(|(_, wanted)| wanted == Purpose::Prefetch));
+        self.undelivered_prefetches -=
+            usize::from(sent.is_some_and(|(_, wanted)| wanted == Purpose::Prefetch));
     }
 
     /// Removes a grant that the client has released.
@@ -189,7 +193,7 @@ impl<H> GrantTable<H> {
     /// Removes all grants at the end of the lane.
     pub fn end(&mut self) -> impl Iterator<Item = H> {
         self.undelivered.clear();
-        self.ahead = 0;
+        self.undelivered_prefetches = 0;
         for (user, _) in self.open.values() {
             self.users.give_back(user, 1);
         }

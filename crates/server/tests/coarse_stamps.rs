@@ -115,7 +115,7 @@ fn an_open_and_a_read_of_version_4_are_refused_at_once() {
     });
 }
 
-/// With and without the read-only clone of the mount, by name, by handle, and ahead.
+/// With and without the read-only clone of the mount, by name, by handle, and by prefetch.
 #[test]
 fn the_lane_gives_nothing_that_was_taken_back() {
     for options in ["no_root_squash", "root_squash"] {
@@ -128,9 +128,9 @@ fn the_lane_gives_nothing_that_was_taken_back() {
             let open = async |target: Target<'_>| {
                 common::local::open(&lane, target, Access::Read, &reader).await.map(drop)
             };
-            let ahead = |targets: PrefetchTargets<'_>| {
+            let prefetch = |targets: PrefetchTargets<'_>| {
                 let (sender, receiver) = channel();
-                lane.ahead(&targets, &reader, Box::new(move |files| sender.send(files.len()).unwrap()))
+                lane.prefetch(&targets, &reader, Box::new(move |files| sender.send(files.len()).unwrap()))
                     .unwrap();
                 receiver
             };
@@ -149,8 +149,8 @@ fn the_lane_gives_nothing_that_was_taken_back() {
                     assert_eq!(open(target).await, Ok(()), "{options}");
                 }
                 let entries =
-                    ahead(PrefetchTargets::Entries { directory: &root, names: vec![name.as_bytes()] });
-                let handles = ahead(PrefetchTargets::Handles(vec![&handle]));
+                    prefetch(PrefetchTargets::Entries { directory: &root, names: vec![name.as_bytes()] });
+                let handles = prefetch(PrefetchTargets::Handles(vec![&handle]));
                 std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
                 for target in targets {
                     assert_eq!(open(target).await, Err(OpenStatus::Access), "{options}");

@@ -12,8 +12,8 @@ use io::trace;
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::Inner;
-use super::granted::Granted;
-use super::waiting::{How, Medium};
+use super::granted::FileGrant;
+use super::waiting::{How, NowaitSupport};
 use crate::error::{Error, Result};
 
 impl Inner {
@@ -115,14 +115,14 @@ impl Inner {
 
     /// A system call on the grant, and no more.
     #[inline]
-    fn read_plainly(&self, granted: &Granted, buffer: &mut [u8], offset: u64) -> stdio::Result<usize> {
+    fn read_plainly(&self, granted: &FileGrant, buffer: &mut [u8], offset: u64) -> stdio::Result<usize> {
         trace::read_vector(self.handle.as_bytes(), offset, buffer.len() as u64);
         io::read_at(&granted.grant, buffer, offset)
     }
 
     /// One of the reads that ask the kernel not to wait.
     #[inline(never)]
-    fn read_not_waiting(&self, granted: &Granted, buffer: &mut [u8], offset: u64) -> ReadAttempt {
+    fn read_not_waiting(&self, granted: &FileGrant, buffer: &mut [u8], offset: u64) -> ReadAttempt {
         let mut parts = [stdio::IoSliceMut::new(buffer)];
         let flags = ReadWriteFlags::NOWAIT;
         match rustix::io::preadv2(&granted.grant, &mut parts, offset.min(io::MAX_OFFSET), flags) {
@@ -138,13 +138,14 @@ impl Inner {
                 ReadAttempt::NotCached
             }
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
-                let medium = if granted.is_in_memory() { Medium::Memory } else { Medium::Mute };
+                let medium =
+                    if granted.is_in_memory() { NowaitSupport::InMemory } else { NowaitSupport::Unsupported };
                 granted.waiting.cannot_be_asked(medium);
                 if let Some(attributes) = &self.opened_as {
-                    self.session.inner.lane.cannot_be_asked(attributes.fsid, medium);
+                    self.session.inner.lane.note_nowait_support(attributes.fsid, medium);
                 }
                 match medium {
-                    Medium::Memory => self.read_plainly(granted, buffer, offset).into(),
+                    NowaitSupport::InMemory => self.read_plainly(granted, buffer, offset).into(),
                     _ => ReadAttempt::NotCached,
                 }
             }
@@ -239,7 +240,7 @@ impl Inner {
     }
 
     /// Looks at the grant, between `try_get` and `put`.
-    pub(super) fn look_at_grant<R>(self: &Arc<Self>, f: impl FnOnce(&Granted) -> R) -> Option<R> {
+    pub(super) fn look_at_grant<R>(self: &Arc<Self>, f: impl FnOnce(&FileGrant) -> R) -> Option<R> {
         let granted = self.granted.read()?;
         let Some(_flight) = granted.grant.try_get() else { return self.leave(granted) };
         Some(f(&granted))

@@ -7,16 +7,16 @@ use std::sync::Arc;
 use io::{Alignment, Stability};
 
 use super::Inner;
-use super::granted::Granted;
+use super::granted::FileGrant;
 use crate::error::Result;
-use crate::lane::{Answer, Purpose};
+use crate::lane::{LaneOpen, OpenPurpose};
 
 impl Inner {
     /// Reads where the caller waits for the disk.
     #[cold]
     pub(super) fn read_by_mode(
         &self,
-        granted: &Granted,
+        granted: &FileGrant,
         buffer: &mut [u8],
         offset: u64,
     ) -> stdio::Result<usize> {
@@ -26,7 +26,12 @@ impl Inner {
 
     /// Writes, where the caller waits for the disk.
     #[cold]
-    pub(super) fn write_by_mode(&self, granted: &Granted, data: &[u8], offset: u64) -> stdio::Result<usize> {
+    pub(super) fn write_by_mode(
+        &self,
+        granted: &FileGrant,
+        data: &[u8],
+        offset: u64,
+    ) -> stdio::Result<usize> {
         let (files, mode) = (self.files(granted), granted.way.modes.write);
         io::write(files, mode, data, offset, Stability::Unstable, self.fallbacks())
     }
@@ -63,7 +68,7 @@ impl Inner {
         })
     }
 
-    fn files<'a>(&'a self, granted: &'a Granted) -> io::Files<'a> {
+    fn files<'a>(&'a self, granted: &'a FileGrant) -> io::Files<'a> {
         granted.way.files(&granted.grant, self.handle.as_bytes())
     }
 
@@ -84,15 +89,19 @@ impl Inner {
             return;
         };
         let target = lane::Target::Handle(self.handle.as_bytes());
-        match self.session.ask_lane(target, &self.name, (self.read, self.write), Purpose::Go).await {
-            Ok(Answer::Granted(opening)) => {
+        match self
+            .session
+            .lane_open(target, &self.name, (self.read, self.write), OpenPurpose::AlreadyOpen)
+            .await
+        {
+            Ok(LaneOpen::Granted(opening)) => {
                 if let Some((grant, lane, _)) = opening.granted
                     && lane == granted.lane
                 {
                     granted.way.take_direct(grant, alignment);
                 }
             }
-            Ok(Answer::Refused(_) | Answer::None) => {}
+            Ok(LaneOpen::Refused(_) | LaneOpen::NoLane) => {}
             Err(error) => tracing::debug!(file = %self.shown(), %error, "no second grant for direct I/O"),
         }
     }

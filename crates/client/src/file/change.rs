@@ -9,11 +9,11 @@ use io::Stability;
 use rustix::io::Errno;
 
 use super::Inner;
-use super::granted::Granted;
-use super::kept::Kept;
+use super::granted::FileGrant;
+use super::kept::UncommittedWrites;
 use crate::counters::{add, bump};
 use crate::error::Result;
-use crate::lane::{Answer, Purpose};
+use crate::lane::{LaneOpen, OpenPurpose};
 use crate::options::LaneMode;
 
 impl Inner {
@@ -48,12 +48,13 @@ impl Inner {
             return Ok(false);
         }
         let target = lane::Target::Handle(self.handle.as_bytes());
-        match session.ask_lane(target, &self.name, (self.read, self.write), Purpose::Go).await? {
-            Answer::Granted(opening) => match opening.granted {
+        match session.lane_open(target, &self.name, (self.read, self.write), OpenPurpose::AlreadyOpen).await?
+        {
+            LaneOpen::Granted(opening) => match opening.granted {
                 Some((grant, lane, verifier)) => {
                     *self.refused.lock() = None;
-                    let medium = manager.medium_of(opening.attributes.as_ref());
-                    let taken = self.change_to(Granted::new(grant, lane, verifier, medium)).await?;
+                    let medium = manager.nowait_support(opening.attributes.as_ref());
+                    let taken = self.change_to(FileGrant::new(grant, lane, verifier, medium)).await?;
                     if taken && self.wants_direct() {
                         Box::pin(self.take_direct()).await;
                     }
@@ -61,17 +62,17 @@ impl Inner {
                 }
                 None => Ok(false),
             },
-            Answer::Refused(status) => {
+            LaneOpen::Refused(status) => {
                 *self.refused.lock() = Some(status);
                 Ok(false)
             }
-            Answer::None => Ok(false),
+            LaneOpen::NoLane => Ok(false),
         }
     }
 
     /// Takes a grant into use. First everything that was written over the wire becomes durable: from here on
     /// nothing is kept, and nothing old can be written over something newer.
-    pub(super) async fn change_to(self: &Arc<Self>, granted: Granted) -> Result<bool> {
+    pub(super) async fn change_to(self: &Arc<Self>, granted: FileGrant) -> Result<bool> {
         let granted = Arc::new(granted);
         let kept = self.kept_by_any();
         let _writers = match &kept {
@@ -92,7 +93,7 @@ impl Inner {
 
     /// Makes durable what was written over the wire; false if that didn't work. Nobody else writes over the
     /// wire meanwhile.
-    async fn settle(self: &Arc<Self>, kept: &Kept, granted: &Arc<Granted>) -> Result<bool> {
+    async fn settle(self: &Arc<Self>, kept: &UncommittedWrites, granted: &Arc<FileGrant>) -> Result<bool> {
         let again = match kept.forgotten(granted.verifier).await {
             Ok(again) => again,
             Err(error) => {

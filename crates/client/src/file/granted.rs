@@ -9,7 +9,7 @@ use io::{IoMode, Stability, trace};
 use lane::Grant;
 
 use super::syncs::Syncs;
-use super::waiting::{Medium, Waiting};
+use super::waiting::{NowaitSupport, Waiting};
 use super::way::Way;
 use crate::types::Handle;
 
@@ -18,7 +18,7 @@ const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
 /// A grant with what belongs to it.
 #[derive(Debug)]
-pub(crate) struct Granted {
+pub(crate) struct FileGrant {
     pub(super) grant: Grant,
     /// The lane's number in the session.
     pub(crate) lane: u64,
@@ -37,9 +37,9 @@ pub(crate) struct Granted {
     pub(super) way: Way,
 }
 
-impl Granted {
+impl FileGrant {
     /// `medium`: what other files have shown of the filesystem.
-    pub(crate) fn new(grant: Grant, lane: u64, verifier: [u8; 8], medium: Medium) -> Self {
+    pub(crate) fn new(grant: Grant, lane: u64, verifier: [u8; 8], medium: NowaitSupport) -> Self {
         let modes = grant.modes();
         Self {
             plain_reads: modes.read == IoMode::Buffered,

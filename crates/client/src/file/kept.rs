@@ -15,7 +15,7 @@ use proto::nfs3::{self, Procedure, StableHow};
 use tokio::sync::RwLock;
 use xdr::Opaque;
 
-use super::pool::{Pool, Reserved};
+use super::pool::{Reserved, UncommittedPool};
 use super::unstable::{Unstable, Verifier};
 use crate::counters::{add, bump};
 use crate::error::{Error, Result};
@@ -30,8 +30,8 @@ const COMMIT_ROUNDS: usize = 8;
 
 /// One inode's unstable data, with those who wrote it.
 #[derive(Debug)]
-pub(crate) struct Kept {
-    pool: Arc<Pool>,
+pub(crate) struct UncommittedWrites {
+    pool: Arc<UncommittedPool>,
     handle: Handle,
     name: Box<[u8]>,
     pieces: Mutex<Unstable<Session>>,
@@ -40,8 +40,8 @@ pub(crate) struct Kept {
     pub(crate) writers: RwLock<()>,
 }
 
-impl Kept {
-    pub(super) fn new(pool: Arc<Pool>, handle: Handle, name: &[u8]) -> Self {
+impl UncommittedWrites {
+    pub(super) fn new(pool: Arc<UncommittedPool>, handle: Handle, name: &[u8]) -> Self {
         Self { pool, handle, name: name.into(), pieces: Mutex::default(), writers: RwLock::new(()) }
     }
 
@@ -261,7 +261,7 @@ impl Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for UncommittedWrites {
     fn drop(&mut self) {
         self.clear();
         self.pool.forget(&self.handle);

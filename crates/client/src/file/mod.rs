@@ -38,10 +38,10 @@ use crate::error::{Error, Result};
 use crate::options::OpenOptions;
 use crate::session::Session;
 use crate::types::{Attributes, Handle};
-use granted::Granted;
-use kept::Kept;
-pub(crate) use pool::Pool;
-pub(crate) use waiting::Medium;
+use granted::FileGrant;
+use kept::UncommittedWrites;
+pub(crate) use pool::UncommittedPool;
+pub(crate) use waiting::NowaitSupport;
 
 /// Which way a file's bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -54,7 +54,7 @@ pub enum DataPath {
 
 /// What is known of a file that is about to be opened.
 #[derive(Debug)]
-pub(crate) struct Opening {
+pub(crate) struct OpenedFile {
     pub(crate) handle: Handle,
     pub(crate) attributes: Option<Attributes>,
     /// The grant, its lane's number, and the server's write verifier.
@@ -74,17 +74,17 @@ pub(crate) struct Inner {
     /// Why the lane gave no grant when it was last asked.
     refused: Mutex<Option<lane::OpenStatus>>,
     /// The lane's road, while there is one.
-    granted: ReadMostly<Granted>,
+    granted: ReadMostly<FileGrant>,
     /// The occasion on which a lane was last asked for a grant; 0: none.
     asked: AtomicU64,
     /// This file's number in the session's list of files with grants; 0: not in it.
     listed: AtomicU64,
     /// Grants given up while they had unsynced writes.
-    retired: Mutex<Vec<Arc<Granted>>>,
+    retired: Mutex<Vec<Arc<FileGrant>>>,
     /// The first error of a sync that nobody waited for.
     lost: Mutex<Option<std::io::Error>>,
     /// What was written over the wire and is not durable: the inode's, once this open has written that way.
-    kept: OnceLock<Arc<Kept>>,
+    kept: OnceLock<Arc<UncommittedWrites>>,
     /// Held while a lane is asked for a grant.
     asking: tokio::sync::Mutex<()>,
 }
@@ -96,12 +96,12 @@ pub struct File {
 }
 
 impl File {
-    pub(crate) fn new(session: &Session, opening: Opening, name: &[u8], options: &OpenOptions) -> Self {
+    pub(crate) fn new(session: &Session, opening: OpenedFile, name: &[u8], options: &OpenOptions) -> Self {
         let has_grant = opening.granted.is_some();
-        let medium = session.inner.lane.medium_of(opening.attributes.as_ref());
+        let medium = session.inner.lane.nowait_support(opening.attributes.as_ref());
         let granted = opening
             .granted
-            .map(|(grant, lane, verifier)| Arc::new(Granted::new(grant, lane, verifier, medium)));
+            .map(|(grant, lane, verifier)| Arc::new(FileGrant::new(grant, lane, verifier, medium)));
         let inner = Arc::new(Inner {
             session: session.clone(),
             handle: opening.handle,
@@ -130,8 +130,8 @@ impl File {
         &self,
         (grant, lane, verifier): (lane::Grant, u64, [u8; 8]),
     ) -> Result<()> {
-        let medium = self.inner.session.inner.lane.medium_of(self.inner.opened_as.as_ref());
-        self.inner.change_to(Granted::new(grant, lane, verifier, medium)).await.map(drop)
+        let medium = self.inner.session.inner.lane.nowait_support(self.inner.opened_as.as_ref());
+        self.inner.change_to(FileGrant::new(grant, lane, verifier, medium)).await.map(drop)
     }
 
     /// Whether the server's mode asks for more than one grant.
@@ -201,13 +201,13 @@ impl Inner {
     }
 
     /// Where what is written over the wire is kept.
-    fn kept(&self) -> &Arc<Kept> {
-        self.kept.get_or_init(|| self.session.inner.unstable.file(&self.handle, &self.name))
+    fn kept(&self) -> &Arc<UncommittedWrites> {
+        self.kept.get_or_init(|| self.session.inner.uncommitted.file(&self.handle, &self.name))
     }
 
     /// What any open of the file may have written over the wire and not committed.
-    fn kept_by_any(&self) -> Option<Arc<Kept>> {
-        self.session.inner.unstable.find(&self.handle)
+    fn kept_by_any(&self) -> Option<Arc<UncommittedWrites>> {
+        self.session.inner.uncommitted.find(&self.handle)
     }
 
     /// Makes everything durable that was written over the wire so far.
@@ -238,7 +238,7 @@ impl Inner {
     /// Enters the session's list of files with grants.
     fn enlist(self: &Arc<Self>) {
         let weak: Weak<Self> = Arc::downgrade(self);
-        let number = self.session.inner.lane.enlist(weak, self.listed.load(Relaxed));
+        let number = self.session.inner.lane.register(weak, self.listed.load(Relaxed));
         self.listed.store(number, Relaxed);
     }
 }
@@ -247,7 +247,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         let listed = *self.listed.get_mut();
         if listed != 0 {
-            self.session.inner.lane.strike(listed);
+            self.session.inner.lane.unregister(listed);
         }
         if self.is_dirty() {
             tracing::debug!(file = %self.shown(), "closed without a commit");

@@ -11,49 +11,49 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::kept::Kept;
+use super::kept::UncommittedWrites;
 use crate::types::Handle;
 
 /// A session's unstable data.
 #[derive(Debug)]
-pub(crate) struct Pool {
+pub(crate) struct UncommittedPool {
     max: usize,
     /// Bytes kept, and reserved.
     bytes: AtomicUsize,
     /// The files that keep any, and those that are open and did. Their opens bound them.
-    files: Mutex<HashMap<Handle, Weak<Kept>>>,
+    files: Mutex<HashMap<Handle, Weak<UncommittedWrites>>>,
 }
 
-impl Pool {
+impl UncommittedPool {
     /// An empty one for `max` bytes.
     pub(crate) fn new(max: usize) -> Arc<Self> {
         Arc::new(Self { max, bytes: AtomicUsize::new(0), files: Mutex::default() })
     }
 
     /// What is kept of this file, by whichever open; made if there is nothing. `name`: what errors call it.
-    pub(super) fn file(self: &Arc<Self>, handle: &Handle, name: &[u8]) -> Arc<Kept> {
+    pub(super) fn file(self: &Arc<Self>, handle: &Handle, name: &[u8]) -> Arc<UncommittedWrites> {
         let mut files = self.files.lock();
         if let Some(kept) = files.get(handle).and_then(Weak::upgrade) {
             return kept;
         }
-        let kept = Arc::new(Kept::new(self.clone(), *handle, name));
+        let kept = Arc::new(UncommittedWrites::new(self.clone(), *handle, name));
         files.insert(*handle, Arc::downgrade(&kept));
         kept
     }
 
     /// What is kept of this file, if any of it is, or may be in a moment.
     #[inline]
-    pub(crate) fn find(&self, handle: &Handle) -> Option<Arc<Kept>> {
+    pub(crate) fn find(&self, handle: &Handle) -> Option<Arc<UncommittedWrites>> {
         if self.bytes.load(Relaxed) == 0 { None } else { self.look_up(handle) }
     }
 
     #[cold]
-    fn look_up(&self, handle: &Handle) -> Option<Arc<Kept>> {
+    fn look_up(&self, handle: &Handle) -> Option<Arc<UncommittedWrites>> {
         self.files.lock().get(handle).and_then(Weak::upgrade)
     }
 
     /// The file that keeps most.
-    pub(super) fn largest(&self) -> Option<Arc<Kept>> {
+    pub(super) fn largest(&self) -> Option<Arc<UncommittedWrites>> {
         let files: Vec<_> = self.files.lock().values().filter_map(Weak::upgrade).collect();
         files.into_iter().max_by_key(|kept| kept.bytes())
     }
@@ -86,7 +86,7 @@ impl Pool {
 /// Room that is reserved until this is dropped.
 #[derive(Debug)]
 pub(super) struct Reserved {
-    pool: Arc<Pool>,
+    pool: Arc<UncommittedPool>,
     len: usize,
 }
 
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn room_is_bounded_and_comes_back() {
-        let pool = Pool::new(100);
+        let pool = UncommittedPool::new(100);
         let (first, second) = (pool.reserve(60).unwrap(), pool.reserve(40).unwrap());
         assert!(pool.reserve(1).is_none());
         drop(first);
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_file_is_one_for_all_its_opens_and_goes_with_the_last() {
-        let pool = Pool::new(100);
+        let pool = UncommittedPool::new(100);
         let one = pool.file(&handle(1), b"one");
         assert!(Arc::ptr_eq(&one, &pool.file(&handle(1), b"other name")));
         assert!(pool.find(&handle(1)).is_none(), "nothing is kept anywhere");

@@ -8,7 +8,7 @@ use std::time::Duration;
 use sys::read_mostly::ReadGuard;
 
 use super::Inner;
-use super::granted::Granted;
+use super::granted::FileGrant;
 use crate::counters::bump;
 use crate::error::Result;
 
@@ -57,7 +57,7 @@ impl Inner {
 
     /// As [`Inner::sync_retired`], waiting on this thread.
     pub(crate) fn sync_retired_now(&self) -> Result<()> {
-        let retired: Vec<Arc<Granted>> = self.retired.lock().clone();
+        let retired: Vec<Arc<FileGrant>> = self.retired.lock().clone();
         for granted in retired {
             self.settle_once(&granted);
         }
@@ -65,7 +65,7 @@ impl Inner {
     }
 
     /// Syncs a retired grant; true if it is done with, and nothing but `granted` keeps it open.
-    fn settle_once(&self, granted: &Arc<Granted>) -> bool {
+    fn settle_once(&self, granted: &Arc<FileGrant>) -> bool {
         // First nobody may be in the middle of a write any more; then nothing can soil it again.
         self.granted.reclaim();
         let mut retired = self.retired.lock();
@@ -94,7 +94,7 @@ impl Inner {
 
     /// Gives up a grant that the server has taken back. Returns `None`, for whoever has nothing to return.
     #[cold]
-    pub(super) fn leave<T>(self: &Arc<Self>, granted: ReadGuard<'_, Granted>) -> Option<T> {
+    pub(super) fn leave<T>(self: &Arc<Self>, granted: ReadGuard<'_, FileGrant>) -> Option<T> {
         let kept = granted.to_arc();
         drop(granted);
         self.give_up(kept);
@@ -102,7 +102,7 @@ impl Inner {
     }
 
     #[cold]
-    fn give_up(self: &Arc<Self>, granted: Arc<Granted>) {
+    fn give_up(self: &Arc<Self>, granted: Arc<FileGrant>) {
         let manager = &self.session.inner.lane;
         {
             // Whoever looks for unsynced writes finds the grant either here or there.
@@ -133,7 +133,7 @@ impl Inner {
     }
 
     /// Gives up the grant of this lane, if the file has one: the lane is going, and this file may be idle.
-    pub(crate) fn recall(self: &Arc<Self>, lane: u64) {
+    pub(crate) fn release_grant(self: &Arc<Self>, lane: u64) {
         if let Some(granted) = self.granted.load()
             && granted.lane == lane
         {

@@ -16,21 +16,21 @@ const HITS: u32 = 8;
 /// What is known of a filesystem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Medium {
+pub(crate) enum NowaitSupport {
     /// It can be asked, as far as is known.
-    Asked,
+    Assumed,
     /// It can't, and needn't: it is in memory.
-    Memory,
+    InMemory,
     /// It can't, and a read may wait.
-    Mute,
+    Unsupported,
 }
 
-impl Medium {
+impl NowaitSupport {
     const fn of(number: u8) -> Self {
         match number {
-            1 => Self::Memory,
-            2 => Self::Mute,
-            _ => Self::Asked,
+            1 => Self::InMemory,
+            2 => Self::Unsupported,
+            _ => Self::Assumed,
         }
     }
 }
@@ -52,13 +52,13 @@ pub(super) enum How {
 pub(super) struct Waiting {
     /// Reads to come: from [`PLAIN`] on ones that ask, below it plain ones.
     turn: AtomicU32,
-    /// A [`Medium`].
+    /// A [`NowaitSupport`].
     medium: AtomicU8,
 }
 
 impl Waiting {
     /// `medium`: as other files of the filesystem have shown.
-    pub(super) const fn new(medium: Medium) -> Self {
+    pub(super) const fn new(medium: NowaitSupport) -> Self {
         Self { turn: AtomicU32::new(PLAIN + HITS), medium: AtomicU8::new(medium as u8) }
     }
 
@@ -67,10 +67,10 @@ impl Waiting {
     pub(super) fn how(&self) -> How {
         let turn = self.turn.load(Relaxed);
         if turn >= PLAIN {
-            return match Medium::of(self.medium.load(Relaxed)) {
-                Medium::Asked => How::Asking,
-                Medium::Memory => How::Plain,
-                Medium::Mute => How::Elsewhere,
+            return match NowaitSupport::of(self.medium.load(Relaxed)) {
+                NowaitSupport::Assumed => How::Asking,
+                NowaitSupport::InMemory => How::Plain,
+                NowaitSupport::Unsupported => How::Elsewhere,
             };
         }
         self.turn.store(if turn == 0 { PLAIN } else { turn - 1 }, Relaxed);
@@ -84,7 +84,7 @@ impl Waiting {
     }
 
     /// The filesystem knows no such question.
-    pub(super) fn cannot_be_asked(&self, medium: Medium) {
+    pub(super) fn cannot_be_asked(&self, medium: NowaitSupport) {
         self.turn.store(PLAIN + HITS, Relaxed);
         self.medium.store(medium as u8, Relaxed);
     }
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn reads_of_cached_files_ask_seldom_and_those_that_missed_every_time() {
-        let waiting = Waiting::new(Medium::Asked);
+        let waiting = Waiting::new(NowaitSupport::Assumed);
         assert_eq!(asking(&waiting, HITS + 1), HITS as usize + 1, "a new file's");
         assert_eq!(asking(&waiting, 10 * (PLAIN + 1)), 10, "one in many");
         while waiting.how() != How::Asking {}
@@ -120,10 +120,10 @@ mod tests {
 
     #[test]
     fn who_cannot_be_asked_is_read_plainly_in_memory_and_elsewhere_otherwise() {
-        assert_eq!(asking(&Waiting::new(Medium::Memory), 1000), 0);
-        let waiting = Waiting::new(Medium::Asked);
+        assert_eq!(asking(&Waiting::new(NowaitSupport::InMemory), 1000), 0);
+        let waiting = Waiting::new(NowaitSupport::Assumed);
         assert_eq!(asking(&waiting, HITS + 1 + PLAIN / 2), HITS as usize + 1);
-        waiting.cannot_be_asked(Medium::Mute);
+        waiting.cannot_be_asked(NowaitSupport::Unsupported);
         assert!((0..1000).all(|_| waiting.how() == How::Elsewhere), "from then on, and not only in turn");
     }
 }

@@ -17,8 +17,9 @@ pub(super) struct ProbeBackoff {
     reconnects: u64,
     /// READs and WRITEs over the wire since the last probe.
     wire_ios: u64,
-    /// How often files were allowed to ask the same lane again, and when last.
+    /// The number of rounds with the same lane. A refused file may request a grant again in each.
     round: u32,
+    /// The beginning of the round.
     round_began: Option<Instant>,
 }
 
@@ -37,8 +38,8 @@ impl ProbeBackoff {
         self.not_before.is_some_and(|at| now >= at)
     }
 
-    /// Counts one READ or WRITE over the wire although there is a lane, which has refused the file. The file
-    /// may ask again in another round: the export's options may have changed. Returns the round.
+    /// Counts one READ or WRITE over the wire of a file that the lane has refused. Returns the round. In
+    /// another round the file may request a grant again, because the export's options may have changed.
     pub(super) fn round(&mut self, now: Instant, throttle: u32) -> u32 {
         self.wire_ios += 1;
         let began = *self.round_began.get_or_insert(now);
@@ -58,7 +59,7 @@ impl ProbeBackoff {
         self.not_before = None;
     }
 
-    /// Notes that the probe found no lane. `again` means that there was one before, so it may come back.
+    /// Notes that the probe found no lane. `again` means that there may be one later.
     /// Returns the pause until the next probe.
     pub(super) fn failed(&mut self, now: Instant, again: bool) -> Duration {
         let pause = pause(self.failures);
@@ -89,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_session_that_was_never_local_probes_only_for_a_reason() {
+    fn a_session_that_was_never_local_probes_after_reconnects_and_by_throttle_only() {
         let now = Instant::now();
         let later = now + Duration::from_secs(3600);
         let mut backoff = ProbeBackoff::default();
@@ -104,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_refused_may_ask_again_now_and_then() {
+    fn a_refused_file_may_request_a_grant_again_in_each_round() {
         let now = Instant::now();
         let mut backoff = ProbeBackoff::default();
         assert!((0..1000).all(|_| backoff.round(now, 0) == 0));
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_lane_is_looked_for_at_once_and_then_ever_more_rarely() {
+    fn a_lost_lane_is_probed_for_at_once_and_then_with_growing_pauses() {
         let mut now = Instant::now();
         let mut backoff = ProbeBackoff::default();
         backoff.begin(0);

@@ -1,4 +1,4 @@
-//! The lane of a session: the live one, the files with grants of it, and the reasons why there is none.
+//! The established lane of a session, the files with grants from it, and the reasons why there is none.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
@@ -15,30 +15,30 @@ use tokio::task::AbortHandle;
 
 use super::LaneReport;
 use super::backoff::ProbeBackoff;
-use crate::ahead::Ahead;
 use crate::attribute_sink::AttributeSink;
-use crate::file::{Inner as FileInner, Medium};
+use crate::file::{Inner as FileInner, NowaitSupport};
+use crate::open_prefetch::OpenPrefetch;
 use crate::options::{LaneMode, Options};
 use crate::types::Attributes;
 
-/// A lane with its number in the session.
+/// A lane with its number in the session; it may have ended.
 #[derive(Debug)]
-pub(super) struct Up {
+pub(super) struct EstablishedLane {
     pub(super) lane: Lane,
     pub(super) number: u64,
     pub(super) watch: AbortHandle,
 }
 
-impl Drop for Up {
+impl Drop for EstablishedLane {
     fn drop(&mut self) {
         self.watch.abort();
     }
 }
 
 #[derive(Debug, Default)]
-struct OpenFiles {
+struct GrantedFiles {
     next: u64,
-    open: HashMap<u64, Weak<FileInner>>,
+    by_number: HashMap<u64, Weak<FileInner>>,
 }
 
 /// The session's end of the lane.
@@ -54,7 +54,7 @@ pub(crate) struct LaneManager {
     /// Whether the session has a user: with AUTH_NONE there is no lane.
     pub(super) has_owner: bool,
     pub(super) runtime: Runtime,
-    pub(super) up: ArcSwapOption<Up>,
+    pub(super) established: ArcSwapOption<EstablishedLane>,
     pub(super) next: AtomicU64,
     pub(super) backoff: Mutex<ProbeBackoff>,
     pub(super) reasons: Mutex<Vec<String>>,
@@ -63,19 +63,19 @@ pub(crate) struct LaneManager {
     /// A probe is running in the background.
     pub(super) background: AtomicBool,
     /// There has been a lane.
-    pub(super) was_up: AtomicBool,
+    pub(super) was_established: AtomicBool,
     /// When the log last reported that there is no room for another file.
     pub(super) last_limit_warning: Mutex<Option<Instant>>,
     /// Files with grants, which are notified when the lane ends.
-    files: Mutex<OpenFiles>,
-    /// The filesystem in memory (its id) that last said it can't be asked not to wait; 0: none did.
+    files: Mutex<GrantedFiles>,
+    /// The id of the filesystem in memory that last refused RWF_NOWAIT; 0 if none did.
     in_memory: AtomicU64,
-    /// Likewise one that isn't in memory.
-    mute: AtomicU64,
-    /// What filesystems turned out not to do of the I/O modes.
+    /// Likewise of one that isn't in memory.
+    without_nowait: AtomicU64,
+    /// The I/O modes that filesystems turned out not to support.
     pub(crate) fallbacks: io::IoFallbacks,
-    /// Files that were prefetched.
-    pub(crate) ahead: Ahead,
+    /// Prefetched files.
+    pub(crate) open_prefetch: OpenPrefetch,
 }
 
 impl LaneManager {
@@ -93,37 +93,36 @@ impl LaneManager {
             },
             has_owner,
             runtime: Runtime::current(),
-            up: ArcSwapOption::empty(),
+            established: ArcSwapOption::empty(),
             next: AtomicU64::new(1),
             backoff: Mutex::new(ProbeBackoff::default()),
             reasons: Mutex::new(Vec::new()),
             probing: tokio::sync::Mutex::new(()),
             background: AtomicBool::new(false),
-            was_up: AtomicBool::new(false),
+            was_established: AtomicBool::new(false),
             last_limit_warning: Mutex::new(None),
-            files: Mutex::new(OpenFiles::default()),
+            files: Mutex::new(GrantedFiles::default()),
             in_memory: AtomicU64::new(0),
-            mute: AtomicU64::new(0),
+            without_nowait: AtomicU64::new(0),
             fallbacks: io::IoFallbacks::default(),
-            ahead: Ahead::new(getrlimit(Resource::Nofile).current),
+            open_prefetch: OpenPrefetch::new(getrlimit(Resource::Nofile).current),
         }
     }
 
-    /// Files of this filesystem can't be asked not to wait (RWF_NOWAIT): the next one opened needs no
-    /// trial.
-    pub(crate) fn cannot_be_asked(&self, fsid: u64, medium: Medium) {
-        let last = if medium == Medium::Memory { &self.in_memory } else { &self.mute };
+    /// Notes that a filesystem refuses RWF_NOWAIT, so that the next file opened on it needs no trial.
+    pub(crate) fn note_nowait_support(&self, fsid: u64, support: NowaitSupport) {
+        let last = if support == NowaitSupport::InMemory { &self.in_memory } else { &self.without_nowait };
         last.store(fsid, Relaxed);
     }
 
-    /// The properties of the filesystem of a file with these attributes.
-    pub(crate) fn medium_of(&self, attributes: Option<&Attributes>) -> Medium {
+    /// Whether the filesystem of a file with these attributes supports RWF_NOWAIT.
+    pub(crate) fn nowait_support(&self, attributes: Option<&Attributes>) -> NowaitSupport {
         let fsid = attributes.map_or(0, |attributes| attributes.fsid);
         match fsid {
-            0 => Medium::Asked,
-            _ if self.in_memory.load(Relaxed) == fsid => Medium::Memory,
-            _ if self.mute.load(Relaxed) == fsid => Medium::Mute,
-            _ => Medium::Asked,
+            0 => NowaitSupport::Assumed,
+            _ if self.in_memory.load(Relaxed) == fsid => NowaitSupport::InMemory,
+            _ if self.without_nowait.load(Relaxed) == fsid => NowaitSupport::Unsupported,
+            _ => NowaitSupport::Assumed,
         }
     }
 
@@ -138,12 +137,12 @@ impl LaneManager {
     }
 
     /// Whether there has ever been a lane.
-    pub(crate) fn has_been_up(&self) -> bool {
-        self.was_up.load(Relaxed)
+    pub(crate) fn was_ever_established(&self) -> bool {
+        self.was_established.load(Relaxed)
     }
 
-    /// Logs the state of the lane.
-    pub(super) fn announce(&self) {
+    /// Reports a change of the lane to the attribute sink.
+    pub(super) fn report_change(&self) {
         if let Some(sink) = &self.attribute_sink {
             sink.lane_changed(&self.report());
         }
@@ -154,11 +153,11 @@ impl LaneManager {
     }
 
     /// The live lane, if there is one.
-    pub(super) fn live(&self) -> Option<Arc<Up>> {
-        self.up.load_full().filter(|up| up.lane.state() == lane::LaneState::Live)
+    pub(super) fn live(&self) -> Option<Arc<EstablishedLane>> {
+        self.established.load_full().filter(|established| established.lane.state() == lane::LaneState::Live)
     }
 
-    pub(crate) fn is_up(&self) -> bool {
+    pub(crate) fn is_established(&self) -> bool {
         self.live().is_some()
     }
 
@@ -168,10 +167,10 @@ impl LaneManager {
             return LaneReport { reasons, ..LaneReport::default() };
         }
         match self.live() {
-            Some(up) => LaneReport {
+            Some(established) => LaneReport {
                 local: true,
-                instance: Some(lane::nonce::hex(&up.lane.instance())),
-                through: Some(up.lane.through().to_owned()),
+                instance: Some(lane::nonce::hex(&established.lane.instance())),
+                through: Some(established.lane.through().to_owned()),
                 reasons: Vec::new(),
             },
             None => LaneReport { reasons: self.reasons.lock().clone(), ..LaneReport::default() },
@@ -180,46 +179,49 @@ impl LaneManager {
 
     /// Whether lane `number` is live.
     pub(crate) fn is_live(&self, number: u64) -> bool {
-        self.live().is_some_and(|up| up.number == number)
+        self.live().is_some_and(|established| established.number == number)
     }
 
     /// Notes that lane `number` has ended.
     pub(crate) fn lost(&self, number: u64) {
-        let Some(up) = self.up.load_full().filter(|up| up.number == number) else { return };
-        let before = self.up.compare_and_swap(&up, None);
-        if before.as_ref().is_some_and(|before| Arc::ptr_eq(before, &up)) {
-            tracing::debug!(number, "the lane is gone");
+        let Some(established) =
+            self.established.load_full().filter(|established| established.number == number)
+        else {
+            return;
+        };
+        let before = self.established.compare_and_swap(&established, None);
+        if before.as_ref().is_some_and(|before| Arc::ptr_eq(before, &established)) {
+            tracing::debug!(number, "the lane has ended");
             *self.reasons.lock() = vec![
-                "the lane that there was is gone: the server stopped or took it back, or its NFS \
-                      connection was closed"
+                "the lane has ended: the server stopped or revoked it, or its NFS connection was closed"
                     .to_owned(),
             ];
             self.backoff.lock().lost(Instant::now());
-            self.announce();
+            self.report_change();
         }
     }
 
-    /// Gives up lane `number`, which has ended, and every grant of it: also those of idle files.
+    /// Gives up lane `number`, which has ended, and every grant from it, including those of idle files.
     pub(super) fn give_up(&self, number: u64) {
-        self.recall(number);
+        self.release_grants(number);
         self.lost(number);
     }
 
-    /// Adds a file with a grant to the list (or leaves it there, if it has a number). Returns its number.
-    pub(crate) fn enlist(&self, file: Weak<FileInner>, number: u64) -> u64 {
+    /// Registers a file with a grant, unless it has a number already. Returns its number.
+    pub(crate) fn register(&self, file: Weak<FileInner>, number: u64) -> u64 {
         if number != 0 {
             return number;
         }
         let mut files = self.files.lock();
         files.next += 1;
         let number = files.next;
-        files.open.insert(number, file);
+        files.by_number.insert(number, file);
         number
     }
 
-    /// Removes a file from the list.
-    pub(crate) fn strike(&self, number: u64) {
-        self.files.lock().open.remove(&number);
+    /// Unregisters a file.
+    pub(crate) fn unregister(&self, number: u64) {
+        self.files.lock().by_number.remove(&number);
     }
 
     /// The timeout of an Open.
@@ -227,11 +229,11 @@ impl LaneManager {
         self.policy.timeout()
     }
 
-    /// Makes every file give up its grant of lane `number`.
-    pub(super) fn recall(&self, number: u64) {
-        self.ahead.forget();
-        let files: Vec<Weak<FileInner>> = self.files.lock().open.values().cloned().collect();
-        files.iter().filter_map(Weak::upgrade).for_each(|file| file.recall(number));
+    /// Makes every file release its grant from lane `number`.
+    fn release_grants(&self, number: u64) {
+        self.open_prefetch.clear();
+        let files: Vec<Weak<FileInner>> = self.files.lock().by_number.values().cloned().collect();
+        files.iter().filter_map(Weak::upgrade).for_each(|file| file.release_grant(number));
     }
 
     /// Whether a probe in the background is due now.

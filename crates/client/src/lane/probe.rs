@@ -1,4 +1,4 @@
-//! One probe, and for a session that must have a lane as many as it takes.
+//! Probes for a lane. A session that requires a lane repeats them until there is one or the server refuses.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,57 +9,60 @@ use lane::{Candidates, Lane, NotLocal, Reason, Rendezvous};
 use proto::localio;
 use rpc::client::Request;
 
-use super::{LaneReport, Up, watch};
+use super::{EstablishedLane, LaneReport, watch};
 use crate::counters::bump;
 use crate::error::{Error, Result};
 use crate::options::LaneMode;
 use crate::session::Session;
 
-/// How long the server may take to answer UUID_IS_LOCAL: a nonce lives no longer.
-const ANSWER: Duration = Duration::from_secs(10);
+/// The timeout of UUID_IS_LOCAL, which is also the lifetime of a nonce.
+const UUID_IS_LOCAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long to wait to be called by a privileged server that looks for us.
-const CALLED: Duration = Duration::from_secs(2);
+/// The timeout for a connection from a privileged server that searches the namespaces for this client.
+const SERVER_SEARCH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How often a handshake begins anew because the connection did.
-const ANEW: u32 = 8;
+/// The maximum number of handshakes in one probe. A handshake is repeated after a reconnect.
+const MAX_HANDSHAKES: u32 = 8;
 
 /// A probe found no lane.
-pub(super) struct Missing {
-    /// Why, in words.
+pub(super) struct ProbeFailure {
+    /// Sentences for an administrator.
     reasons: Vec<String>,
-    /// Why, for a session that must have one.
-    cause: Cause,
+    cause: ProbeFailureCause,
 }
 
-/// Whether another probe could find more.
-pub(super) enum Cause {
-    /// The server, which is there and answers, gives none.
-    No,
+/// Decides whether a session that requires a lane probes again.
+pub(super) enum ProbeFailureCause {
+    /// The server answers and offers no lane.
+    Refused,
     /// The server is stopping, starting, or hasn't answered in time.
-    Later,
-    /// The session's policy has given up on the server.
+    Temporary,
+    /// The session's retransmission policy has given up on the server.
     Wire(rpc::client::Error),
 }
 
-impl Missing {
-    fn new(cause: Cause, reason: String) -> Self {
+impl ProbeFailure {
+    fn new(cause: ProbeFailureCause, reason: String) -> Self {
         Self { reasons: vec![reason], cause }
     }
 }
 
-impl From<NotLocal> for Missing {
+impl From<NotLocal> for ProbeFailure {
     fn from(none: NotLocal) -> Self {
         let draining = |reason: &Reason| {
             matches!(reason, Reason::Refused { refusal: lane::message::HandshakeRefusal::Draining, .. })
         };
-        let cause = if none.reasons.iter().any(draining) { Cause::Later } else { Cause::No };
+        let cause = if none.reasons.iter().any(draining) {
+            ProbeFailureCause::Temporary
+        } else {
+            ProbeFailureCause::Refused
+        };
         Self { reasons: none.reasons.iter().map(ToString::to_string).collect(), cause }
     }
 }
 
 impl Session {
-    /// Looks for a lane now, whatever the backoff says, and reports.
+    /// Probes for a lane now, regardless of the backoff, and returns the result.
     pub async fn probe(&self) -> LaneReport {
         if self.inner.lane.mode() != LaneMode::Off {
             self.probe_once(true).await;
@@ -67,45 +70,45 @@ impl Session {
         self.lane()
     }
 
-    /// The probe at the beginning of a session. A server that may call us is waited for only if there must be
-    /// a lane; else that goes on in the background.
+    /// Makes the probe at the beginning of a session. Only a session that requires a lane waits for a server
+    /// that searches for this client; otherwise that continues in the background.
     ///
     /// # Errors
     /// With a required lane, that there is none.
-    pub(crate) async fn probe_at_first(&self) -> Result<()> {
+    pub(crate) async fn initial_probe(&self) -> Result<()> {
         if self.inner.lane.mode() == LaneMode::Required {
-            return self.lane_that_must_be().await.map(drop);
+            return self.required_lane().await.map(drop);
         }
         self.probe_once(false).await;
         Ok(())
     }
 
-    /// Probes until there is a lane or the server says that there is none: with the backoff, while the server
-    /// stops, starts or doesn't answer; for ever in a hard session, and as long as a call may take in a soft
-    /// one. `None`: it need not be any more.
+    /// Probes until there is a lane or the server refuses. While the server stops, starts or doesn't answer,
+    /// probes are repeated with the backoff: for ever in a hard session, and for the time of a call in a soft
+    /// one. Returns `None` if a lane isn't required any more.
     ///
     /// # Errors
     /// [`Error::NoLane`]; [`Error::Rpc`] when the session's policy gives up on the server.
-    pub(super) async fn lane_that_must_be(&self) -> Result<Option<Arc<Up>>> {
+    pub(super) async fn required_lane(&self) -> Result<Option<Arc<EstablishedLane>>> {
         let manager = &self.inner.lane;
         let began = Instant::now();
         loop {
             if manager.mode() != LaneMode::Required {
                 return Ok(manager.live());
             }
-            let missing = self.probe_once(true).await;
-            if let Some(up) = manager.live() {
-                return Ok(Some(up));
+            let failure = self.probe_once(true).await;
+            if let Some(established) = manager.live() {
+                return Ok(Some(established));
             }
             let spent = !manager.policy.hard && began.elapsed() >= manager.policy.timeout();
-            match missing.map(|missing| missing.cause) {
-                Some(Cause::Wire(source)) => {
+            match failure.map(|failure| failure.cause) {
+                Some(ProbeFailureCause::Wire(source)) => {
                     return Err(Error::Rpc { object: "UUID_IS_LOCAL".to_owned(), source });
                 }
-                Some(Cause::No) => break,
+                Some(ProbeFailureCause::Refused) => break,
                 _ if spent => break,
-                Some(Cause::Later) => {}
-                // There was one, and it has gone already.
+                Some(ProbeFailureCause::Temporary) => {}
+                // A lane was established and has ended already.
                 None => drop(manager.backoff.lock().failed(Instant::now(), true)),
             }
             let at = manager.backoff.lock().not_before.unwrap_or_else(Instant::now);
@@ -114,11 +117,11 @@ impl Session {
         Err(Error::NoLane { object: String::new(), reasons: manager.report().reasons })
     }
 
-    /// One probe. `wait`: for a server that looks for us, too.
-    pub(super) async fn probe_once(&self, wait: bool) -> Option<Missing> {
+    /// Makes one probe. `wait` says whether to wait for a server that searches for this client, too.
+    pub(super) async fn probe_once(&self, wait: bool) -> Option<ProbeFailure> {
         let manager = &self.inner.lane;
         let _one = manager.probing.lock().await;
-        if manager.is_up() {
+        if manager.is_established() {
             return None;
         }
         bump(&self.inner.counters.probes);
@@ -127,50 +130,51 @@ impl Session {
         self.conclude(result)
     }
 
-    fn conclude(&self, result: Result<Lane, Missing>) -> Option<Missing> {
+    fn conclude(&self, result: Result<Lane, ProbeFailure>) -> Option<ProbeFailure> {
         let manager = &self.inner.lane;
         match result {
             Ok(lane) => {
                 let number = manager.next.fetch_add(1, Relaxed);
                 let session = Arc::downgrade(&self.inner);
                 let watch = manager.runtime.spawn(watch(session, lane.clone(), number)).abort_handle();
-                manager.was_up.store(true, Relaxed);
-                // Not before: from now on whoever syncs asks whether there has been a lane.
+                manager.was_established.store(true, Relaxed);
+                // Only after `was_established` is set: from then on a sync of metadata makes it durable.
                 lane.go_async();
-                manager.up.store(Some(Arc::new(Up { lane, number, watch })));
+                manager.established.store(Some(Arc::new(EstablishedLane { lane, number, watch })));
                 manager.backoff.lock().succeeded();
                 manager.reasons.lock().clear();
                 if manager.mode() == LaneMode::Off {
-                    // Switched off meanwhile.
+                    // The mode was changed during the probe.
                     manager.give_up(number);
                 } else {
-                    manager.announce();
+                    manager.report_change();
                 }
                 None
             }
-            Err(missing) => {
-                tracing::debug!(reasons = ?missing.reasons, "no lane");
-                manager.reasons.lock().clone_from(&missing.reasons);
-                let again = manager.was_up.load(Relaxed) || matches!(missing.cause, Cause::Later);
+            Err(failure) => {
+                tracing::debug!(reasons = ?failure.reasons, "no lane");
+                manager.reasons.lock().clone_from(&failure.reasons);
+                let again = manager.was_established.load(Relaxed)
+                    || matches!(failure.cause, ProbeFailureCause::Temporary);
                 manager.backoff.lock().failed(Instant::now(), again);
-                Some(missing)
+                Some(failure)
             }
         }
     }
 
-    /// Whoever registers with a server that dies before the nonce comes has registered with nobody: as long
-    /// as the connection is made anew meanwhile, it begins again.
-    async fn handshake(&self, wait: bool) -> Result<Lane, Missing> {
+    /// Makes a handshake. If the server restarts between registration and UUID_IS_LOCAL, the new one doesn't
+    /// know the nonce. So a handshake during which the NFS connection was made again is repeated.
+    async fn handshake(&self, wait: bool) -> Result<Lane, ProbeFailure> {
         let manager = &self.inner.lane;
         if !manager.has_owner {
             let reason = "a lane needs AUTH_SYS, and this session uses AUTH_NONE".to_owned();
-            return Err(Missing::new(Cause::No, reason));
+            return Err(ProbeFailure::new(ProbeFailureCause::Refused, reason));
         }
-        for _ in 0..ANEW {
+        for _ in 0..MAX_HANDSHAKES {
             let before = self.inner.rpc.stats().reconnects;
-            let mut candidates = Rendezvous::register(manager.rendezvous.clone())
-                .await
-                .map_err(|error| Missing::new(Cause::No, format!("no nonce could be made: {error}")))?;
+            let mut candidates = Rendezvous::register(manager.rendezvous.clone()).await.map_err(|error| {
+                ProbeFailure::new(ProbeFailureCause::Refused, format!("no nonce could be made: {error}"))
+            })?;
             self.localio(localio::Procedure::UuidIsLocal, Some(candidates.nonce())).await?;
             if self.inner.rpc.stats().reconnects != before {
                 continue;
@@ -181,28 +185,32 @@ impl Session {
             if candidates.may_be_called() && !wait {
                 self.finish_later(candidates);
                 let reason = "no rendezvous found; still waiting to be called by a privileged server";
-                return Err(Missing::new(Cause::No, reason.to_owned()));
+                return Err(ProbeFailure::new(ProbeFailureCause::Refused, reason.to_owned()));
             }
-            let mut missing = match finish(candidates).await {
+            let mut failure = match finish(candidates).await {
                 Ok(lane) => return Ok(lane),
-                Err(missing) => missing,
+                Err(failure) => failure,
             };
-            // Has the server that knew the nonce said no, or has it died meanwhile? One that answers is
-            // alive.
-            if manager.mode() == LaneMode::Required && matches!(missing.cause, Cause::No) {
+            // The server has refused, or it has restarted after it received the nonce. A call on the same
+            // connection shows which.
+            if manager.mode() == LaneMode::Required && matches!(failure.cause, ProbeFailureCause::Refused) {
                 self.localio(localio::Procedure::Null, None).await?;
                 if self.inner.rpc.stats().reconnects != before {
-                    missing.cause = Cause::Later;
+                    failure.cause = ProbeFailureCause::Temporary;
                 }
             }
-            return Err(missing);
+            return Err(failure);
         }
         let reason = format!("the connection to {} does not last", self.inner.rpc.address());
-        Err(Missing::new(Cause::Later, reason))
+        Err(ProbeFailure::new(ProbeFailureCause::Temporary, reason))
     }
 
-    /// A call to the LOCALIO program over the NFS connection, with a nonce for the procedure that has one.
-    async fn localio(&self, procedure: localio::Procedure, nonce: Option<[u8; 16]>) -> Result<(), Missing> {
+    /// Calls the LOCALIO program over the NFS connection, with the nonce if the procedure has one.
+    async fn localio(
+        &self,
+        procedure: localio::Procedure,
+        nonce: Option<[u8; 16]>,
+    ) -> Result<(), ProbeFailure> {
         let server = self.inner.rpc.address();
         let request = Request {
             program: localio::PROGRAM,
@@ -217,35 +225,39 @@ impl Session {
                 to.put(&localio::UuidIsLocalArgs { uuid });
             }
         });
-        match tokio::time::timeout(ANSWER, call).await {
+        match tokio::time::timeout(UUID_IS_LOCAL_TIMEOUT, call).await {
             Ok(Ok(_)) => Ok(()),
-            Ok(Err(rpc::client::Error::ProgramUnavailable { .. })) => Err(Missing::new(
-                Cause::No,
+            Ok(Err(rpc::client::Error::ProgramUnavailable { .. })) => Err(ProbeFailure::new(
+                ProbeFailureCause::Refused,
                 format!(
                     "the server at {server} does not offer LOCALIO (RPC program 400122): it is no Samehost \
                      server, or was started with --lane off"
                 ),
             )),
-            Ok(Err(error)) if error.is_timeout() => Err(Missing {
+            Ok(Err(error)) if error.is_timeout() => Err(ProbeFailure {
                 reasons: vec![format!("UUID_IS_LOCAL failed: {error}")],
-                cause: Cause::Wire(error),
+                cause: ProbeFailureCause::Wire(error),
             }),
-            Ok(Err(error)) => Err(Missing::new(Cause::No, format!("UUID_IS_LOCAL failed: {error}"))),
-            Err(_) => Err(Missing::new(
-                Cause::Later,
-                format!("the server at {server} did not answer UUID_IS_LOCAL within {ANSWER:?}"),
+            Ok(Err(error)) => {
+                Err(ProbeFailure::new(ProbeFailureCause::Refused, format!("UUID_IS_LOCAL failed: {error}")))
+            }
+            Err(_) => Err(ProbeFailure::new(
+                ProbeFailureCause::Temporary,
+                format!(
+                    "the server at {server} did not answer UUID_IS_LOCAL within {UUID_IS_LOCAL_TIMEOUT:?}"
+                ),
             )),
         }
     }
 
-    /// Waits in the background for a server that looks for us.
+    /// Waits in the background for a server that searches for this client.
     fn finish_later(&self, candidates: Candidates) {
         let session = Arc::downgrade(&self.inner);
         self.inner.lane.runtime.spawn(async move {
             let result = finish(candidates).await;
             if let Some(inner) = session.upgrade() {
                 let session = Self { user: inner.owner.clone(), inner };
-                if !session.inner.lane.is_up() {
+                if !session.inner.lane.is_established() {
                     session.conclude(result);
                 }
             }
@@ -253,6 +265,6 @@ impl Session {
     }
 }
 
-async fn finish(candidates: Candidates) -> Result<Lane, Missing> {
-    candidates.finish(CALLED).await.map_err(Missing::from)
+async fn finish(candidates: Candidates) -> Result<Lane, ProbeFailure> {
+    candidates.finish(SERVER_SEARCH_TIMEOUT).await.map_err(ProbeFailure::from)
 }

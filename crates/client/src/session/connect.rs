@@ -17,7 +17,7 @@ use xdr::{Decoder, Encode, Opaque};
 use super::{Inner, Session, User};
 use crate::counters::SessionCounters;
 use crate::error::{Error, Result};
-use crate::file::Pool;
+use crate::file::UncommittedPool;
 use crate::lane::LaneManager;
 use crate::options::{LaneMode, Options, ReservedPort};
 use crate::types::{ExportEntry, FsInfo, Handle};
@@ -70,7 +70,7 @@ impl Session {
             rsize: SMALL as usize,
             wsize: SMALL as usize,
             counters: Arc::new(SessionCounters::default()),
-            unstable: Pool::new(options.unstable_max),
+            uncommitted: UncommittedPool::new(options.unstable_max),
             owner: owner.clone(),
             rpc,
             options,
@@ -87,7 +87,7 @@ impl Session {
         inner.sizes = sizes;
         let session = Self { inner: Arc::new(inner), user: owner };
         if session.inner.lane.mode() != LaneMode::Off {
-            session.probe_at_first().await.map_err(|error| error.about(|| url.to_string()))?;
+            session.initial_probe().await.map_err(|error| error.about(|| url.to_string()))?;
         }
         Ok(session)
     }

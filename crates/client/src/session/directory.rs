@@ -72,8 +72,8 @@ impl Session {
             let replied = self.nfs(procedure, &args).await?;
             self.page(procedure, &replied, directory)?
         };
-        if self.inner.lane.is_up() {
-            self.inner.lane.ahead.listed(directory, cookie, &page);
+        if self.inner.lane.is_established() {
+            self.inner.lane.open_prefetch.add_page(directory, cookie, &page);
         }
         Ok(page)
     }

@@ -19,7 +19,7 @@ impl Session {
     /// # Errors
     /// The server's or the call's.
     pub async fn sync_metadata(&self, handle: &Handle) -> Result<()> {
-        if !self.inner.lane.has_been_up() {
+        if !self.inner.lane.was_ever_established() {
             return Ok(());
         }
         let args = nfs3::Commit3Args { file: Opaque(handle.as_bytes()), offset: 0, count: 0 };

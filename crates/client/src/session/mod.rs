@@ -28,7 +28,7 @@ mod user;
 use std::sync::Arc;
 
 use crate::counters::{Counters, SessionCounters};
-use crate::file::Pool;
+use crate::file::UncommittedPool;
 use crate::lane::{LaneManager, LaneReport};
 use crate::options::Options;
 use crate::types::{FsInfo, Handle};
@@ -68,7 +68,7 @@ pub(crate) struct Inner {
     pub(crate) wsize: usize,
     pub(crate) counters: Arc<SessionCounters>,
     /// What was written over the wire and is not durable.
-    pub(crate) unstable: Arc<Pool>,
+    pub(crate) uncommitted: Arc<UncommittedPool>,
     pub(crate) lane: LaneManager,
 }
 

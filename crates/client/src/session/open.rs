@@ -10,12 +10,12 @@ use rustix::fs::{AtFlags, StatxFlags, Timespec, Timestamps, UTIME_NOW};
 
 use super::path::PathWalk;
 use super::{Follow, Session};
-use crate::ahead::Wanted;
 use crate::convert::lane_refusal;
 use crate::counters::bump;
 use crate::error::{Error, Result, Status};
-use crate::file::{File, Opening};
-use crate::lane::{Answer, Purpose};
+use crate::file::{File, OpenedFile};
+use crate::lane::{LaneOpen, OpenPurpose};
+use crate::open_prefetch::OpenTarget;
 use crate::options::OpenOptions;
 use crate::types::{Attributes, Create, FileKind, Found, Handle, SetAttributes, SetTime};
 
@@ -71,7 +71,8 @@ impl Session {
     /// # Errors
     /// As [`Session::open`].
     pub async fn open_handle(&self, file: &Handle, name: &[u8], options: &OpenOptions) -> Result<File> {
-        self.open_found(&Found { handle: *file, attributes: None }, name, options, Purpose::Open).await
+        self.open_found(&Found { handle: *file, attributes: None }, name, options, OpenPurpose::FirstOpen)
+            .await
     }
 
     async fn open_in(
@@ -87,12 +88,12 @@ impl Session {
         if !options.create {
             return self.open_existing(directory, name, path, options).await;
         }
-        if let Some(opening) = self.make_on_lane(directory, name, CreateMode::Unchecked, options).await? {
+        if let Some(opening) = self.create_on_lane(directory, name, CreateMode::Unchecked, options).await? {
             return self.opened(opening, path, options).await;
         }
         for _ in 0..ROUNDS {
             match self.create_guarded(directory, name, options).await {
-                Ok(found) => return self.open_found(&found, path, options, Purpose::Go).await,
+                Ok(found) => return self.open_found(&found, path, options, OpenPurpose::AlreadyOpen).await,
                 Err(error) if error.status() == Some(Status::Exists) => {}
                 Err(error) => return Err(error.about(|| shown(path))),
             }
@@ -115,20 +116,20 @@ impl Session {
     ) -> Result<File> {
         if name.len() <= lane::request::MAX_NAME {
             if options.only_reads()
-                && let Some(opening) = self.look_ahead(Wanted::Entry { directory, name }).await
+                && let Some(opening) = self.take_prefetched(OpenTarget::Entry { directory, name }).await
             {
                 return self.opened(opening, path, options).await;
             }
             let target = lane::Target::Entry { directory: directory.as_bytes(), name };
-            match self.ask_lane(target, path, (options.read, options.write), Purpose::Open).await? {
-                Answer::Granted(opening) => return self.opened(*opening, path, options).await,
-                Answer::Refused(lane::OpenStatus::Symlink) => {}
-                Answer::Refused(status) => {
+            match self.lane_open(target, path, (options.read, options.write), OpenPurpose::FirstOpen).await? {
+                LaneOpen::Granted(opening) => return self.opened(*opening, path, options).await,
+                LaneOpen::Refused(lane::OpenStatus::Symlink) => {}
+                LaneOpen::Refused(status) => {
                     if let Some(status) = lane_refusal(status) {
                         return Err(refusal(path, status));
                     }
                 }
-                Answer::None => {}
+                LaneOpen::NoLane => {}
             }
         }
         let mut found = self.lookup(directory, name).await.map_err(|error| error.about(|| shown(path)))?;
@@ -141,7 +142,7 @@ impl Session {
             }
             found = self.follow(directory, &found, path).await?;
         }
-        self.open_found(&found, path, options, Purpose::Open).await
+        self.open_found(&found, path, options, OpenPurpose::FirstOpen).await
     }
 
     /// Where a symbolic link in `directory` leads.
@@ -167,7 +168,7 @@ impl Session {
         found: &Found,
         path: &[u8],
         options: &OpenOptions,
-        purpose: Purpose,
+        purpose: OpenPurpose,
     ) -> Result<File> {
         match found.attributes.map(|attributes| attributes.kind) {
             None | Some(FileKind::Regular) => {}
@@ -175,31 +176,32 @@ impl Session {
             Some(_) => return Err(refusal(path, Status::Invalid)),
         }
         if options.only_reads()
-            && let Some(opening) = self.look_ahead(Wanted::File(&found.handle)).await
+            && let Some(opening) = self.take_prefetched(OpenTarget::File(&found.handle)).await
         {
             return self.opened(opening, path, options).await;
         }
         let mut refused = None;
         let target = lane::Target::Handle(found.handle.as_bytes());
-        match self.ask_lane(target, path, (options.read, options.write), purpose).await? {
-            Answer::Granted(opening) => return self.opened(*opening, path, options).await,
-            Answer::Refused(status) => {
+        match self.lane_open(target, path, (options.read, options.write), purpose).await? {
+            LaneOpen::Granted(opening) => return self.opened(*opening, path, options).await,
+            LaneOpen::Refused(status) => {
                 if let Some(status) = lane_refusal(status) {
                     return Err(refusal(path, status));
                 }
                 refused = Some(status);
             }
-            Answer::None => {}
+            LaneOpen::NoLane => {}
         }
         bump(&self.inner.counters.wire.opens);
-        let opening = Opening { handle: found.handle, attributes: found.attributes, granted: None, refused };
+        let opening =
+            OpenedFile { handle: found.handle, attributes: found.attributes, granted: None, refused };
         self.opened(opening, path, options).await
     }
 
-    async fn opened(&self, mut opening: Opening, path: &[u8], options: &OpenOptions) -> Result<File> {
+    async fn opened(&self, mut opening: OpenedFile, path: &[u8], options: &OpenOptions) -> Result<File> {
         let empty = opening.attributes.is_some_and(|attributes| attributes.size == 0);
         // What other opens have written over the wire becomes durable before the grant is used.
-        let granted = opening.granted.take_if(|_| self.inner.unstable.find(&opening.handle).is_some());
+        let granted = opening.granted.take_if(|_| self.inner.uncommitted.find(&opening.handle).is_some());
         let file = File::new(self, opening, path, options);
         if let Some(granted) = granted {
             Box::pin(file.take_grant(granted)).await?;
@@ -235,7 +237,7 @@ impl Session {
             source: std::io::Error::other(error),
         })?;
         if let Some(opening) =
-            self.make_on_lane(directory, name, CreateMode::Exclusive(verifier), options).await?
+            self.create_on_lane(directory, name, CreateMode::Exclusive(verifier), options).await?
         {
             return self.opened(opening, path, options).await;
         }
@@ -244,12 +246,12 @@ impl Session {
         let target = lane::Target::Handle(found.handle.as_bytes());
         let (set, asked) = futures_util::future::join(
             self.set_attributes(&found.handle, &set, None),
-            self.ask_lane(target, path, (options.read, options.write), Purpose::Go),
+            self.lane_open(target, path, (options.read, options.write), OpenPurpose::AlreadyOpen),
         )
         .await;
         found.attributes = set?;
         match asked {
-            Ok(Answer::Granted(mut opening)) => {
+            Ok(LaneOpen::Granted(mut opening)) => {
                 // Its own may be from before they were set.
                 opening.attributes = match found.attributes {
                     Some(attributes) => Some(attributes),
@@ -258,22 +260,22 @@ impl Session {
                 self.opened(*opening, path, options).await
             }
             // A server that isn't root may need the mode first.
-            _ => self.open_found(&found, path, options, Purpose::Go).await,
+            _ => self.open_found(&found, path, options, OpenPurpose::AlreadyOpen).await,
         }
     }
 
     /// Has the lane make the file and open it, in one round trip. `None`: whatever the reason, the wire knows
     /// what to say.
-    async fn make_on_lane(
+    async fn create_on_lane(
         &self,
         directory: &Handle,
         name: &[u8],
         how: CreateMode,
         options: &OpenOptions,
-    ) -> Result<Option<Opening>> {
+    ) -> Result<Option<OpenedFile>> {
         let mode = mode_of(options);
         let new = NewFile { directory: directory.as_bytes(), name, mode, how };
-        let made = self.ask_lane_to_make(directory, new, options.read, options.write).await?;
+        let made = self.lane_create(directory, new, options.read, options.write).await?;
         let Some(mut opening) = made else { return Ok(None) };
         if let CreateMode::Exclusive(_) = how {
             // Until now the times were the verifier.
@@ -291,7 +293,7 @@ impl Session {
 
 /// Sets a new file's times to the present, as far as this process may do that to the file that it was
 /// granted; its attributes then.
-fn set_times(opening: &Opening) -> Option<Attributes> {
+fn set_times(opening: &OpenedFile) -> Option<Attributes> {
     let (grant, ..) = opening.granted.as_ref()?;
     let known = opening.attributes?;
     let file = grant.try_get()?;

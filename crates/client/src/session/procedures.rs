@@ -68,7 +68,7 @@ impl Session {
             guard: guard.map(nfs_time),
         };
         // Nobody may write again what is about to be cut off.
-        let kept = set.size.and_then(|size| Some((self.inner.unstable.find(file)?, size)));
+        let kept = set.size.and_then(|size| Some((self.inner.uncommitted.find(file)?, size)));
         let _writers = match &kept {
             Some((kept, _)) => Some(kept.writers.write().await),
             None => None,

@@ -112,7 +112,7 @@ impl Lane {
     /// # Errors
     /// `TooLong` for a request that doesn't fit; `Gone`, also while the server's socket is full. `then` is
     /// dropped.
-    pub fn ahead(
+    pub fn prefetch(
         &self,
         targets: &PrefetchTargets<'_>,
         credential: &LaneCredential,

@@ -135,15 +135,15 @@ mod tests {
 
     #[test]
     fn requests_that_fit_are_encoded_and_others_reported() {
-        let ahead = |targets: PrefetchTargets<'_>| {
+        let round_trip = |targets: PrefetchTargets<'_>| {
             let credential = LaneCredential { uid: 1, gid: 2, gids: vec![3; MAX_GIDS] };
-            let ahead =
+            let request =
                 LaneRequest::Prefetch { serial: 1, releases: vec![7; MAX_RELEASES], targets, credential };
-            assert_eq!(decode::<LaneRequest<'_>>(&encode(&ahead)).as_ref(), Ok(&ahead));
-            encode(&ahead).len()
+            assert_eq!(decode::<LaneRequest<'_>>(&encode(&request)).as_ref(), Ok(&request));
+            encode(&request).len()
         };
         let handles = PrefetchTargets::Handles(vec![&[1; MAX_HANDLE]; MAX_PREFETCH]);
-        assert!(handles.fits() && ahead(handles) <= MAX_MESSAGE);
+        assert!(handles.fits() && round_trip(handles) <= MAX_MESSAGE);
         let entries = |length, many| {
             let names: Vec<&[u8]> = vec![&[2; 300][..length]; many];
             PrefetchTargets::Entries { directory: &[1; MAX_HANDLE], names }
@@ -151,7 +151,7 @@ mod tests {
         let long = entries(MAX_NAME, MAX_PREFETCH);
         assert!(!long.fits());
         let many = (1..=MAX_PREFETCH).rev().find(|many| entries(MAX_NAME, *many).fits()).unwrap();
-        assert!(many >= 16 && ahead(entries(MAX_NAME, many)) <= MAX_MESSAGE);
+        assert!(many >= 16 && round_trip(entries(MAX_NAME, many)) <= MAX_MESSAGE);
         assert!(entries(100, MAX_PREFETCH).fits());
         assert!(!entries(MAX_NAME + 1, 1).fits() && !entries(1, MAX_PREFETCH + 1).fits());
     }

@@ -301,7 +301,7 @@ fn serve_one(
         }
         LaneRequest::Prefetch { serial, releases, targets, credential } => {
             lane.release(&releases)?;
-            ahead(lane, service, serial, &targets, &credential, reply)
+            prefetch(lane, service, serial, &targets, &credential, reply)
         }
         LaneRequest::Async => {
             // Once: every call of the NFS connection checks for it.
@@ -412,7 +412,7 @@ fn send_grant(
 
 /// Opens the files of a Prefetch, each after the same check as an Open, and starts reading those that aren't
 /// cached. Files that can't be granted are left out; an Open returns the reason.
-fn ahead(
+fn prefetch(
     lane: &LaneShared,
     service: &dyn GrantService,
     serial: u32,

@@ -1,17 +1,17 @@
-//! What a directory's listing said, kept so that one can tell which file comes after which.
+//! The entries of a directory listing, in the orders in which programs open files.
 //!
-//! Programs go through a directory in one of three orders: as it was listed (find, tar, a file manager), by
-//! name (a shell's `*`, rsync) or by inode number (cp and rm of large directories). The two that aren't the
-//! listing's own cost a sort, which is only made when opens look like it.
+//! There are three: as listed (find, tar, a file manager), by name (a shell's `*`, rsync) and by inode number
+//! (cp and rm of large directories). The last two cost a sort, which is made only when opens seem to follow
+//! that order.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 
 use crate::types::{DirEntry, FileKind, Handle};
 
-/// Entries that are kept of one listing. Of a longer one the last pages: who lists page by page opens page by
-/// page.
-pub(super) const MOST: usize = 16_384;
+/// The maximum number of entries of a listing. Of a longer one the last pages remain: a program that lists
+/// page by page also opens page by page.
+pub(super) const MAX_ENTRIES: usize = 16_384;
 
 /// An order in which files may be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,26 +24,26 @@ pub(super) enum Order {
     Numbered,
 }
 
-/// A file of the listing.
+/// An entry of the listing.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     start: u32,
     len: u32,
     fileid: u64,
-    /// Known to be no regular file.
-    other: bool,
+    /// Known not to be a regular file.
+    is_other: bool,
 }
 
-/// Positions in a sorted order.
+/// A sorted order.
 #[derive(Debug)]
 struct Sorted {
-    /// Position → index.
+    /// Rank → index.
     by_rank: Vec<u32>,
-    /// Index → position.
+    /// Index → rank.
     ranks: Vec<u32>,
 }
 
-/// One directory's listing as far as it is known.
+/// The known part of one directory's listing.
 #[derive(Debug)]
 pub(super) struct Listing {
     directory: Handle,
@@ -51,12 +51,12 @@ pub(super) struct Listing {
     cookie: u64,
     names: Vec<u8>,
     entries: Vec<Entry>,
-    /// As long as `entries`, or empty when the server told none.
+    /// As long as `entries`, or empty if the server sent none.
     handles: Vec<Option<Handle>>,
     named: Option<Sorted>,
     numbered: Option<Sorted>,
-    /// Hashes of names and of handles → index; made when a search has been in vain or long.
-    places: Option<HashMap<u64, u32>>,
+    /// Hashes of names and handles → index. Made by the first search that the guess doesn't answer.
+    index_by_hash: Option<HashMap<u64, u32>>,
     hasher: RandomState,
 }
 
@@ -70,7 +70,7 @@ impl Listing {
             handles: Vec::new(),
             named: None,
             numbered: None,
-            places: None,
+            index_by_hash: None,
             hasher: RandomState::new(),
         }
     }
@@ -79,17 +79,17 @@ impl Listing {
         &self.directory
     }
 
-    /// Takes a page that began behind `cookie`. Whether it goes on where this listing ended, or begins it
-    /// anew: if not, this listing is of no use any more.
-    pub(super) fn page(&mut self, cookie: u64, entries: &[DirEntry]) -> bool {
-        if cookie == 0 || self.entries.len() + entries.len() > MOST {
+    /// Adds the page that begins at `cookie`; 0 starts the listing over. Returns false if the page doesn't
+    /// continue the listing, which is then useless.
+    pub(super) fn add_page(&mut self, cookie: u64, entries: &[DirEntry]) -> bool {
+        if cookie == 0 || self.entries.len() + entries.len() > MAX_ENTRIES {
             *self = Self { cookie, ..Self::new(self.directory) };
         }
         if cookie != self.cookie {
             return false;
         }
-        (self.named, self.numbered, self.places) = (None, None, None);
-        for entry in entries.iter().take(MOST) {
+        (self.named, self.numbered, self.index_by_hash) = (None, None, None);
+        for entry in entries.iter().take(MAX_ENTRIES) {
             self.cookie = entry.cookie;
             if matches!(&entry.name[..], b"." | b"..") {
                 continue;
@@ -105,7 +105,7 @@ impl Listing {
                 start: self.names.len() as u32,
                 len: entry.name.len() as u32,
                 fileid: entry.fileid,
-                other: kind.is_some_and(|kind| kind != FileKind::Regular),
+                is_other: kind.is_some_and(|kind| kind != FileKind::Regular),
             });
             self.names.extend_from_slice(&entry.name);
         }
@@ -125,17 +125,17 @@ impl Listing {
         self.handles.get(index as usize)?.as_ref()
     }
 
-    /// Whether it may be a regular file.
+    /// Whether the entry may be a regular file.
     pub(super) fn may_be_opened(&self, index: u32) -> bool {
-        !self.entries[index as usize].other
+        !self.entries[index as usize].is_other
     }
 
-    /// Which entry has this name; `guess` is looked at first.
+    /// Finds an entry by name. `guess` is compared first.
     pub(super) fn find_name(&mut self, name: &[u8], guess: Option<u32>) -> Option<u32> {
         self.find(guess, self.hasher.hash_one(name), |listing, index| listing.name(index) == name)
     }
 
-    /// Which entry has this handle; `guess` is looked at first.
+    /// Finds an entry by handle. `guess` is compared first.
     pub(super) fn find_handle(&mut self, handle: &Handle, guess: Option<u32>) -> Option<u32> {
         if self.handles.is_empty() {
             return None;
@@ -143,26 +143,26 @@ impl Listing {
         self.find(guess, self.hasher.hash_one(handle), |listing, index| listing.handle(index) == Some(handle))
     }
 
-    fn find(&mut self, guess: Option<u32>, hash: u64, is: impl Fn(&Self, u32) -> bool) -> Option<u32> {
-        if let Some(guess) = guess.filter(|guess| *guess < self.len() && is(self, *guess)) {
+    fn find(&mut self, guess: Option<u32>, hash: u64, matches: impl Fn(&Self, u32) -> bool) -> Option<u32> {
+        if let Some(guess) = guess.filter(|guess| *guess < self.len() && matches(self, *guess)) {
             return Some(guess);
         }
-        if self.places.is_none() {
-            let mut places = HashMap::with_capacity(self.entries.len() * 2);
+        if self.index_by_hash.is_none() {
+            let mut index_by_hash = HashMap::with_capacity(self.entries.len() * 2);
             for index in 0..self.len() {
-                places.insert(self.hasher.hash_one(self.name(index)), index);
+                index_by_hash.insert(self.hasher.hash_one(self.name(index)), index);
                 if let Some(handle) = self.handle(index) {
-                    places.insert(self.hasher.hash_one(handle), index);
+                    index_by_hash.insert(self.hasher.hash_one(handle), index);
                 }
             }
-            self.places = Some(places);
+            self.index_by_hash = Some(index_by_hash);
         }
-        // Of two with one hash the one is not found: then nothing is asked ahead.
-        let index = *self.places.as_ref()?.get(&hash)?;
-        is(self, index).then_some(index)
+        // Of two entries with the same hash only one is found; the other isn't prefetched.
+        let index = *self.index_by_hash.as_ref()?.get(&hash)?;
+        matches(self, index).then_some(index)
     }
 
-    /// Whether `second` comes after `first` in this order, wherever.
+    /// Whether `second` comes after `first` in this order.
     pub(super) fn rises(&self, order: Order, first: u32, second: u32) -> bool {
         match order {
             Order::Listed => first < second,
@@ -171,7 +171,7 @@ impl Listing {
         }
     }
 
-    /// The entry's place in an order.
+    /// The entry's rank in an order.
     pub(super) fn rank(&mut self, order: Order, index: u32) -> u32 {
         match self.sorted(order) {
             Some(sorted) => sorted.ranks[index as usize],
@@ -179,7 +179,7 @@ impl Listing {
         }
     }
 
-    /// The entry at a place in an order, if there is one.
+    /// The entry at a rank in an order, if there is one.
     pub(super) fn at(&mut self, order: Order, rank: u32) -> Option<u32> {
         if rank >= self.len() {
             return None;
@@ -187,7 +187,7 @@ impl Listing {
         Some(self.sorted(order).map_or(rank, |sorted| sorted.by_rank[rank as usize]))
     }
 
-    /// `None` for the listing's own order.
+    /// Returns `None` for [`Order::Listed`].
     fn sorted(&mut self, order: Order) -> Option<&Sorted> {
         let known = match order {
             Order::Listed => return None,
@@ -216,20 +216,20 @@ impl Listing {
 pub(super) mod tests {
     use super::*;
 
-    pub(in crate::ahead) fn entry(name: &str, fileid: u64, cookie: u64) -> DirEntry {
+    pub(in crate::open_prefetch) fn entry(name: &str, fileid: u64, cookie: u64) -> DirEntry {
         let handle = Handle::new(format!("h-{name}").as_bytes());
         DirEntry { name: name.as_bytes().to_vec(), fileid, cookie, handle, attributes: None }
     }
 
-    /// A listing of these names; inode numbers count backwards.
-    pub(in crate::ahead) fn listing(names: &[&str]) -> Listing {
+    /// A listing of these names, with descending inode numbers.
+    pub(in crate::open_prefetch) fn listing(names: &[&str]) -> Listing {
         let mut listing = Listing::new(Handle::new(b"dir").unwrap());
         let entries: Vec<DirEntry> = names
             .iter()
             .enumerate()
             .map(|(i, name)| entry(name, 1_000_000 - i as u64, i as u64 + 1))
             .collect();
-        assert!(listing.page(0, &entries));
+        assert!(listing.add_page(0, &entries));
         listing
     }
 
@@ -253,26 +253,26 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn pages_go_on_where_the_last_ended_or_begin_anew() {
+    fn a_page_continues_the_listing_or_starts_it_over() {
         let mut listing = listing(&["a", "b"]);
-        assert!(listing.page(2, &[entry("c", 5, 9)]));
+        assert!(listing.add_page(2, &[entry("c", 5, 9)]));
         assert_eq!(listing.len(), 3);
         assert_eq!(listing.find_name(b"c", None), Some(2));
-        assert!(!listing.page(7, &[entry("z", 5, 10)]));
-        assert!(listing.page(0, &[entry("d", 5, 1)]));
+        assert!(!listing.add_page(7, &[entry("z", 5, 10)]));
+        assert!(listing.add_page(0, &[entry("d", 5, 1)]));
         assert_eq!((listing.len(), listing.name(0)), (1, &b"d"[..]));
     }
 
     #[test]
-    fn of_a_long_listing_the_end_is_kept() {
+    fn of_a_long_listing_the_last_pages_remain() {
         let mut listing = Listing::new(Handle::new(b"dir").unwrap());
         let mut cookie = 0;
         for page in 0..20 {
             let entries: Vec<DirEntry> =
                 (1..=1000).map(|i| entry(&format!("{page}-{i}"), 1, cookie + i)).collect();
-            assert!(listing.page(cookie, &entries));
+            assert!(listing.add_page(cookie, &entries));
             cookie += 1000;
-            assert!(listing.len() as usize <= MOST);
+            assert!(listing.len() as usize <= MAX_ENTRIES);
         }
         assert!(listing.find_name(b"19-1000", None).is_some());
         assert!(listing.find_name(b"0-1", None).is_none());
