@@ -11,11 +11,11 @@ use super::wire::Wire;
 use crate::figure::{Table, per_item};
 
 /// Clients with a session each, within one peer's share, of as many slots as the kernel's client asks for.
-const CLIENTS: usize = 5000;
+const CLIENTS: usize = 2000;
 const SLOTS: u32 = 64;
 /// Files, opened by so many owners each. One peer's share of the server's descriptors has room for them with
 /// a limit of 20,000 open files.
-const FILES: usize = 2000;
+const FILES: usize = 1000;
 const OWNERS: usize = 10;
 /// Locks of one owner on each file, none beside another.
 const LOCKS: usize = 10;
