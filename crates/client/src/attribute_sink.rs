@@ -8,8 +8,7 @@
 use std::fmt::Debug;
 use std::time::Instant;
 
-use crate::lane::LaneReport;
-use crate::types::{Attributes, Handle, Timestamp};
+use crate::types::{Attributes, Handle, LaneReport, Timestamp};
 
 /// A file's attributes right before a change; a client compares them with its cache (RFC 1813 section 2.6,
 /// `wcc_attr`).

@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use sys::thread_slot::THREAD_SLOTS;
 
-pub use proto::nfs3::Procedure;
+use crate::types::Operation;
 
 /// What went over one data path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct DataPathCounters {
     /// Files opened.
     pub opens: u64,
@@ -30,8 +31,9 @@ pub struct DataPathCounters {
 
 /// A session's counters at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Counters {
-    pub(crate) calls: [u64; 22],
+    pub(crate) calls: [u64; Operation::ALL.len()],
     /// What went over the wire.
     pub wire: DataPathCounters,
     /// What went over the lane.
@@ -49,10 +51,10 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// NFS calls of this procedure that were made over the wire.
+    /// Calls of this operation over the wire.
     #[must_use]
-    pub const fn calls(&self, procedure: Procedure) -> u64 {
-        self.calls[procedure as usize]
+    pub const fn calls(&self, operation: Operation) -> u64 {
+        self.calls[operation as usize]
     }
 }
 
@@ -143,7 +145,7 @@ impl LaneIoCounters {
 /// The live side of [`Counters`].
 #[derive(Debug, Default)]
 pub(crate) struct SessionCounters {
-    pub(crate) calls: [AtomicU64; 22],
+    pub(crate) calls: [AtomicU64; Operation::ALL.len()],
     pub(crate) wire: AtomicDataPathCounters,
     pub(crate) lane: AtomicDataPathCounters,
     /// The rest of `lane`.
@@ -164,9 +166,9 @@ pub(crate) fn add(counter: &AtomicU64, by: u64) {
 }
 
 impl SessionCounters {
-    /// One call of `procedure` goes out.
-    pub(crate) fn call(&self, procedure: Procedure) {
-        bump(&self.calls[procedure as usize]);
+    /// Counts one call of `operation`.
+    pub(crate) fn call(&self, operation: Operation) {
+        bump(&self.calls[operation as usize]);
         bump(&self.wire.round_trips);
     }
 

@@ -1,14 +1,15 @@
-//! What can go wrong, with the object, the reason and, where there is one, the next step.
+//! Errors: each names its object, the reason and, where there is one, what to do about it.
 
 use std::io;
 
 use crate::url::UrlError;
 
-/// This crate's results.
+/// The result of this crate's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A server's refusal (RFC 1813 section 2.6, nfsstat3).
+/// The status of an operation that the server refused, in NFSv3's terms (RFC 1813 section 2.6, nfsstat3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
 pub enum Status {
     /// NFS3ERR_PERM.
     #[error("not the owner, or the server forbids it to this user")]
@@ -74,7 +75,7 @@ pub enum Status {
     #[error("the server does not know this file handle")]
     BadHandle,
     /// NFS3ERR_NOT_SYNC.
-    #[error("the file was changed by somebody else in between")]
+    #[error("the file has been changed meanwhile")]
     NotSync,
     /// NFS3ERR_BAD_COOKIE.
     #[error("the directory changed and the listing must start over")]
@@ -91,17 +92,18 @@ pub enum Status {
     /// NFS3ERR_BADTYPE.
     #[error("the server does not support this type of file")]
     BadType,
-    /// NFS3ERR_JUKEBOX: the server is still at it.
+    /// NFS3ERR_JUKEBOX: the server needs longer than a call may take. A session repeats the operation, and
+    /// returns this only if it is soft and gives up.
     #[error("the server needs more time: try again later")]
     TryLater,
 }
 
 impl Status {
-    /// The nearest errno, for faces that speak errno.
+    /// The errno that Linux's NFS client returns for the status, or the nearest.
     #[must_use]
-    pub const fn errno(self) -> rustix::io::Errno {
+    pub const fn errno(self) -> i32 {
         use rustix::io::Errno;
-        match self {
+        let errno = match self {
             Self::NotPermitted => Errno::PERM,
             Self::NoEntry => Errno::NOENT,
             Self::Io | Self::ServerFault => Errno::IO,
@@ -124,67 +126,88 @@ impl Status {
             Self::Remote => Errno::REMOTE,
             Self::NotSync | Self::TryLater => Errno::AGAIN,
             Self::NotSupported => Errno::NOTSUP,
-        }
+        };
+        errno.raw_os_error()
     }
 }
 
-/// Why something did not work.
+/// Why an RPC call has no results: there is no connection, no reply in time, or the server rejected the call.
 #[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct RpcError(pub(crate) rpc::client::Error);
+
+impl RpcError {
+    /// Whether the server didn't answer as long as a soft session waits.
+    #[must_use]
+    pub const fn is_timeout(&self) -> bool {
+        self.0.is_timeout()
+    }
+
+    /// Whether the server couldn't be reached, which may be temporary.
+    #[must_use]
+    pub const fn is_unreachable(&self) -> bool {
+        self.0.is_unreachable()
+    }
+}
+
+/// Why an operation failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
-    /// The URL is not one.
+    /// The text is no NFS URL, or one of its options is wrong.
     #[error(transparent)]
     Url(#[from] UrlError),
-    /// The host's name has no address.
+    /// The host's name can't be resolved.
     #[error("host {host:?} cannot be resolved: {source}")]
     Resolve {
-        /// The name.
+        /// The host's name.
         host: String,
         /// Why.
         source: io::Error,
     },
-    /// The call itself failed: no connection, no answer, or an answer that is none.
+    /// A call has no results: there is no connection, no reply, or no valid one.
     #[error("{object}: {source}")]
     Rpc {
-        /// What was being done to what.
+        /// The operation and its file.
         object: String,
         /// Why.
-        source: rpc::client::Error,
+        source: RpcError,
     },
-    /// The session did not come up in time (`retry`).
+    /// The session did not connect in time ([`Options::retry`](crate::Options::retry)).
     #[error("{object}: no answer that makes sense within {after:?}")]
     NoAnswer {
         /// The URL.
         object: String,
-        /// How long it was tried.
+        /// The limit.
         after: std::time::Duration,
     },
-    /// MOUNT was refused for the path and everything above it.
+    /// The server refused to mount the path and every directory above it.
     #[error("{path:?} cannot be mounted from {server}: {reason}")]
     Mount {
-        /// The path that was asked for.
+        /// The path.
         path: String,
         /// The server.
         server: String,
         /// The server's reason, and what to do about it.
         reason: String,
     },
-    /// The server refused.
+    /// The server refused the operation.
     #[error("{object}: {status}")]
     Status {
-        /// Which file, and what was tried.
+        /// The operation and its file.
         object: String,
-        /// The refusal.
+        /// The server's reason.
         status: Status,
     },
-    /// A system call on a granted file, or one of the caller's own, failed.
+    /// A system call on a granted file, or on a local file of the caller, failed.
     #[error("{object}: {source}")]
     Local {
-        /// Which file, and what was tried.
+        /// The operation and its file.
         object: String,
         /// Why.
         source: io::Error,
     },
-    /// There must be a lane and there is none.
+    /// A lane is required, and there is none.
     #[error("{object}: a lane is required and there is none: {}", reasons.join("; "))]
     NoLane {
         /// The server or file.
@@ -200,7 +223,7 @@ pub enum Error {
         /// The limit.
         limit: OpenFileLimit,
     },
-    /// More symbolic links than a path may have, probably a circle.
+    /// The path has more symbolic links than are allowed; most likely they form a loop.
     #[error("{path:?}: more than {max} symbolic links on the way")]
     Loop {
         /// The path.
@@ -208,23 +231,23 @@ pub enum Error {
         /// How many are allowed.
         max: usize,
     },
-    /// The answer breaks the protocol.
+    /// The reply violates the protocol.
     #[error("{object}: the server's answer makes no sense: {what}")]
     Protocol {
-        /// What was being done to what.
+        /// The operation and its file.
         object: String,
-        /// What is wrong with the answer.
+        /// What is wrong with the reply.
         what: &'static str,
     },
-    /// A write failed after a part of it had been written, from its start on.
+    /// A write failed after a first part of the data had been written.
     #[error("{source} (after {done} bytes)")]
     Partly {
-        /// So many bytes were written before; at least 1, and fewer than were to be written.
+        /// The length of that part in bytes: at least 1, and less than the data's.
         done: usize,
-        /// Why the rest was not.
+        /// Why the rest was not written.
         source: Box<Error>,
     },
-    /// The file was not opened for this.
+    /// The file was not opened for reading, or not for writing.
     #[error("{object}: not open for {wanted}")]
     NotOpenFor {
         /// The file.
@@ -259,7 +282,7 @@ impl OpenFileLimit {
 }
 
 impl Error {
-    /// The server's refusal, if that is what it is.
+    /// The server's status, if the server refused the operation.
     #[must_use]
     pub fn status(&self) -> Option<Status> {
         match self {
@@ -269,8 +292,8 @@ impl Error {
         }
     }
 
-    /// Whether the server did not answer as long as a soft session waits. Its errno is ETIMEDOUT, as with
-    /// nfs(5)'s softerr; a face for `soft` says EIO instead.
+    /// Whether the server did not answer as long as a soft session waits. The errno is ETIMEDOUT, as with
+    /// nfs(5)'s softerr. A mount with `soft` returns EIO instead.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
         match self {
@@ -281,7 +304,7 @@ impl Error {
         }
     }
 
-    /// Whether the server couldn't be reached, which may change by itself: it may be starting.
+    /// Whether the server couldn't be reached, which may be temporary: it may be starting.
     #[must_use]
     pub fn is_unreachable(&self) -> bool {
         match self {
@@ -292,7 +315,8 @@ impl Error {
         }
     }
 
-    /// The same error of a write of which `before` bytes had been written when the part that failed began.
+    /// The error of a write whose first `before` bytes had been written before the part that failed.
+    #[doc(hidden)]
     #[must_use]
     pub fn after(self, before: usize) -> Self {
         match self {
@@ -302,9 +326,9 @@ impl Error {
         }
     }
 
-    /// The same error, about something the caller has a better name for.
+    /// The same error with another name for its object.
     #[must_use]
-    pub fn about(mut self, name: impl FnOnce() -> String) -> Self {
+    pub(crate) fn about(mut self, name: impl FnOnce() -> String) -> Self {
         if let Self::Partly { done, source } = self {
             return source.about(name).after(done);
         }
@@ -323,23 +347,24 @@ impl Error {
 
     /// The nearest errno.
     #[must_use]
-    pub fn errno(&self) -> rustix::io::Errno {
+    pub fn errno(&self) -> i32 {
         use rustix::io::Errno;
-        match self {
+        let errno = match self {
             Self::Url(_) => Errno::INVAL,
             Self::Resolve { .. } => Errno::HOSTUNREACH,
             Self::NoAnswer { .. } => Errno::TIMEDOUT,
             Self::Rpc { source, .. } if source.is_timeout() => Errno::TIMEDOUT,
-            Self::Rpc { source: rpc::client::Error::Auth { .. }, .. } => Errno::ACCESS,
+            Self::Rpc { source: RpcError(rpc::client::Error::Auth { .. }), .. } => Errno::ACCESS,
             Self::Rpc { .. } | Self::Protocol { .. } => Errno::IO,
             Self::Mount { .. } => Errno::ACCESS,
-            Self::Status { status, .. } => status.errno(),
+            Self::Status { status, .. } => return status.errno(),
             Self::Local { source, .. } => Errno::from_io_error(source).unwrap_or(Errno::IO),
             Self::NoLane { .. } => Errno::NXIO,
             Self::NoGrant { .. } => Errno::NFILE,
             Self::Loop { .. } => Errno::LOOP,
             Self::NotOpenFor { .. } => Errno::BADF,
-            Self::Partly { source, .. } => source.errno(),
-        }
+            Self::Partly { source, .. } => return source.errno(),
+        };
+        errno.raw_os_error()
     }
 }

@@ -14,61 +14,62 @@ mod lane_manager;
 mod open;
 mod probe;
 
-use std::sync::Weak;
+use std::fmt::Debug;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use lane::Lane;
 
 use crate::error::Result;
 use crate::options::LaneMode;
-use crate::session::{Inner as SessionInner, Session};
+use crate::types::{Attributes, Handle};
 
 use lane_manager::EstablishedLane;
-pub(crate) use lane_manager::LaneManager;
+pub(crate) use lane_manager::{LaneManager, NowaitSupport};
 pub(crate) use open::{LaneOpen, OpenPurpose};
 
-/// Whether the session is local, and if not, why not.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct LaneReport {
-    /// Whether there is a lane now.
-    pub local: bool,
-    /// The server's instance, 32 hexadecimal digits, while there is a lane.
-    pub instance: Option<String>,
-    /// The rendezvous through which it was established, in words.
-    pub through: Option<String>,
-    /// Why there is none: one sentence for each candidate or cause, with something that an administrator can
-    /// act on.
-    pub reasons: Vec<String>,
+/// A file that is about to be opened.
+#[derive(Debug)]
+pub(crate) struct OpenedFile {
+    pub(crate) handle: Handle,
+    pub(crate) attributes: Option<Attributes>,
+    /// The grant, its lane's number, and the server's write verifier.
+    pub(crate) granted: Option<(lane::Grant, u64, [u8; 8])>,
+    /// Why the lane, if there is one, gave no grant.
+    pub(crate) refused: Option<lane::OpenStatus>,
+}
+
+/// The holder of a grant, which releases it when the lane ends.
+pub(crate) trait GrantHolder: Debug + Send + Sync {
+    /// Releases the grant if it is from lane `number`. The holder may be idle.
+    fn release_grant(self: Arc<Self>, number: u64);
 }
 
 /// Waits until a lane ends and then gives it up, so that idle files release their grants, too.
-async fn watch(session: Weak<SessionInner>, lane: Lane, number: u64) {
+async fn watch(manager: Weak<LaneManager>, lane: Lane, number: u64) {
     lane.gone().await;
     drop(lane);
-    if let Some(session) = session.upgrade() {
-        session.lane.give_up(number);
+    if let Some(manager) = manager.upgrade() {
+        manager.give_up(number);
     }
 }
 
-impl Session {
-    /// Changes the lane mode that [`crate::Options::lane`] has set. After `Off`, files with a grant use the
-    /// wire from their next read or write on. After another mode, the session probes for a lane in the
-    /// background ([`Session::probe`] waits for it).
-    pub fn set_lane_mode(&self, mode: LaneMode) {
-        let lane_manager = &self.inner.lane;
-        let before = lane_manager.mode.swap(mode as u8, SeqCst);
+impl LaneManager {
+    /// Changes the mode, and probes for a lane in the background if the new one needs it.
+    pub(crate) fn set_mode(self: &Arc<Self>, mode: LaneMode) {
+        let before = self.mode.swap(mode as u8, SeqCst);
         if before == mode as u8 {
             return;
         }
-        match lane_manager.established.load_full() {
+        match self.established.load_full() {
             Some(established) if mode == LaneMode::Off => {
                 established.lane.end();
-                lane_manager.give_up(established.number);
+                self.give_up(established.number);
             }
-            Some(_) => lane_manager.report_change(),
+            Some(_) => self.report_change(),
             None => {
-                lane_manager.report_change();
+                self.report_change();
                 if mode != LaneMode::Off {
                     self.probe_in_background();
                 }
@@ -76,12 +77,12 @@ impl Session {
         }
     }
 
-    fn probe_in_background(&self) {
-        if !self.inner.lane.background.swap(true, SeqCst) {
-            let session = self.clone();
-            self.inner.lane.runtime.spawn(async move {
-                session.probe_once(true).await;
-                session.inner.lane.background.store(false, SeqCst);
+    fn probe_in_background(self: &Arc<Self>) {
+        if !self.background.swap(true, SeqCst) {
+            let manager = self.clone();
+            self.runtime.spawn(async move {
+                manager.probe_once(true).await;
+                manager.background.store(false, SeqCst);
             });
         }
     }
@@ -92,20 +93,19 @@ impl Session {
     ///
     /// # Errors
     /// With a required lane, that there is none.
-    pub(crate) async fn lane_for_io(&self) -> Result<Option<u64>> {
-        let lane_manager = &self.inner.lane;
+    pub(crate) async fn epoch_for_io(self: &Arc<Self>) -> Result<Option<u64>> {
         let epoch = |established: &EstablishedLane| {
-            let round = lane_manager.backoff.lock().round(Instant::now(), lane_manager.throttle);
+            let round = self.backoff.lock().round(Instant::now(), self.throttle);
             established.number << 32 | u64::from(round)
         };
-        if let Some(established) = lane_manager.live() {
+        if let Some(established) = self.live() {
             return Ok(Some(epoch(&established)));
         }
-        if lane_manager.mode() == LaneMode::Required {
+        if self.mode() == LaneMode::Required {
             // Boxed, because the future is large and seldom needed.
             return Ok(Box::pin(self.required_lane()).await?.as_deref().map(epoch));
         }
-        if lane_manager.is_due(self.inner.rpc.stats().reconnects) {
+        if self.is_due(self.rpc.stats().reconnects) {
             self.probe_in_background();
         }
         Ok(None)

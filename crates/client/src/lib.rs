@@ -12,29 +12,31 @@
 
 mod attribute_sink;
 pub mod blocking;
-mod convert;
 mod copy;
 mod counters;
 mod error;
 mod file;
 mod lane;
+mod nfs3;
 mod open_prefetch;
+mod operations;
 pub mod options;
 mod session;
 mod types;
 mod url;
+mod user;
+mod wire;
 
 pub use attribute_sink::{AttributeSink, AttributeUpdate, PreOpAttributes};
 pub use copy::{CopyOptions, Progress, copy, read_from, write_to};
-pub use counters::{Counters, DataPathCounters, Procedure};
-pub use error::{Error, OpenFileLimit, Result, Status};
+pub use counters::{Counters, DataPathCounters};
+pub use error::{Error, OpenFileLimit, Result, RpcError, Status};
 pub use file::{DataPath, File};
 pub use io::Stability;
-pub use lane::LaneReport;
 pub use options::{Credential, LaneMode, OpenOptions, Options, ReservedPort};
-pub use session::{CookieLoopDetector, Directory, Follow, Listed, Page, Session};
+pub use session::{CookieLoopDetector, Directory, Follow, Listed, Session};
 pub use types::{
     Access, AclEntry, Attributes, Create, DirEntry, ExportEntry, FileKind, Found, FsInfo, FsStat, Handle,
-    Node, PathConf, SetAttributes, SetTime, Timestamp,
+    LaneReport, Node, Operation, Page, PathConf, SetAttributes, SetTime, Timestamp,
 };
 pub use url::{Url, UrlError};

@@ -1,4 +1,4 @@
-//! What a file is, in the client's own words: the same for every version of NFS and for both data paths.
+//! Values that operations take and return, the same for every version of NFS.
 
 use std::fmt;
 
@@ -7,8 +7,7 @@ pub use sys::{Access, Attributes, FileKind, SetAttributes, SetTime, Timestamp};
 /// The longest file handle of NFSv3 (RFC 1813 section 2.3.3, NFS3_FHSIZE).
 pub const HANDLE_MAX: usize = 64;
 
-/// A file's persistent name as the server gave it: opaque, at most 64 bytes, valid across restarts of either
-/// side.
+/// A server's persistent name for a file: opaque, at most 64 bytes, valid across restarts of either side.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Handle {
     len: u8,
@@ -16,7 +15,7 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Takes a server's handle; `None` if it is longer than 64 bytes.
+    /// The handle with these bytes; `None` if they are more than 64.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Option<Self> {
         let mut whole = [0; HANDLE_MAX];
@@ -42,16 +41,16 @@ impl fmt::Debug for Handle {
 /// An entry of an access control list (acl(5)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AclEntry {
-    /// Whom it is about, as NFSACL has it: 1 the owner, 2 a user, 4 the file's group, 8 a group, 16 the mask,
-    /// 32 everybody else.
+    /// To whom it applies, in NFSACL's numbers: 1 the owner, 2 a user, 4 the file's group, 8 a group, 16 the
+    /// mask, 32 others.
     pub tag: u32,
-    /// The user or group of a tag of 2 or 8.
+    /// The user of tag 2, or the group of tag 8.
     pub id: u32,
     /// 4 to read, 2 to write, 1 to execute or search.
     pub permissions: u32,
 }
 
-/// A handle with what the server said about the file in the same breath.
+/// A file with the attributes that the same reply carried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found {
     /// The file.
@@ -60,18 +59,18 @@ pub struct Found {
     pub attributes: Option<Attributes>,
 }
 
-/// How CREATE treats a name that exists (RFC 1813 section 3.3.8).
+/// What CREATE does if the name exists (RFC 1813 section 3.3.8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Create {
-    /// Take the existing file.
+    /// The existing file is the result.
     Unchecked(SetAttributes),
-    /// Fail if the name exists.
+    /// It fails.
     Guarded(SetAttributes),
-    /// Fail if the name exists, unless it was made by a call with this very verifier: a retry is recognised.
+    /// It fails, unless a call with the same verifier made the file: the server recognises a retry.
     Exclusive([u8; 8]),
 }
 
-/// A file that is neither regular nor a directory nor a link (RFC 1813 section 3.3.11, MKNOD).
+/// A file that MKNOD makes (RFC 1813 section 3.3.11).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Node {
     /// A named pipe.
@@ -84,42 +83,56 @@ pub enum Node {
     Character(u32, u32),
 }
 
-/// A directory's entry.
+/// An entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirEntry {
     /// The name: bytes, not necessarily UTF-8, never with a '/' or a NUL.
     pub name: Vec<u8>,
     /// The file's number within its filesystem.
     pub fileid: u64,
-    /// Where the directory goes on behind this entry; means something to the server only.
+    /// The position behind this entry, in the server's terms.
     pub cookie: u64,
-    /// The file's handle, if the listing was to have it (READDIRPLUS) and the server sent it.
+    /// The file's handle, if the listing asked for it (READDIRPLUS) and the server sent it.
     pub handle: Option<Handle>,
     /// The file's attributes, likewise.
     pub attributes: Option<Attributes>,
 }
 
-/// How full a filesystem is (RFC 1813 section 3.3.18, FSSTAT); bytes and files.
+/// One READDIR's or READDIRPLUS's entries.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Page {
+    /// The entries as the server sent them, `.` and `..` included.
+    pub entries: Vec<DirEntry>,
+    /// Goes with the entries' cookies.
+    pub verifier: [u8; 8],
+    /// The directory ends with the last entry.
+    pub eof: bool,
+}
+
+/// The space of a filesystem (RFC 1813 section 3.3.18, FSSTAT).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct FsStat {
-    /// Bytes altogether.
+    /// Its size in bytes.
     pub total_bytes: u64,
-    /// Bytes free.
+    /// Free bytes.
     pub free_bytes: u64,
-    /// Bytes this user may still write.
+    /// Free bytes that the user may use.
     pub available_bytes: u64,
-    /// Files (inodes) altogether.
+    /// The number of its files (inodes), used and free.
     pub total_files: u64,
-    /// Files free.
+    /// Free files.
     pub free_files: u64,
-    /// Files this user may still make.
+    /// Free files that the user may use.
     pub available_files: u64,
-    /// For how many seconds this is not expected to change.
+    /// For how many seconds these numbers are not expected to change.
     pub invariant_seconds: u32,
 }
 
-/// What the server likes and can do (RFC 1813 section 3.3.19, FSINFO); sizes in bytes.
+/// The server's limits and preferences (RFC 1813 section 3.3.19, FSINFO); sizes in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct FsInfo {
     /// Largest READ.
     pub read_max: u32,
@@ -137,34 +150,95 @@ pub struct FsInfo {
     pub dir_preferred: u32,
     /// Largest file.
     pub file_size_max: u64,
-    /// How fine its clock is.
+    /// The resolution of its clock.
     pub time_delta: Timestamp,
     /// FSF3_* bits: hard links (1), symbolic links (2), homogeneous (8), can set times (16).
     pub properties: u32,
 }
 
-/// Limits of names (RFC 1813 section 3.3.20, PATHCONF).
+/// The limits of names (RFC 1813 section 3.3.20, PATHCONF).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct PathConf {
-    /// Most hard links a file can have.
+    /// The largest number of hard links to a file.
     pub link_max: u32,
-    /// Longest name in bytes.
+    /// The longest name in bytes.
     pub name_max: u32,
-    /// Longer names are an error (and not cut off).
+    /// Longer names are an error instead of being truncated.
     pub no_truncation: bool,
-    /// Only the superuser may give a file away.
+    /// Only the superuser may change a file's owner.
     pub chown_restricted: bool,
     /// `A` and `a` are the same name.
     pub case_insensitive: bool,
-    /// The case of names is kept.
+    /// Names keep their case.
     pub case_preserving: bool,
 }
 
-/// One line of a server's export list (RFC 1813 section 5.2.5, MOUNTPROC3_EXPORT).
+/// An entry of a server's export list (RFC 1813 section 5.2.5, MOUNTPROC3_EXPORT).
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ExportEntry {
     /// The exported directory.
     pub path: Vec<u8>,
-    /// Whom it is for; empty means everybody.
+    /// The hosts that may mount it; empty means every host.
     pub groups: Vec<Vec<u8>>,
 }
+
+/// Whether a session has a lane, and why if it has none.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct LaneReport {
+    /// Whether there is a lane now.
+    pub local: bool,
+    /// The server's instance, 32 hexadecimal digits, while there is a lane.
+    pub instance: Option<String>,
+    /// The rendezvous through which the lane was established, in words.
+    pub through: Option<String>,
+    /// Why there is none: one sentence for each candidate or cause, with what an administrator can do about
+    /// it.
+    pub reasons: Vec<String>,
+}
+
+macro_rules! counted_operations {
+    ($($operation:ident),+ $(,)?) => {
+        /// A kind of call over the wire, by NFSv3's name of the procedure (RFC 1813 section 3.3).
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Operation {
+            $(
+                #[doc = concat!(stringify!($operation), ".")]
+                $operation,
+            )+
+        }
+
+        impl Operation {
+            /// Every kind of call.
+            pub const ALL: &[Self] = &[$(Self::$operation),+];
+        }
+    };
+}
+
+counted_operations!(
+    Null,
+    Getattr,
+    Setattr,
+    Lookup,
+    Access,
+    Readlink,
+    Read,
+    Write,
+    Create,
+    Mkdir,
+    Symlink,
+    Mknod,
+    Remove,
+    Rmdir,
+    Rename,
+    Link,
+    Readdir,
+    Readdirplus,
+    Fsstat,
+    Fsinfo,
+    Pathconf,
+    Commit,
+);

@@ -11,12 +11,12 @@ use bytes::Bytes;
 use samehost_client as client;
 
 use client::{
-    Counters, DataPath, Error, LaneMode, OpenOptions, Options, Procedure, Session, Stability, Status,
+    Counters, DataPath, Error, LaneMode, OpenOptions, Operation, Options, Session, Stability, Status,
 };
 use support::{Served, on_disk, pattern, wait_for};
 
 fn wire_io(counters: &Counters) -> u64 {
-    [Procedure::Read, Procedure::Write, Procedure::Commit].iter().map(|one| counters.calls(*one)).sum()
+    [Operation::Read, Operation::Write, Operation::Commit].iter().map(|one| counters.calls(*one)).sum()
 }
 
 #[tokio::test]
@@ -142,7 +142,7 @@ async fn a_file_that_was_being_made_when_the_lane_went_is_its_makers() {
         });
         wait_for("the request", || session.counters().lane.round_trips > asked).await;
         session.set_lane_mode(LaneMode::Off);
-        wait_for("the wire", || session.counters().calls(Procedure::Create) > round).await;
+        wait_for("the wire", || session.counters().calls(Operation::Create) > round).await;
         served.thaw();
         let file = open.await.unwrap().unwrap();
         assert_eq!(file.data_path(), DataPath::Wire);
@@ -346,7 +346,7 @@ async fn an_export_can_forbid_the_lane_for_a_while() {
     served.reload_also(",no_lane");
     file.write_at(&data[third..2 * third], third as u64).await.unwrap();
     assert_eq!(file.data_path(), DataPath::Wire);
-    assert_eq!(session.counters().calls(Procedure::Write), 1);
+    assert_eq!(session.counters().calls(Operation::Write), 1);
 
     served.reload_also("");
     let mut buffer = [0; 16];
@@ -361,7 +361,7 @@ async fn an_export_can_forbid_the_lane_for_a_while() {
     file.commit().await.unwrap();
     assert!(on_disk(&served.export().join("file")) == data);
     let counters = session.counters();
-    assert_eq!((counters.calls(Procedure::Commit), counters.bytes_resent), (1, 0));
+    assert_eq!((counters.calls(Operation::Commit), counters.bytes_resent), (1, 0));
     assert_eq!(counters.data_path_changes, 2);
 }
 
@@ -391,8 +391,8 @@ async fn what_a_server_without_a_lane_forgot_is_written_again_by_the_lane() {
     file.commit().await.unwrap();
     let after = session.counters();
     assert_eq!(after.bytes_resent, data.len() as u64);
-    assert_eq!(after.calls(Procedure::Write), before.calls(Procedure::Write));
-    assert_eq!(after.calls(Procedure::Commit), 0);
+    assert_eq!(after.calls(Operation::Write), before.calls(Operation::Write));
+    assert_eq!(after.calls(Operation::Commit), 0);
 }
 
 /// The same, where it is another open of the file that gets a grant.

@@ -14,7 +14,7 @@ use samehost_client as client;
 
 use client::{
     AttributeSink, AttributeUpdate, Attributes, Credential, DataPath, Error, Handle, LaneMode, LaneReport,
-    OpenOptions, Options, Procedure, Session, SetAttributes, Status,
+    OpenOptions, Operation, Options, Session, SetAttributes, Status,
 };
 use support::{Served, pattern, wait_for};
 
@@ -280,7 +280,7 @@ async fn a_file_that_the_lane_refuses_says_why() {
     let file = session.open(b"file", &OpenOptions::reading()).await.unwrap();
     assert_eq!(file.data_path(), DataPath::Wire);
     assert!(file.refusal().unwrap().contains("forbids the lane"), "{:?}", file.refusal());
-    assert_eq!(session.counters().calls(Procedure::Read), 0);
+    assert_eq!(session.counters().calls(Operation::Read), 0);
 }
 
 #[tokio::test]
@@ -290,7 +290,7 @@ async fn an_export_that_was_taken_away_is_said_and_works_when_it_is_back() {
     for _ in 0..2 {
         served.reload_for("192.0.2.1", "no_root_squash");
         let error = session.attributes(&session.root()).await.unwrap_err();
-        assert_eq!(error.errno(), rustix::io::Errno::ACCESS);
+        assert_eq!(error.errno(), rustix::io::Errno::ACCESS.raw_os_error());
         assert!(error.to_string().contains("nothing is exported to this host"), "{error}");
         served.reload_for("*", "no_root_squash");
         session.attributes(&session.root()).await.unwrap();

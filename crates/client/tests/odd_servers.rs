@@ -199,7 +199,7 @@ async fn short_reads_and_writes_are_continued() {
     file.write_at(&data, 0).await.unwrap();
     assert_eq!(*written.lock(), data);
     file.commit().await.unwrap();
-    assert_eq!(session.counters().calls(Procedure::Commit), 0, "it was all FILE_SYNC");
+    assert_eq!(session.counters().calls(client::Operation::Commit), 0, "it was all FILE_SYNC");
 }
 
 #[tokio::test]
@@ -314,7 +314,7 @@ async fn try_again_later_is_tried_again_and_a_soft_session_says_so_in_the_end() 
     let root = session.root();
     let found = session.attributes(&root).await.unwrap();
     assert_eq!((found.size, found.mtime.nanoseconds), (5, 999_999_999));
-    assert_eq!(session.counters().calls(client::Procedure::Getattr), 3, "two were put off");
+    assert_eq!(session.counters().calls(client::Operation::Getattr), 3, "two were put off");
     assert_eq!(session.remove(&root, b"x").await.unwrap_err().status(), Some(Status::TryLater));
 }
 
@@ -413,7 +413,7 @@ async fn what_never_answers_is_given_up_even_by_a_hard_session() {
     };
     let error = Session::connect(&url, options).await.unwrap_err();
     assert!(matches!(error, Error::NoAnswer { .. }), "{error}");
-    assert_eq!(error.errno(), rustix::io::Errno::TIMEDOUT);
+    assert_eq!(error.errno(), rustix::io::Errno::TIMEDOUT.raw_os_error());
 }
 
 /// Where there has been a lane fsync(2) of a directory is a COMMIT, which no other server than ours takes;
@@ -440,7 +440,7 @@ async fn a_directory_is_synced_with_a_server_that_commits_only_files() {
         *says.lock() = status;
         session.sync_metadata(&root).await.unwrap_or_else(|error| panic!("{status:?}: {error}"));
     }
-    assert_eq!(session.counters().calls(Procedure::Commit), 4);
+    assert_eq!(session.counters().calls(client::Operation::Commit), 4);
     *says.lock() = Nfsstat3::Io;
     let error = session.sync_metadata(&root).await.expect_err("what isn't durable is said not to be");
     assert_eq!(error.status(), Some(Status::Io));

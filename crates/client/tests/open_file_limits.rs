@@ -81,12 +81,12 @@ async fn where_a_lane_is_required_an_open_fails_with_enfile_and_makes_nothing() 
     ] {
         let error = session.open(b"new", &options).await.unwrap_err();
         assert!(matches!(error, Error::NoGrant { limit: OpenFileLimit::Server, .. }), "{error}");
-        assert_eq!(error.errno(), rustix::io::Errno::NFILE);
+        assert_eq!(error.errno(), rustix::io::Errno::NFILE.raw_os_error());
         assert!(error.to_string().contains("--lane-grants"), "{error}");
         assert!(!served.export().join("new").exists());
     }
     let error = session.open(&name(0), &OpenOptions::reading()).await.unwrap_err();
-    assert_eq!(error.errno(), rustix::io::Errno::NFILE);
+    assert_eq!(error.errno(), rustix::io::Errno::NFILE.raw_os_error());
     // What is there already is neither emptied nor lost by an open that fails.
     files[0].write_at(b"kept", 0).await.unwrap();
     session.open(&name(0), &OpenOptions::replacing()).await.unwrap_err();

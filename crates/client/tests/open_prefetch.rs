@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use samehost_client as client;
 
-use client::{Credential, DataPath, Handle, OpenOptions, Procedure, Session, Status};
+use client::{Credential, DataPath, Handle, OpenOptions, Operation, Session, Status};
 use support::{Served, wait_for};
 
 const FILES: usize = 200;
@@ -81,7 +81,7 @@ async fn who_reads_a_directory_in_order_waits_for_few_answers() {
         assert!(trips < FILES as u64 / 2, "{order}: {trips} round trips for {FILES} files");
         assert_eq!(after.lane.opens - before.lane.opens, FILES as u64);
         assert_eq!(after.wire.round_trips, before.wire.round_trips);
-        assert_eq!(after.calls(Procedure::Read), 0);
+        assert_eq!(after.calls(Operation::Read), 0);
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use samehost_client as client;
 
-use client::{Error, OpenOptions, Procedure, Stability};
+use client::{Error, OpenOptions, Operation, Stability};
 use support::{Served, on_disk, pattern, wait_for};
 
 const PIECE: usize = 16 << 10;
@@ -41,12 +41,12 @@ async fn what_a_restarted_server_may_have_forgotten_is_written_again() {
     assert!(on_disk(&path) == data);
     let after = session.counters();
     assert_eq!(after.bytes_resent, (24 * PIECE) as u64);
-    assert_eq!(after.calls(Procedure::Write) - before.calls(Procedure::Write), 24);
-    assert_eq!(after.calls(Procedure::Commit) - before.calls(Procedure::Commit), 2);
+    assert_eq!(after.calls(Operation::Write) - before.calls(Operation::Write), 24);
+    assert_eq!(after.calls(Operation::Commit) - before.calls(Operation::Commit), 2);
     assert_eq!(after.reconnects, 1);
     // And nothing is kept any more.
     file.commit().await.unwrap();
-    assert_eq!(session.counters().calls(Procedure::Commit), after.calls(Procedure::Commit));
+    assert_eq!(session.counters().calls(Operation::Commit), after.calls(Operation::Commit));
 }
 
 /// What one open of a file has written another one commits, and writes again; what was cut off meanwhile, by
@@ -62,7 +62,7 @@ async fn unstable_data_is_the_files_whoever_wrote_it() {
     other.write_at(b"ABC", 3).await.unwrap();
     reader.commit().await.unwrap();
     one.commit().await.unwrap();
-    assert_eq!(session.counters().calls(Procedure::Commit), 1);
+    assert_eq!(session.counters().calls(Operation::Commit), 1);
 
     one.write_at(b"0123456789", 0).await.unwrap();
     other.write_at(b"XY", 4).await.unwrap();
@@ -171,7 +171,7 @@ async fn a_soft_session_gives_up_and_recovers() {
     served.kill();
     let error = session.attributes(&root).await.unwrap_err();
     assert!(matches!(&error, Error::Rpc { source, .. } if source.is_timeout()), "{error}");
-    assert_eq!(error.errno(), rustix::io::Errno::TIMEDOUT);
+    assert_eq!(error.errno(), rustix::io::Errno::TIMEDOUT.raw_os_error());
     served.restart();
     let mut answered = false;
     for _ in 0..100 {

@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 
 use samehost_client as client;
 
-use client::{Access, Credential, DataPath, LaneMode, OpenOptions, Procedure, Session, Status};
+use client::{Access, Credential, DataPath, LaneMode, OpenOptions, Operation, Session, Status};
 use support::Served;
 
 fn user(uid: u32, groups: &[u32]) -> Credential {
@@ -63,7 +63,7 @@ async fn everybody_is_himself_over_the_lane_on_one_lane_and_one_connection() {
     everybody_is_himself(&session, &served, DataPath::Lane).await;
     let counters = session.counters();
     assert_eq!(counters.probes, 1, "one lane for all");
-    assert_eq!(counters.calls(Procedure::Read) + counters.calls(Procedure::Write), 0);
+    assert_eq!(counters.calls(Operation::Read) + counters.calls(Operation::Write), 0);
     assert!(counters.lane.opens >= 4, "users' opens are in the session's counters");
 }
 

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use samehost_client as client;
 
 use client::{
-    Access, Create, DataPath, FileKind, Follow, Node, OpenOptions, Procedure, SetAttributes, SetTime,
+    Access, Create, DataPath, FileKind, Follow, Node, OpenOptions, Operation, SetAttributes, SetTime,
     Stability, Status, Timestamp,
 };
 use support::{Served, on_disk, pattern};
@@ -85,8 +85,8 @@ async fn every_procedure_does_what_it_says() {
     assert_eq!(exports[0].path, export.to_str().unwrap().as_bytes());
 
     let counters = session.counters();
-    assert_eq!(counters.calls(Procedure::Create), 4);
-    assert_eq!(counters.calls(Procedure::Symlink), 1);
+    assert_eq!(counters.calls(Operation::Create), 4);
+    assert_eq!(counters.calls(Operation::Symlink), 1);
     assert_eq!(counters.reconnects, 0);
     session.close().await;
 }
@@ -137,7 +137,7 @@ async fn stable_writes_need_no_commit_and_lengths_can_be_set() {
     let file = session.open(b"file", &OpenOptions::replacing().read(true)).await.unwrap();
     file.write_stable(Bytes::from_static(b"0123456789"), 0, Stability::FileSync).await.unwrap();
     file.commit().await.unwrap();
-    assert_eq!(session.counters().calls(Procedure::Commit), 0);
+    assert_eq!(session.counters().calls(Operation::Commit), 0);
     file.set_len(4).await.unwrap();
     assert_eq!(file.size().await.unwrap(), 4);
     file.set_len(6).await.unwrap();
@@ -162,7 +162,7 @@ async fn what_is_kept_is_bounded_and_commits_by_itself() {
     for (index, piece) in data.chunks(32 << 10).enumerate() {
         file.write_at(piece, (index * (32 << 10)) as u64).await.unwrap();
     }
-    let commits = session.counters().calls(Procedure::Commit);
+    let commits = session.counters().calls(Operation::Commit);
     assert!(commits >= 7, "{commits} commits");
     file.close().await.unwrap();
     assert_eq!(on_disk(&served.export().join("stream")), data);
@@ -183,18 +183,18 @@ async fn what_is_kept_is_bounded_over_all_files_and_no_room_means_stable() {
         files.push(file);
     }
     // Five fit; whoever comes then makes room by committing another.
-    let commits = session.counters().calls(Procedure::Commit);
+    let commits = session.counters().calls(Operation::Commit);
     assert!((34..=40).contains(&commits), "{commits} commits");
     for file in files {
         file.close().await.unwrap();
     }
     // More than there is room for is durable at once.
-    let commits = session.counters().calls(Procedure::Commit);
+    let commits = session.counters().calls(Operation::Commit);
     let file = session.open(b"large", &OpenOptions::replacing()).await.unwrap();
     let large = pattern(4, 300 << 10);
     file.write_at(&large, 0).await.unwrap();
     file.close().await.unwrap();
-    assert_eq!(session.counters().calls(Procedure::Commit), commits);
+    assert_eq!(session.counters().calls(Operation::Commit), commits);
     assert_eq!(on_disk(&served.export().join("large")), large);
     assert!((0..40).all(|number| on_disk(&served.export().join(format!("file-{number}"))) == data));
 }

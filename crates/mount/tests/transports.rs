@@ -7,7 +7,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as 
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::process::{Command, Stdio};
 
-use client::Procedure;
+use client::Operation;
 use samehost_mount::{Direct, LookupCache, MountOptions};
 use support::{Served, TRANSPORTS, Transport, pattern, shell_as, wait_for};
 
@@ -268,7 +268,7 @@ fn unchanged_files_are_read_from_the_page_cache() {
     let served = Served::start();
     let mounted = served.mount(Transport::Wire);
     fs::write(mounted.path("file"), pattern(3, 200_000)).unwrap();
-    let reads = || mounted.mount.session().counters().calls(Procedure::Read);
+    let reads = || mounted.mount.session().counters().calls(Operation::Read);
     fs::read(mounted.path("file")).unwrap();
     let first = reads();
     for _ in 0..5 {
@@ -536,7 +536,7 @@ fn names_in_an_unchanged_directory_are_looked_up_once() {
         let options = MountOptions { lookup_cache: cache, ..MountOptions::default() };
         let mounted = served.mount_with(Transport::Wire, options);
         let file = mounted.path("private/file");
-        let lookups = || mounted.mount.session().counters().calls(Procedure::Lookup);
+        let lookups = || mounted.mount.session().counters().calls(Operation::Lookup);
         assert!(fs::symlink_metadata(&file).is_ok());
         let first = lookups();
         for _ in 0..10 {

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, UNIX_EPOCH};
 
-use client::Procedure::{self, Access, Commit, Create, Lookup, Read, Readdirplus, Remove, Setattr, Write};
+use client::Operation::{self, Access, Commit, Create, Lookup, Read, Readdirplus, Remove, Setattr, Write};
 use samehost_mount::{AttributeTimes, MountOptions};
 use support::{Mounted, Served, TRANSPORTS, Transport, wait_for};
 
@@ -21,7 +21,7 @@ const AROUND: u64 = 6;
 
 /// Runs `work` and asserts the numbers of its calls of each procedure and over the lane. Besides those it may
 /// take the directory's calls only.
-fn costs(mounted: &Mounted, what: &str, calls: &[(Procedure, u64)], lane: u64, work: impl FnOnce()) {
+fn costs(mounted: &Mounted, what: &str, calls: &[(Operation, u64)], lane: u64, work: impl FnOnce()) {
     let before = mounted.mount.session().counters();
     work();
     let after = mounted.mount.session().counters();
@@ -203,7 +203,7 @@ fn git_status_sends_the_same_calls_on_every_transport() {
             assert_eq!(git(&mounted.path("repository"), &["status", "--porcelain"]), "");
             let after = mounted.mount.session().counters();
             let of = |procedure| after.calls(procedure) - before.calls(procedure);
-            let all = (0..22).filter_map(Procedure::from_number).filter(|one| !of_data.contains(one));
+            let all = Operation::ALL.iter().copied().filter(|one| !of_data.contains(one));
             let names: Vec<_> = all.map(|one| (one, of(one))).filter(|(_, count)| *count > 0).collect();
             let opens = after.lane.round_trips - before.lane.round_trips;
             (format!("{when}: {names:?}"), opens + of_data.map(of).iter().sum::<u64>())

@@ -184,9 +184,7 @@ fn explain(object: String, host: &str, error: &Error) -> Failure {
         Error::Local { source, .. } => Failure::new(object, source),
         Error::Partly { source, .. } => explain(object, host, source),
         Error::Url(error) => Failure::usage(object, error),
-        Error::NoGrant { .. } | Error::Loop { .. } | Error::Protocol { .. } | Error::NotOpenFor { .. } => {
-            Failure::new(object, error)
-        }
+        _ => Failure::new(object, error),
     }
 }
 

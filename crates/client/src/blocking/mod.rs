@@ -8,10 +8,9 @@ mod file;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::lane::LaneReport;
 use crate::options::{OpenOptions, Options};
 use crate::session::Follow;
-use crate::types::{Attributes, DirEntry, Found, FsStat, Handle, SetAttributes};
+use crate::types::{Attributes, DirEntry, Found, FsStat, Handle, LaneReport, SetAttributes};
 use crate::url::Url;
 
 pub use file::File;

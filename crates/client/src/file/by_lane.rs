@@ -13,8 +13,9 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 use super::Inner;
 use super::granted::FileGrant;
-use super::waiting::{How, NowaitSupport};
+use super::waiting::How;
 use crate::error::{Error, Result};
+use crate::lane::NowaitSupport;
 
 impl Inner {
     pub(super) fn has_grant(&self) -> bool {

@@ -89,11 +89,9 @@ impl Inner {
             return;
         };
         let target = lane::Target::Handle(self.handle.as_bytes());
-        match self
-            .session
-            .lane_open(target, &self.name, (self.read, self.write), OpenPurpose::AlreadyOpen)
-            .await
-        {
+        let (manager, user) = (&self.session.inner.lane, &self.session.caller.user);
+        let access = (self.read, self.write);
+        match manager.open(user, target, &self.name, access, OpenPurpose::AlreadyOpen).await {
             Ok(LaneOpen::Granted(opening)) => {
                 if let Some((grant, lane, _)) = opening.granted
                     && lane == granted.lane

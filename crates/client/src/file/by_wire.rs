@@ -1,48 +1,24 @@
 //! The wire's road for reading: READ (RFC 1813 section 3.3.6), in pieces of rsize, several in flight.
 
-use bytes::Bytes;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
-use proto::nfs3::{self, Procedure};
-use rpc::client::Receive;
-use xdr::{Decoder, Opaque};
 
 use super::Inner;
 use crate::counters::{add, bump};
-use crate::error::{Error, Result};
-
-/// Where the payload of READ's results begins.
-fn split(results: &[u8]) -> Option<(usize, usize)> {
-    let mut from = Decoder::new(results);
-    match from.get::<nfs3::Read3ResHead>() {
-        Ok(nfs3::Outcome::Ok(head)) => Some((results.len() - from.rest().len(), head.length as usize)),
-        _ => None,
-    }
-}
+use crate::error::Result;
+use crate::operations::{Operations as _, ReadReply};
 
 impl Inner {
-    fn protocol(&self, what: &'static str) -> Error {
-        Error::Protocol { object: self.shown(), what }
-    }
-
-    /// One READ: what came (in `buffer`), and whether the file ends behind it.
-    async fn read_call(&self, buffer: Vec<u8>, offset: u64, len: usize) -> Result<(Vec<u8>, bool)> {
-        let procedure = Procedure::Read;
-        let args = nfs3::Read3Args { file: Opaque(self.handle.as_bytes()), offset, count: len as u32 };
-        let receive = Receive { into: buffer, limit: len, split };
-        let replied = self.session.nfs_with(procedure, &args, Bytes::new(), Some(receive)).await;
-        let replied = replied.map_err(|error| error.about(|| self.shown()))?;
-        let head = self
+    /// One READ: the data (in `buffer`), and whether the file ends behind it.
+    async fn read_call(&self, mut buffer: Vec<u8>, offset: u64, len: usize) -> Result<(Vec<u8>, bool)> {
+        let read = self
             .session
-            .body::<nfs3::Read3Head, nfs3::PostOpAttr>(procedure, &replied, &[&self.handle])
-            .map_err(|error| error.about(|| self.shown()))?;
-        let payload = replied.reply.payload;
-        if head.count as usize != payload.len() || payload.len() > len {
-            return Err(self.protocol("it says one length and sends another"));
-        }
+            .caller
+            .perform(|nfs, user| nfs.read(user, &self.handle, offset, len, std::mem::take(&mut buffer)));
+        let ReadReply { data, eof } = read.await.map_err(|error| error.about(|| self.shown()))?;
         let data_path = &self.session.inner.counters.wire;
         bump(&data_path.reads);
-        add(&data_path.bytes_read, payload.len() as u64);
-        Ok((payload, head.eof))
+        add(&data_path.bytes_read, data.len() as u64);
+        Ok((data, eof))
     }
 
     /// One piece of at most rsize, short answers continued.
@@ -66,7 +42,7 @@ impl Inner {
         offset: u64,
         len: usize,
     ) -> Result<Vec<u8>> {
-        let rsize = self.session.inner.rsize;
+        let rsize = self.session.caller.wire.rsize;
         // NFS counts to 2^64; what lies beyond is beyond the end of any file.
         let len = usize::try_from(u64::MAX - offset).map_or(len, |room| len.min(room));
         if len <= rsize {

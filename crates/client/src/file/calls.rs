@@ -105,7 +105,7 @@ impl File {
                 if inner.has_grant() {
                     continue;
                 }
-                kept.write(&inner.session, data, offset, stability).await?
+                kept.write(&inner.session.caller, data, offset, stability).await?
             };
             return if stable_enough { Ok(()) } else { kept.commit().await };
         }

@@ -24,7 +24,7 @@ impl Inner {
         if manager.mode() == LaneMode::Off {
             return Ok(false);
         }
-        let Some(occasion) = session.lane_for_io().await.map_err(|error| error.about(|| self.shown()))?
+        let Some(occasion) = manager.epoch_for_io().await.map_err(|error| error.about(|| self.shown()))?
         else {
             return Ok(false);
         };
@@ -48,8 +48,8 @@ impl Inner {
             return Ok(false);
         }
         let target = lane::Target::Handle(self.handle.as_bytes());
-        match session.lane_open(target, &self.name, (self.read, self.write), OpenPurpose::AlreadyOpen).await?
-        {
+        let (user, access) = (&session.caller.user, (self.read, self.write));
+        match manager.open(user, target, &self.name, access, OpenPurpose::AlreadyOpen).await? {
             LaneOpen::Granted(opening) => match opening.granted {
                 Some((grant, lane, verifier)) => {
                     *self.refused.lock() = None;

@@ -9,8 +9,9 @@ use io::{IoMode, Stability, trace};
 use lane::Grant;
 
 use super::syncs::Syncs;
-use super::waiting::{NowaitSupport, Waiting};
+use super::waiting::Waiting;
 use super::way::Way;
+use crate::lane::NowaitSupport;
 use crate::types::Handle;
 
 /// statfs(2)'s types of filesystems in memory: tmpfs and ramfs (linux/magic.h).

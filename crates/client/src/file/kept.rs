@@ -11,16 +11,15 @@ use bytes::Bytes;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use io::Stability;
 use parking_lot::Mutex;
-use proto::nfs3::{self, Procedure, StableHow};
 use tokio::sync::RwLock;
-use xdr::Opaque;
 
 use super::pool::{Reserved, UncommittedPool};
 use super::unstable::{Unstable, Verifier};
 use crate::counters::{add, bump};
 use crate::error::{Error, Result};
-use crate::session::Session;
+use crate::operations::{Operations as _, WriteReply};
 use crate::types::Handle;
+use crate::wire::WireCaller;
 
 /// How many pieces a file keeps before it commits by itself, however small they are.
 const MAX_PIECES: usize = 1 << 16;
@@ -34,7 +33,7 @@ pub(crate) struct UncommittedWrites {
     pool: Arc<UncommittedPool>,
     handle: Handle,
     name: Box<[u8]>,
-    pieces: Mutex<Unstable<Session>>,
+    pieces: Mutex<Unstable<WireCaller>>,
     /// Writers over the wire hold it for reading; who writes kept data again, cuts the file off, or changes
     /// to the lane, for writing.
     pub(crate) writers: RwLock<()>,
@@ -63,7 +62,7 @@ impl UncommittedWrites {
     }
 
     /// Changes what is kept, and the pool with it.
-    fn change<R>(&self, change: impl FnOnce(&mut Unstable<Session>) -> R) -> R {
+    fn change<R>(&self, change: impl FnOnce(&mut Unstable<WireCaller>) -> R) -> R {
         let mut pieces = self.pieces.lock();
         let before = pieces.bytes();
         let result = change(&mut pieces);
@@ -102,7 +101,7 @@ impl UncommittedWrites {
     /// and a commit must follow.
     pub(super) async fn write(
         &self,
-        by: &Session,
+        by: &WireCaller,
         data: Bytes,
         offset: u64,
         stability: Stability,
@@ -113,7 +112,7 @@ impl UncommittedWrites {
         if offset.checked_add(data.len() as u64).is_none() {
             return Err(Error::Status { object: self.shown(), status: crate::Status::TooBig });
         }
-        let wsize = by.inner.wsize;
+        let wsize = by.wire.wsize;
         if data.len() <= wsize {
             return self.write_piece(by, data, offset, stability).await;
         }
@@ -126,7 +125,7 @@ impl UncommittedWrites {
                     written.map_err(|error| error.after(at))
                 }
             })
-            .buffered(by.inner.options.window.clamp(1, 64))
+            .buffered(by.wire.options.window.clamp(1, 64))
             .try_fold(true, |all, one| async move { Ok(all && one) })
             .await
     }
@@ -134,7 +133,7 @@ impl UncommittedWrites {
     /// One piece of at most wsize, short answers continued.
     async fn write_piece(
         &self,
-        by: &Session,
+        by: &WireCaller,
         data: Bytes,
         offset: u64,
         stability: Stability,
@@ -152,55 +151,35 @@ impl UncommittedWrites {
     /// One WRITE: what was written is taken off `data`. Whether it is as durable as it should be.
     async fn write_call(
         &self,
-        by: &Session,
+        by: &WireCaller,
         data: &mut Bytes,
         offset: u64,
         stability: Stability,
     ) -> Result<bool> {
-        let stable = match stability {
-            Stability::Unstable => StableHow::Unstable,
-            Stability::DataSync => StableHow::DataSync,
-            Stability::FileSync => StableHow::FileSync,
-        };
-        let args = nfs3::Write3Head {
-            file: Opaque(self.handle.as_bytes()),
-            offset,
-            count: data.len() as u32,
-            stable,
-            length: data.len() as u32,
-        };
-        let procedure = Procedure::Write;
-        let replied = by.nfs_with(procedure, &args, data.clone(), None).await;
-        let replied = replied.map_err(|error| error.about(|| self.shown()))?;
-        let ok = by
-            .body::<nfs3::Write3ResOk, nfs3::WccData>(procedure, &replied, &[&self.handle])
-            .map_err(|error| error.about(|| self.shown()))?;
-        let count = ok.count as usize;
+        let written = by.perform(|nfs, user| nfs.write(user, &self.handle, offset, data.clone(), stability));
+        let WriteReply { count, stability: committed, verifier } =
+            written.await.map_err(|error| error.about(|| self.shown()))?;
         if count == 0 || count > data.len() {
             return Err(self.protocol("it says that it wrote nothing, or more than it was given"));
         }
         let written = data.split_to(count);
-        if ok.committed == StableHow::Unstable {
-            self.change(|pieces| pieces.note(offset, written, ok.verf, by.clone()));
+        if committed == Stability::Unstable {
+            self.change(|pieces| pieces.note(offset, written, verifier, by.clone()));
         } else {
             self.cut(offset, offset + count as u64);
         }
-        let data_path = &by.inner.counters.wire;
+        let data_path = &by.wire.counters.wire;
         bump(&data_path.writes);
         add(&data_path.bytes_written, count as u64);
-        Ok(ok.committed >= stable)
+        Ok(committed >= stability)
     }
 
     /// One COMMIT of the whole file: the server's verifier.
-    async fn commit_call(&self, by: &Session) -> Result<Verifier> {
-        let procedure = Procedure::Commit;
-        let args = nfs3::Commit3Args { file: Opaque(self.handle.as_bytes()), offset: 0, count: 0 };
-        let replied = by.nfs(procedure, &args).await.map_err(|error| error.about(|| self.shown()))?;
-        let ok = by
-            .body::<nfs3::Commit3ResOk, nfs3::WccData>(procedure, &replied, &[&self.handle])
-            .map_err(|error| error.about(|| self.shown()))?;
-        bump(&by.inner.counters.wire.commits);
-        Ok(ok.verf)
+    async fn commit_call(&self, by: &WireCaller) -> Result<Verifier> {
+        let committed = by.perform(|nfs, user| nfs.commit(user, &self.handle)).await;
+        let verifier = committed.map_err(|error| error.about(|| self.shown()))?;
+        bump(&by.wire.counters.wire.commits);
+        Ok(verifier)
     }
 
     /// Makes everything durable that was written over the wire so far; what the server has forgotten is
@@ -222,12 +201,12 @@ impl UncommittedWrites {
             let bytes: usize = again.iter().map(|(_, data, _)| data.len()).sum();
             tracing::info!(file = %self.shown(), bytes, "the server has forgotten unstable data: writing it \
                                                          again");
-            add(&by.inner.counters.bytes_resent, bytes as u64);
+            add(&by.wire.counters.bytes_resent, bytes as u64);
             stream::iter(again)
                 .map(|(offset, data, by)| async move {
                     self.write(&by, data, offset, Stability::Unstable).await
                 })
-                .buffer_unordered(by.inner.options.window.clamp(1, 64))
+                .buffer_unordered(by.wire.options.window.clamp(1, 64))
                 .try_for_each(|_| async { Ok(()) })
                 .await?;
         }

@@ -35,13 +35,13 @@ use parking_lot::Mutex;
 use sys::ReadMostly;
 
 use crate::error::{Error, Result};
+use crate::lane::{GrantHolder, OpenedFile};
 use crate::options::OpenOptions;
 use crate::session::Session;
 use crate::types::{Attributes, Handle};
 use granted::FileGrant;
 use kept::UncommittedWrites;
 pub(crate) use pool::UncommittedPool;
-pub(crate) use waiting::NowaitSupport;
 
 /// Which way a file's bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -50,17 +50,6 @@ pub enum DataPath {
     Wire,
     /// A granted descriptor.
     Lane,
-}
-
-/// What is known of a file that is about to be opened.
-#[derive(Debug)]
-pub(crate) struct OpenedFile {
-    pub(crate) handle: Handle,
-    pub(crate) attributes: Option<Attributes>,
-    /// The grant, its lane's number, and the server's write verifier.
-    pub(crate) granted: Option<(lane::Grant, u64, [u8; 8])>,
-    /// Why the lane, if there is one, gave none.
-    pub(crate) refused: Option<lane::OpenStatus>,
 }
 
 #[derive(Debug)]
@@ -237,7 +226,7 @@ impl Inner {
 
     /// Enters the session's list of files with grants.
     fn enlist(self: &Arc<Self>) {
-        let weak: Weak<Self> = Arc::downgrade(self);
+        let weak: Weak<dyn GrantHolder> = Arc::<Self>::downgrade(self);
         let number = self.session.inner.lane.register(weak, self.listed.load(Relaxed));
         self.listed.store(number, Relaxed);
     }

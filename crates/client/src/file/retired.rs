@@ -11,6 +11,7 @@ use super::Inner;
 use super::granted::FileGrant;
 use crate::counters::bump;
 use crate::error::Result;
+use crate::lane::GrantHolder;
 
 /// How long a retired grant is waited for before the next commit or close has to deal with it.
 const SETTLE_ROUNDS: u32 = 500;
@@ -131,9 +132,10 @@ impl Inner {
             }
         });
     }
+}
 
-    /// Gives up the grant of this lane, if the file has one: the lane is going, and this file may be idle.
-    pub(crate) fn release_grant(self: &Arc<Self>, lane: u64) {
+impl GrantHolder for Inner {
+    fn release_grant(self: Arc<Self>, lane: u64) {
         if let Some(granted) = self.granted.load()
             && granted.lane == lane
         {

@@ -7,33 +7,13 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 
+use crate::lane::NowaitSupport;
+
 /// Plain reads between two that ask.
 const PLAIN: u32 = 64;
 
 /// Hits in a row after which reads are plain again.
 const HITS: u32 = 8;
-
-/// What is known of a filesystem.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum NowaitSupport {
-    /// It can be asked, as far as is known.
-    Assumed,
-    /// It can't, and needn't: it is in memory.
-    InMemory,
-    /// It can't, and a read may wait.
-    Unsupported,
-}
-
-impl NowaitSupport {
-    const fn of(number: u8) -> Self {
-        match number {
-            1 => Self::InMemory,
-            2 => Self::Unsupported,
-            _ => Self::Assumed,
-        }
-    }
-}
 
 /// How a read is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

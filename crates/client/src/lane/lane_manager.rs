@@ -8,18 +8,42 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwapOption;
 use lane::{Lane, RendezvousOptions};
 use parking_lot::Mutex;
-use rpc::client::Policy;
+use rpc::client::{Client, Policy};
 use rustix::process::{Resource, getrlimit};
 use tokio::runtime::Handle as Runtime;
 use tokio::task::AbortHandle;
 
-use super::LaneReport;
+use super::GrantHolder;
 use super::backoff::ProbeBackoff;
 use crate::attribute_sink::AttributeSink;
-use crate::file::{Inner as FileInner, NowaitSupport};
+use crate::counters::SessionCounters;
 use crate::open_prefetch::OpenPrefetch;
 use crate::options::{LaneMode, Options};
-use crate::types::Attributes;
+use crate::types::{Attributes, LaneReport};
+use crate::user::User;
+
+/// Whether a filesystem supports reads that don't wait for the disk (RWF_NOWAIT).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum NowaitSupport {
+    /// It does, as far as is known.
+    Assumed,
+    /// It doesn't, and reads never wait: it is in memory.
+    InMemory,
+    /// It doesn't, and a read may wait.
+    Unsupported,
+}
+
+impl NowaitSupport {
+    /// The value whose number this is.
+    pub(crate) const fn of(number: u8) -> Self {
+        match number {
+            1 => Self::InMemory,
+            2 => Self::Unsupported,
+            _ => Self::Assumed,
+        }
+    }
+}
 
 /// A lane with its number in the session; it may have ended.
 #[derive(Debug)]
@@ -38,7 +62,7 @@ impl Drop for EstablishedLane {
 #[derive(Debug, Default)]
 struct GrantedFiles {
     next: u64,
-    by_number: HashMap<u64, Weak<FileInner>>,
+    by_number: HashMap<u64, Weak<dyn GrantHolder>>,
 }
 
 /// The session's end of the lane.
@@ -51,8 +75,11 @@ pub(crate) struct LaneManager {
     /// How long an Open may take, and whether the session waits without a limit for a lane that it requires.
     pub(super) policy: Policy,
     pub(super) rendezvous: RendezvousOptions,
-    /// Whether the session has a user: with AUTH_NONE there is no lane.
-    pub(super) has_owner: bool,
+    /// The connections to the server, for the LOCALIO program.
+    pub(super) rpc: Arc<Client>,
+    /// The user who establishes the lane. With AUTH_NONE there is no lane.
+    pub(super) owner: Arc<User>,
+    pub(super) counters: Arc<SessionCounters>,
     pub(super) runtime: Runtime,
     pub(super) established: ArcSwapOption<EstablishedLane>,
     pub(super) next: AtomicU64,
@@ -75,13 +102,19 @@ pub(crate) struct LaneManager {
     /// The I/O modes that filesystems turned out not to support.
     pub(crate) fallbacks: io::IoFallbacks,
     /// Prefetched files.
-    pub(crate) open_prefetch: OpenPrefetch,
+    pub(crate) open_prefetch: Arc<OpenPrefetch>,
 }
 
 impl LaneManager {
-    /// A session without a lane. Must run in a tokio runtime.
-    pub(crate) fn new(options: &Options, has_owner: bool) -> Self {
-        Self {
+    /// Starts without a lane. Must run in a tokio runtime.
+    pub(crate) fn new(
+        options: &Options,
+        rpc: Arc<Client>,
+        owner: Arc<User>,
+        counters: Arc<SessionCounters>,
+    ) -> Arc<Self> {
+        let runtime = Runtime::current();
+        Arc::new(Self {
             mode: AtomicU8::new(options.lane as u8),
             attribute_sink: options.attribute_sink.clone(),
             throttle: options.probe_throttle,
@@ -91,8 +124,9 @@ impl LaneManager {
                 search_namespaces: options.search_namespaces,
                 ..RendezvousOptions::new(options.run_dir.clone())
             },
-            has_owner,
-            runtime: Runtime::current(),
+            rpc,
+            owner,
+            counters,
             established: ArcSwapOption::empty(),
             next: AtomicU64::new(1),
             backoff: Mutex::new(ProbeBackoff::default()),
@@ -105,8 +139,9 @@ impl LaneManager {
             in_memory: AtomicU64::new(0),
             without_nowait: AtomicU64::new(0),
             fallbacks: io::IoFallbacks::default(),
-            open_prefetch: OpenPrefetch::new(getrlimit(Resource::Nofile).current),
-        }
+            open_prefetch: OpenPrefetch::new(getrlimit(Resource::Nofile).current, runtime.clone()),
+            runtime,
+        })
     }
 
     /// Notes that a filesystem refuses RWF_NOWAIT, so that the next file opened on it needs no trial.
@@ -208,7 +243,7 @@ impl LaneManager {
     }
 
     /// Registers a file with a grant, unless it has a number already. Returns its number.
-    pub(crate) fn register(&self, file: Weak<FileInner>, number: u64) -> u64 {
+    pub(crate) fn register(&self, file: Weak<dyn GrantHolder>, number: u64) -> u64 {
         if number != 0 {
             return number;
         }
@@ -232,12 +267,12 @@ impl LaneManager {
     /// Makes every file release its grant from lane `number`.
     fn release_grants(&self, number: u64) {
         self.open_prefetch.clear();
-        let files: Vec<Weak<FileInner>> = self.files.lock().by_number.values().cloned().collect();
+        let files: Vec<Weak<dyn GrantHolder>> = self.files.lock().by_number.values().cloned().collect();
         files.iter().filter_map(Weak::upgrade).for_each(|file| file.release_grant(number));
     }
 
     /// Whether a probe in the background is due now.
     pub(super) fn is_due(&self, reconnects: u64) -> bool {
-        self.has_owner && self.backoff.lock().is_due(Instant::now(), reconnects, self.throttle)
+        self.owner.lane.is_some() && self.backoff.lock().is_due(Instant::now(), reconnects, self.throttle)
     }
 }

@@ -1,19 +1,20 @@
 //! Opens over the lane, and the fallback where it gives no grant.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lane::{NewFile, OpenError, OpenRequest, OpenStatus, OpenedGrant, Target};
 
+use super::OpenedFile;
 use super::backoff::pause;
-use super::lane_manager::EstablishedLane;
+use super::lane_manager::{EstablishedLane, LaneManager};
 use crate::attribute_sink::{AttributeUpdate, PreOpAttributes};
 use crate::counters::bump;
 use crate::error::{Error, OpenFileLimit, Result};
-use crate::file::OpenedFile;
 use crate::open_prefetch::OpenTarget;
 use crate::options::LaneMode;
-use crate::session::Session;
 use crate::types::Handle;
+use crate::user::User;
 
 /// The minimum interval between warnings about [`OpenFileLimit`].
 const LIMIT_WARNING_INTERVAL: Duration = Duration::from_secs(60);
@@ -38,14 +39,18 @@ pub(crate) enum LaneOpen {
     NoLane,
 }
 
-impl Session {
+impl LaneManager {
     /// Takes a prefetched file that is being opened for reading, if there is one.
-    pub(crate) async fn take_prefetched(&self, target: OpenTarget<'_>) -> Option<OpenedFile> {
-        if self.inner.lane.mode() == LaneMode::Off {
+    pub(crate) async fn take_prefetched(&self, user: &User, target: OpenTarget<'_>) -> Option<OpenedFile> {
+        if self.mode() == LaneMode::Off {
             return None;
         }
-        let established = self.inner.lane.live()?;
-        self.take_prefetched_from(target, &established.lane, established.number).await
+        let (established, user) = (self.live()?, user.lane.as_ref()?);
+        let lane = (&established.lane, established.number);
+        let taken = self.open_prefetch.take_or_wait(target, user, lane, self.open_timeout(), &self.counters);
+        let (opened, number) = taken.await?;
+        let handle = Handle::new(&opened.handle)?;
+        Some(self.record_open(handle, opened, number, Instant::now()))
     }
 
     /// Requests a grant for an existing file.
@@ -53,35 +58,35 @@ impl Session {
     /// # Errors
     /// Where a lane is required and `purpose` is [`OpenPurpose::FirstOpen`], everything except a grant, a
     /// refusal that the wire would repeat, and [`OpenStatus::TryWire`].
-    pub(crate) async fn lane_open(
-        &self,
+    pub(crate) async fn open(
+        self: &Arc<Self>,
+        user: &User,
         target: Target<'_>,
         name: &[u8],
         (read, write): (bool, bool),
         purpose: OpenPurpose,
     ) -> Result<LaneOpen> {
-        let manager = &self.inner.lane;
         let object = || String::from_utf8_lossy(name).into_owned();
-        let without_lane = |reason: String, result| match manager.mode() {
+        let without_lane = |reason: String, result| match self.mode() {
             LaneMode::Required => Err(Error::NoLane { object: object(), reasons: vec![reason] }),
             _ => Ok(result),
         };
-        let may_use_wire = purpose == OpenPurpose::AlreadyOpen || manager.mode() != LaneMode::Required;
-        let (Some(credential), true) = (&self.user.lane, manager.mode() != LaneMode::Off) else {
+        let may_use_wire = purpose == OpenPurpose::AlreadyOpen || self.mode() != LaneMode::Required;
+        let (Some(credential), true) = (&user.lane, self.mode() != LaneMode::Off) else {
             return Ok(LaneOpen::NoLane);
         };
         let Some(access) = access(read, write) else { return Ok(LaneOpen::NoLane) };
         let mut rounds = 0;
         loop {
-            match self.lane_for_io().await {
+            match self.epoch_for_io().await {
                 Ok(_) => {}
                 Err(Error::NoLane { .. }) if purpose == OpenPurpose::AlreadyOpen => {
                     return Ok(LaneOpen::NoLane);
                 }
                 Err(error) => return Err(error.about(object)),
             }
-            let reason = match manager.live() {
-                None if manager.mode() != LaneMode::Required => return Ok(LaneOpen::NoLane),
+            let reason = match self.live() {
+                None if self.mode() != LaneMode::Required => return Ok(LaneOpen::NoLane),
                 // It has just ended again.
                 None => OpenError::Gone.to_string(),
                 Some(established) => {
@@ -117,9 +122,7 @@ impl Session {
                 }
             };
             // Where a lane is required, another one is tried, as often as a call would be retransmitted.
-            if manager.mode() != LaneMode::Required
-                || !manager.policy.hard && rounds >= manager.policy.retrans
-            {
+            if self.mode() != LaneMode::Required || !self.policy.hard && rounds >= self.policy.retrans {
                 return without_lane(reason, LaneOpen::NoLane);
             }
             tokio::time::sleep(pause(rounds)).await;
@@ -133,23 +136,23 @@ impl Session {
     ///
     /// # Errors
     /// With a required lane, that there is none, or that it gives no grants. The file wasn't created then.
-    pub(crate) async fn lane_create(
-        &self,
+    pub(crate) async fn create(
+        self: &Arc<Self>,
+        user: &User,
         directory: &Handle,
         new: NewFile<'_>,
         read: bool,
         write: bool,
     ) -> Result<Option<OpenedFile>> {
-        let manager = &self.inner.lane;
-        let (Some(credential), Some(access)) = (self.user.lane.as_ref(), access(read, write)) else {
+        let (Some(credential), Some(access)) = (user.lane.as_ref(), access(read, write)) else {
             return Ok(None);
         };
-        let required = manager.mode() == LaneMode::Required;
+        let required = self.mode() == LaneMode::Required;
         let object = || String::from_utf8_lossy(new.name).into_owned();
         if required {
-            self.lane_for_io().await.map_err(|error| error.about(object))?;
+            self.epoch_for_io().await.map_err(|error| error.about(object))?;
         }
-        let live = manager.live().filter(|_| manager.mode() != LaneMode::Off);
+        let live = self.live().filter(|_| self.mode() != LaneMode::Off);
         let Some(established) = live else { return Ok(None) };
         let request = OpenRequest { target: Target::New(new), access, credential };
         let (opened, asked) = match self.send_open(&established, request).await {
@@ -164,7 +167,7 @@ impl Session {
             _ => return Ok(None),
         };
         let Some(handle) = Handle::new(&opened.handle) else { return Ok(None) };
-        if let (Some(sink), Some(changed)) = (&manager.attribute_sink, &opened.directory) {
+        if let (Some(sink), Some(changed)) = (&self.attribute_sink, &opened.directory) {
             let before = changed.before.map(|before| PreOpAttributes {
                 size: before.size,
                 mtime: before.mtime,
@@ -177,9 +180,8 @@ impl Session {
 
     /// Sends an Open. A lane that doesn't reply in time is given up.
     async fn send_open(&self, established: &EstablishedLane, request: OpenRequest<'_>) -> OpenOutcome {
-        let manager = &self.inner.lane;
-        bump(&self.inner.counters.lane.round_trips);
-        let (asked, limit) = (Instant::now(), manager.open_timeout());
+        bump(&self.counters.lane.round_trips);
+        let (asked, limit) = (Instant::now(), self.open_timeout());
         match tokio::time::timeout(limit, established.lane.open(request)).await {
             Ok(Ok(opened)) => OpenOutcome::Opened(Box::new(opened), asked),
             Ok(Err(OpenError::Refused(status))) => match status {
@@ -188,13 +190,13 @@ impl Session {
                     OpenOutcome::WireOnly(status)
                 }
                 OpenStatus::Draining => {
-                    manager.give_up(established.number);
+                    self.give_up(established.number);
                     OpenOutcome::LaneEnded(status.to_string())
                 }
                 status => OpenOutcome::Refused(status),
             },
             Ok(Err(OpenError::Gone)) => {
-                manager.give_up(established.number);
+                self.give_up(established.number);
                 OpenOutcome::LaneEnded(OpenError::Gone.to_string())
             }
             Ok(Err(OpenError::NoDescriptor)) => self.limit_reached(OpenFileLimit::Client),
@@ -202,7 +204,7 @@ impl Session {
             Err(_) => {
                 tracing::warn!(timeout = ?limit, "the lane does not answer: it is given up");
                 established.lane.end();
-                manager.give_up(established.number);
+                self.give_up(established.number);
                 OpenOutcome::LaneEnded(format!("the lane did not answer within {limit:?}"))
             }
         }
@@ -210,32 +212,25 @@ impl Session {
 
     /// Logs that a limit of open files is reached, at most once in [`LIMIT_WARNING_INTERVAL`].
     fn limit_reached(&self, limit: OpenFileLimit) -> OpenOutcome {
-        let manager = &self.inner.lane;
         let now = Instant::now();
-        let mut last = manager.last_limit_warning.lock();
+        let mut last = self.last_limit_warning.lock();
         if last.is_none_or(|at| now.saturating_duration_since(at) >= LIMIT_WARNING_INTERVAL) {
             *last = Some(now);
-            let consequence = match manager.mode() {
+            let consequence = match self.mode() {
                 LaneMode::Required => "opens fail with ENFILE until files are closed",
                 _ => "further files are served over the wire until some are closed",
             };
-            tracing::warn!(server = %self.inner.rpc.address(), "{}; {consequence}", limit.text());
+            tracing::warn!(server = %self.rpc.address(), "{}; {consequence}", limit.text());
         }
         OpenOutcome::LimitReached(limit)
     }
 
     /// Counts an Open over lane `number` and passes its attributes to the attribute sink. They were valid at
     /// some time after `asked`.
-    pub(crate) fn record_open(
-        &self,
-        handle: Handle,
-        opened: OpenedGrant,
-        number: u64,
-        asked: Instant,
-    ) -> OpenedFile {
-        bump(&self.inner.counters.lane.opens);
+    fn record_open(&self, handle: Handle, opened: OpenedGrant, number: u64, asked: Instant) -> OpenedFile {
+        bump(&self.counters.lane.opens);
         let attributes = Some(opened.attributes.file);
-        if let Some(sink) = &self.inner.lane.attribute_sink {
+        if let Some(sink) = &self.attribute_sink {
             sink.attributes(&handle, &AttributeUpdate { before: None, attributes, asked });
         }
         let granted = Some((opened.grant, number, opened.verifier));

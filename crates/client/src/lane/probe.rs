@@ -9,11 +9,10 @@ use lane::{Candidates, Lane, NotLocal, Reason, Rendezvous};
 use proto::localio;
 use rpc::client::Request;
 
-use super::{EstablishedLane, LaneReport, watch};
+use super::{EstablishedLane, LaneManager, watch};
 use crate::counters::bump;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, RpcError};
 use crate::options::LaneMode;
-use crate::session::Session;
 
 /// The timeout of UUID_IS_LOCAL, which is also the lifetime of a nonce.
 const UUID_IS_LOCAL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -25,14 +24,14 @@ const SERVER_SEARCH_TIMEOUT: Duration = Duration::from_secs(2);
 const MAX_HANDSHAKES: u32 = 8;
 
 /// A probe found no lane.
-pub(super) struct ProbeFailure {
+pub(crate) struct ProbeFailure {
     /// Sentences for an administrator.
     reasons: Vec<String>,
     cause: ProbeFailureCause,
 }
 
 /// Decides whether a session that requires a lane probes again.
-pub(super) enum ProbeFailureCause {
+enum ProbeFailureCause {
     /// The server answers and offers no lane.
     Refused,
     /// The server is stopping, starting, or hasn't answered in time.
@@ -61,22 +60,14 @@ impl From<NotLocal> for ProbeFailure {
     }
 }
 
-impl Session {
-    /// Probes for a lane now, regardless of the backoff, and returns the result.
-    pub async fn probe(&self) -> LaneReport {
-        if self.inner.lane.mode() != LaneMode::Off {
-            self.probe_once(true).await;
-        }
-        self.lane()
-    }
-
+impl LaneManager {
     /// Makes the probe at the beginning of a session. Only a session that requires a lane waits for a server
     /// that searches for this client; otherwise that continues in the background.
     ///
     /// # Errors
     /// With a required lane, that there is none.
-    pub(crate) async fn initial_probe(&self) -> Result<()> {
-        if self.inner.lane.mode() == LaneMode::Required {
+    pub(crate) async fn initial_probe(self: &Arc<Self>) -> Result<()> {
+        if self.mode() == LaneMode::Required {
             return self.required_lane().await.map(drop);
         }
         self.probe_once(false).await;
@@ -89,74 +80,71 @@ impl Session {
     ///
     /// # Errors
     /// [`Error::NoLane`]; [`Error::Rpc`] when the session's policy gives up on the server.
-    pub(super) async fn required_lane(&self) -> Result<Option<Arc<EstablishedLane>>> {
-        let manager = &self.inner.lane;
+    pub(super) async fn required_lane(self: &Arc<Self>) -> Result<Option<Arc<EstablishedLane>>> {
         let began = Instant::now();
         loop {
-            if manager.mode() != LaneMode::Required {
-                return Ok(manager.live());
+            if self.mode() != LaneMode::Required {
+                return Ok(self.live());
             }
             let failure = self.probe_once(true).await;
-            if let Some(established) = manager.live() {
+            if let Some(established) = self.live() {
                 return Ok(Some(established));
             }
-            let spent = !manager.policy.hard && began.elapsed() >= manager.policy.timeout();
+            let spent = !self.policy.hard && began.elapsed() >= self.policy.timeout();
             match failure.map(|failure| failure.cause) {
                 Some(ProbeFailureCause::Wire(source)) => {
-                    return Err(Error::Rpc { object: "UUID_IS_LOCAL".to_owned(), source });
+                    return Err(Error::Rpc { object: "UUID_IS_LOCAL".to_owned(), source: RpcError(source) });
                 }
                 Some(ProbeFailureCause::Refused) => break,
                 _ if spent => break,
                 Some(ProbeFailureCause::Temporary) => {}
                 // A lane was established and has ended already.
-                None => drop(manager.backoff.lock().failed(Instant::now(), true)),
+                None => drop(self.backoff.lock().failed(Instant::now(), true)),
             }
-            let at = manager.backoff.lock().not_before.unwrap_or_else(Instant::now);
+            let at = self.backoff.lock().not_before.unwrap_or_else(Instant::now);
             tokio::time::sleep_until(at.into()).await;
         }
-        Err(Error::NoLane { object: String::new(), reasons: manager.report().reasons })
+        Err(Error::NoLane { object: String::new(), reasons: self.report().reasons })
     }
 
     /// Makes one probe. `wait` says whether to wait for a server that searches for this client, too.
-    pub(super) async fn probe_once(&self, wait: bool) -> Option<ProbeFailure> {
-        let manager = &self.inner.lane;
-        let _one = manager.probing.lock().await;
-        if manager.is_established() {
+    pub(crate) async fn probe_once(self: &Arc<Self>, wait: bool) -> Option<ProbeFailure> {
+        let _one = self.probing.lock().await;
+        if self.is_established() {
             return None;
         }
-        bump(&self.inner.counters.probes);
-        manager.backoff.lock().begin(self.inner.rpc.stats().reconnects);
+        bump(&self.counters.probes);
+        self.backoff.lock().begin(self.rpc.stats().reconnects);
         let result = self.handshake(wait).await;
         self.conclude(result)
     }
 
-    fn conclude(&self, result: Result<Lane, ProbeFailure>) -> Option<ProbeFailure> {
-        let manager = &self.inner.lane;
+    fn conclude(self: &Arc<Self>, result: Result<Lane, ProbeFailure>) -> Option<ProbeFailure> {
         match result {
             Ok(lane) => {
-                let number = manager.next.fetch_add(1, Relaxed);
-                let session = Arc::downgrade(&self.inner);
-                let watch = manager.runtime.spawn(watch(session, lane.clone(), number)).abort_handle();
-                manager.was_established.store(true, Relaxed);
+                let number = self.next.fetch_add(1, Relaxed);
+                let manager = Arc::downgrade(self);
+                let watch = self.runtime.spawn(watch(manager, lane.clone(), number)).abort_handle();
+                self.was_established.store(true, Relaxed);
                 // Only after `was_established` is set: from then on a sync of metadata makes it durable.
                 lane.go_async();
-                manager.established.store(Some(Arc::new(EstablishedLane { lane, number, watch })));
-                manager.backoff.lock().succeeded();
-                manager.reasons.lock().clear();
-                if manager.mode() == LaneMode::Off {
+                self.established.store(Some(Arc::new(EstablishedLane { lane, number, watch })));
+                self.backoff.lock().succeeded();
+                self.reasons.lock().clear();
+                if self.mode() == LaneMode::Off {
                     // The mode was changed during the probe.
-                    manager.give_up(number);
+                    self.give_up(number);
                 } else {
-                    manager.report_change();
+                    self.report_change();
                 }
                 None
             }
             Err(failure) => {
                 tracing::debug!(reasons = ?failure.reasons, "no lane");
-                manager.reasons.lock().clone_from(&failure.reasons);
-                let again = manager.was_established.load(Relaxed)
+                self.reasons.lock().clone_from(&failure.reasons);
+                let again = self.was_established.load(Relaxed)
                     || matches!(failure.cause, ProbeFailureCause::Temporary);
-                manager.backoff.lock().failed(Instant::now(), again);
+                self.backoff.lock().failed(Instant::now(), again);
                 Some(failure)
             }
         }
@@ -164,19 +152,18 @@ impl Session {
 
     /// Makes a handshake. If the server restarts between registration and UUID_IS_LOCAL, the new one doesn't
     /// know the nonce. So a handshake during which the NFS connection was made again is repeated.
-    async fn handshake(&self, wait: bool) -> Result<Lane, ProbeFailure> {
-        let manager = &self.inner.lane;
-        if !manager.has_owner {
+    async fn handshake(self: &Arc<Self>, wait: bool) -> Result<Lane, ProbeFailure> {
+        if self.owner.lane.is_none() {
             let reason = "a lane needs AUTH_SYS, and this session uses AUTH_NONE".to_owned();
             return Err(ProbeFailure::new(ProbeFailureCause::Refused, reason));
         }
         for _ in 0..MAX_HANDSHAKES {
-            let before = self.inner.rpc.stats().reconnects;
-            let mut candidates = Rendezvous::register(manager.rendezvous.clone()).await.map_err(|error| {
+            let before = self.rpc.stats().reconnects;
+            let mut candidates = Rendezvous::register(self.rendezvous.clone()).await.map_err(|error| {
                 ProbeFailure::new(ProbeFailureCause::Refused, format!("no nonce could be made: {error}"))
             })?;
             self.localio(localio::Procedure::UuidIsLocal, Some(candidates.nonce())).await?;
-            if self.inner.rpc.stats().reconnects != before {
+            if self.rpc.stats().reconnects != before {
                 continue;
             }
             if let Some(lane) = candidates.look() {
@@ -193,15 +180,15 @@ impl Session {
             };
             // The server has refused, or it has restarted after it received the nonce. A call on the same
             // connection shows which.
-            if manager.mode() == LaneMode::Required && matches!(failure.cause, ProbeFailureCause::Refused) {
+            if self.mode() == LaneMode::Required && matches!(failure.cause, ProbeFailureCause::Refused) {
                 self.localio(localio::Procedure::Null, None).await?;
-                if self.inner.rpc.stats().reconnects != before {
+                if self.rpc.stats().reconnects != before {
                     failure.cause = ProbeFailureCause::Temporary;
                 }
             }
             return Err(failure);
         }
-        let reason = format!("the connection to {} does not last", self.inner.rpc.address());
+        let reason = format!("the connection to {} does not last", self.rpc.address());
         Err(ProbeFailure::new(ProbeFailureCause::Temporary, reason))
     }
 
@@ -211,16 +198,16 @@ impl Session {
         procedure: localio::Procedure,
         nonce: Option<[u8; 16]>,
     ) -> Result<(), ProbeFailure> {
-        let server = self.inner.rpc.address();
+        let server = self.rpc.address();
         let request = Request {
             program: localio::PROGRAM,
             version: localio::VERSION,
             procedure: procedure.number(),
-            credential: &self.inner.owner.wire,
+            credential: &self.owner.wire,
             payload: Bytes::new(),
             receive: None,
         };
-        let call = self.inner.rpc.call(request, |to| {
+        let call = self.rpc.call(request, |to| {
             if let Some(uuid) = nonce {
                 to.put(&localio::UuidIsLocalArgs { uuid });
             }
@@ -251,15 +238,14 @@ impl Session {
     }
 
     /// Waits in the background for a server that searches for this client.
-    fn finish_later(&self, candidates: Candidates) {
-        let session = Arc::downgrade(&self.inner);
-        self.inner.lane.runtime.spawn(async move {
+    fn finish_later(self: &Arc<Self>, candidates: Candidates) {
+        let manager = Arc::downgrade(self);
+        self.runtime.spawn(async move {
             let result = finish(candidates).await;
-            if let Some(inner) = session.upgrade() {
-                let session = Self { user: inner.owner.clone(), inner };
-                if !session.inner.lane.is_established() {
-                    session.conclude(result);
-                }
+            if let Some(manager) = manager.upgrade()
+                && !manager.is_established()
+            {
+                manager.conclude(result);
             }
         });
     }

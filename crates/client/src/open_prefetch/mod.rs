@@ -25,16 +25,15 @@ mod sequence;
 mod state;
 
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use lane::{Lane, PrefetchTargets};
 use parking_lot::Mutex;
+use tokio::runtime::Handle as Runtime;
 use tokio::sync::Notify;
 
-use crate::counters::bump;
-use crate::file::OpenedFile;
-use crate::session::{Inner, Page, Session};
-use crate::types::Handle;
+use crate::counters::{SessionCounters, bump};
+use crate::types::{Handle, Page};
 use cache::{Lookup, MAX_AGE};
 use state::{PrefetchRequest, PrefetchState};
 
@@ -60,13 +59,14 @@ pub(crate) struct OpenPrefetch {
     state: Mutex<PrefetchState>,
     /// A pending request has completed.
     completion: Notify,
+    runtime: Runtime,
 }
 
 impl OpenPrefetch {
     /// Starts without prefetched files. `limit` is the process's limit of open files; `None` is no limit.
-    pub(crate) fn new(limit: Option<u64>) -> Self {
+    pub(crate) fn new(limit: Option<u64>, runtime: Runtime) -> Arc<Self> {
         let is_affordable = limit.is_none_or(|limit| limit >= MIN_LIMIT);
-        Self { is_affordable, state: Mutex::default(), completion: Notify::new() }
+        Arc::new(Self { is_affordable, state: Mutex::default(), completion: Notify::new(), runtime })
     }
 
     /// Adds a page of a listing. Without listings nothing is prefetched.
@@ -112,100 +112,100 @@ impl OpenPrefetch {
 
 /// Completes a request when the reply arrives, or without files when this is dropped before.
 struct PendingReply {
-    session: Weak<Inner>,
+    prefetch: Weak<OpenPrefetch>,
     batch: u64,
     lane: u64,
 }
 
 impl PendingReply {
     fn complete(mut self, files: Vec<(usize, lane::OpenedGrant)>) {
-        // Without a session, `drop` does nothing.
-        let session = std::mem::take(&mut self.session);
-        let Some(session) = session.upgrade() else { return };
+        // Without the reference, `drop` does nothing.
+        let prefetch = std::mem::take(&mut self.prefetch);
+        let Some(prefetch) = prefetch.upgrade() else { return };
         let files = files.into_iter().filter_map(|(index, opened)| {
             Some((index, Handle::new(&opened.handle)?, PrefetchedFile { opened, lane: self.lane }))
         });
-        session.lane.open_prefetch.complete(self.batch, files.collect());
-        start_expiry(&session);
+        prefetch.complete(self.batch, files.collect());
+        prefetch.start_expiry();
     }
 }
 
 impl Drop for PendingReply {
     fn drop(&mut self) {
-        if let Some(session) = self.session.upgrade() {
-            session.lane.open_prefetch.complete(self.batch, Vec::new());
+        if let Some(prefetch) = self.prefetch.upgrade() {
+            prefetch.complete(self.batch, Vec::new());
         }
     }
 }
 
-/// Starts the task that releases prefetched files after [`MAX_AGE`], unless it is running.
-fn start_expiry(session: &Arc<Inner>) {
-    let prefetch = &session.lane.open_prefetch;
-    if std::mem::replace(&mut prefetch.state.lock().is_expiry_running, true) {
-        return;
-    }
-    let weak = Arc::downgrade(session);
-    session.lane.runtime().spawn(async move {
-        loop {
-            tokio::time::sleep(MAX_AGE).await;
-            let Some(session) = weak.upgrade() else { return };
-            let (expired, done) = {
-                let mut state = session.lane.open_prefetch.state.lock();
-                let expired = state.expire(Instant::now());
-                state.is_expiry_running = !state.cache.is_empty();
-                (expired, !state.is_expiry_running)
-            };
-            drop(expired);
-            if done {
-                return;
+impl OpenPrefetch {
+    /// Starts the task that releases prefetched files after [`MAX_AGE`], unless it is running.
+    fn start_expiry(self: &Arc<Self>) {
+        if std::mem::replace(&mut self.state.lock().is_expiry_running, true) {
+            return;
+        }
+        let weak = Arc::downgrade(self);
+        self.runtime.spawn(async move {
+            loop {
+                tokio::time::sleep(MAX_AGE).await;
+                let Some(prefetch) = weak.upgrade() else { return };
+                let (expired, done) = {
+                    let mut state = prefetch.state.lock();
+                    let expired = state.expire(Instant::now());
+                    state.is_expiry_running = !state.cache.is_empty();
+                    (expired, !state.is_expiry_running)
+                };
+                drop(expired);
+                if done {
+                    return;
+                }
             }
-        }
-    });
-}
+        });
+    }
 
-impl Session {
-    /// Takes a prefetched file that is being opened for reading, if there is one and it is unchanged. Sends
-    /// the next request if one is due. Waits only for requests that were sent before.
-    pub(crate) async fn take_prefetched_from(
-        &self,
+    /// Takes a prefetched file that is being opened for reading, with its lane's number, if there is one and
+    /// it is unchanged. Sends the next request over `lane` if one is due. Waits only for requests that were
+    /// sent before, and at most `timeout` for each.
+    pub(crate) async fn take_or_wait(
+        self: &Arc<Self>,
         target: OpenTarget<'_>,
-        lane: &Lane,
-        number: u64,
-    ) -> Option<OpenedFile> {
-        let (manager, user) = (&self.inner.lane, self.user.lane.as_ref()?);
-        let (mut found, request) = manager.open_prefetch.open(target, user, Instant::now());
+        user: &lane::LaneCredential,
+        (lane, number): (&Lane, u64),
+        timeout: Duration,
+        counters: &SessionCounters,
+    ) -> Option<(lane::OpenedGrant, u64)> {
+        let (mut found, request) = self.open(target, user, Instant::now());
         if let Some(request) = request {
-            bump(&self.inner.counters.lane.round_trips);
-            self.send_prefetch(lane, number, &request);
+            bump(&counters.lane.round_trips);
+            self.send(user, lane, number, &request);
         }
         while matches!(found, Lookup::Pending) {
-            let completion = manager.open_prefetch.completion.notified();
+            let completion = self.completion.notified();
             tokio::pin!(completion);
             // Enabled before the lookup, so that a completion between lookup and wait wakes this task.
             completion.as_mut().enable();
-            found = manager.open_prefetch.take(target, user);
-            if matches!(found, Lookup::Pending)
-                && tokio::time::timeout(manager.open_timeout(), completion).await.is_err()
-            {
+            found = self.take(target, user);
+            if matches!(found, Lookup::Pending) && tokio::time::timeout(timeout, completion).await.is_err() {
                 return None;
             }
         }
         let Lookup::Ready(PrefetchedFile { opened, lane }) = found else { return None };
-        if !is_unchanged(&opened) {
-            return None;
-        }
-        let handle = Handle::new(&opened.handle)?;
-        Some(self.record_open(handle, opened, lane, Instant::now()))
+        is_unchanged(&opened).then_some((opened, lane))
     }
 
-    fn send_prefetch(&self, lane: &Lane, number: u64, request: &PrefetchRequest) {
-        let Some(user) = self.user.lane.as_ref() else { return };
+    fn send(
+        self: &Arc<Self>,
+        user: &lane::LaneCredential,
+        lane: &Lane,
+        number: u64,
+        request: &PrefetchRequest,
+    ) {
         let items = request.items.iter().map(|item| &item[..]).collect();
         let targets = match &request.directory {
             Some(directory) => PrefetchTargets::Entries { directory: directory.as_bytes(), names: items },
             None => PrefetchTargets::Handles(items),
         };
-        let reply = PendingReply { session: Arc::downgrade(&self.inner), batch: request.batch, lane: number };
+        let reply = PendingReply { prefetch: Arc::downgrade(self), batch: request.batch, lane: number };
         // If it can't be sent, dropping `reply` completes the request.
         let _ = lane.prefetch(&targets, user, Box::new(|files| reply.complete(files)));
     }

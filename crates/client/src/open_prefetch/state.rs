@@ -8,8 +8,7 @@ use super::PrefetchedFile;
 use super::cache::{Key, Lookup, OpenTarget, PrefetchCache};
 use super::listing::Listing;
 use super::sequence::OpenSequence;
-use crate::session::Page;
-use crate::types::Handle;
+use crate::types::{Handle, Page};
 
 /// The maximum number of listings.
 const MAX_LISTINGS: usize = 4;

@@ -19,6 +19,9 @@ use crate::attribute_sink::AttributeSink;
 pub use descriptor::{Descriptor, Kind, OptionError, Setting, Source, Words};
 pub use table::SESSION;
 
+/// The largest READ or WRITE over the wire, in bytes, whatever the server offers.
+pub(crate) const MAX_TRANSFER: u32 = 1 << 20;
+
 /// Whether to use the lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LaneMode {

@@ -1,25 +1,21 @@
-//! A directory's listing: pages, and a stream of them.
+//! Directory listings: single pages, and all entries of a directory.
 
 use std::collections::VecDeque;
 
-use proto::nfs3::{self, Procedure};
-use xdr::Opaque;
-
 use super::Session;
-use super::call::Replied;
 use super::cookie_loop::CookieLoopDetector;
 use super::listed::Listed;
-use crate::convert;
 use crate::error::{Error, Result, Status};
-use crate::types::{DirEntry, Handle};
+use crate::operations::Operations as _;
+use crate::types::{DirEntry, Handle, Page};
 
-/// Bytes of a page to begin with.
-const PAGE: u32 = 32 << 10;
+/// The smallest first page, in bytes.
+const MIN_PAGE: u32 = 32 << 10;
 
-/// A page is never asked to be longer than this.
-const PAGE_MAX: u32 = 512 << 10;
+/// The largest page, in bytes.
+const MAX_PAGE: u32 = 512 << 10;
 
-/// A listing under way: pages come from the server as they are asked for.
+/// The entries of a directory, fetched from the server page by page as they are taken.
 #[derive(Debug)]
 pub struct Directory {
     session: Session,
@@ -34,85 +30,39 @@ pub struct Directory {
     cookie_loop: CookieLoopDetector,
 }
 
-/// What one READDIR or READDIRPLUS brought.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Page {
-    /// The entries as the server has them, `.` and `..` included.
-    pub entries: Vec<DirEntry>,
-    /// Goes with the entries' cookies.
-    pub verifier: [u8; 8],
-    /// The directory ends with the last of them.
-    pub eof: bool,
-}
-
 impl Session {
-    /// One READDIR, or (`plus`) READDIRPLUS: the entries behind a cookie of an earlier page, or from the
-    /// beginning with cookie and verifier 0; `count`: how many bytes the results may have, handles and
-    /// attributes included.
+    /// One page of a directory (READDIR, or with `plus` READDIRPLUS): the entries behind a cookie of an earlier
+    /// page, or from the beginning with cookie and verifier 0. `count` is the largest size of the reply in
+    /// bytes, handles and attributes included.
     ///
     /// # Errors
-    /// The server's or the call's. [`Status::BadCookie`]: the directory has changed so that it must be read
-    /// from the beginning. [`Status::TooSmall`]: `count` has no room for an entry.
+    /// [`Status::BadCookie`] if the directory has changed so that it must be read from the beginning;
+    /// [`Status::TooSmall`] if `count` has no room for an entry; the server's or the call's.
     pub async fn read_dir_page(
         &self,
         directory: &Handle,
-        (cookie, cookieverf): (u64, [u8; 8]),
+        (cookie, verifier): (u64, [u8; 8]),
         count: u32,
         plus: bool,
     ) -> Result<Page> {
-        let dir = Opaque(directory.as_bytes());
-        let page = if plus {
-            let procedure = Procedure::Readdirplus;
-            let args = nfs3::Readdirplus3Args { dir, cookie, cookieverf, dircount: count, maxcount: count };
-            let replied = self.nfs(procedure, &args).await?;
-            self.page_plus(procedure, &replied, directory)?
-        } else {
-            let procedure = Procedure::Readdir;
-            let args = nfs3::Readdir3Args { dir, cookie, cookieverf, count };
-            let replied = self.nfs(procedure, &args).await?;
-            self.page(procedure, &replied, directory)?
-        };
+        let at = (cookie, verifier);
+        let page =
+            self.caller.perform(|nfs, user| nfs.read_dir_page(user, directory, at, count, plus)).await?;
         if self.inner.lane.is_established() {
             self.inner.lane.open_prefetch.add_page(directory, cookie, &page);
         }
         Ok(page)
     }
 
-    fn page_plus(&self, procedure: Procedure, replied: &Replied, directory: &Handle) -> Result<Page> {
-        let page =
-            self.body::<nfs3::Readdirplus3ResOk<'_>, nfs3::PostOpAttr>(procedure, replied, &[directory])?;
-        let entries = page.reply.entries.0.into_iter().map(|entry| DirEntry {
-            name: entry.name.0.to_vec(),
-            fileid: entry.fileid,
-            cookie: entry.cookie,
-            handle: entry.name_handle.and_then(|handle| Handle::new(handle.0)),
-            attributes: entry.name_attributes.as_ref().map(convert::attributes),
-        });
-        Ok(Page { entries: entries.collect(), verifier: page.head.cookieverf, eof: page.reply.eof })
-    }
-
-    fn page(&self, procedure: Procedure, replied: &Replied, directory: &Handle) -> Result<Page> {
-        let page =
-            self.body::<nfs3::Readdir3ResOk<'_>, nfs3::PostOpAttr>(procedure, replied, &[directory])?;
-        let entries = page.reply.entries.0.into_iter().map(|entry| DirEntry {
-            name: entry.name.0.to_vec(),
-            fileid: entry.fileid,
-            cookie: entry.cookie,
-            handle: None,
-            attributes: None,
-        });
-        Ok(Page { entries: entries.collect(), verifier: page.head.cookieverf, eof: page.reply.eof })
-    }
-
-    /// Lists a directory: names only (READDIR), or with handles and attributes (READDIRPLUS; a server that
-    /// doesn't have it is asked for names only).
+    /// Lists a directory: names only (READDIR), or with `plus` handles and attributes as well (READDIRPLUS).
+    /// A server without READDIRPLUS is asked for names only.
     #[must_use]
     pub fn read_dir(&self, directory: &Handle, plus: bool) -> Directory {
         Directory {
             session: self.clone(),
             directory: *directory,
             plus,
-            page: self.inner.sizes.dir_preferred.clamp(PAGE, PAGE_MAX),
+            page: self.inner.sizes.dir_preferred.clamp(MIN_PAGE, MAX_PAGE),
             cookie: 0,
             verifier: [0; 8],
             entries: VecDeque::new(),
@@ -124,7 +74,7 @@ impl Session {
 }
 
 impl Directory {
-    /// The next entry, `.` and `..` left out; `None` at the end.
+    /// The next entry, without `.` and `..`; `None` at the end.
     ///
     /// # Errors
     /// The server's or the call's.
@@ -146,12 +96,12 @@ impl Directory {
             }
             match self.fetch().await {
                 Ok(()) => {}
-                Err(error) => self.cope(error)?,
+                Err(error) => self.recover(error)?,
             }
         }
     }
 
-    /// The rest of the entries at once.
+    /// All remaining entries.
     ///
     /// # Errors
     /// As [`Directory::next`].
@@ -163,14 +113,14 @@ impl Directory {
         Ok(all)
     }
 
-    /// Whether the listing can go on in spite of `error`, and from where.
-    fn cope(&mut self, error: Error) -> Result<()> {
+    /// Prepares another attempt after `error`, which is returned if none makes sense.
+    fn recover(&mut self, error: Error) -> Result<()> {
         match error.status() {
             Some(Status::BadCookie) if self.cookie != 0 && self.listed.start_over() => {
                 (self.cookie, self.verifier, self.cookie_loop) = (0, [0; 8], CookieLoopDetector::default());
             }
             Some(Status::NotSupported) if self.plus => self.plus = false,
-            Some(Status::TooSmall) if self.page < PAGE_MAX => self.page *= 2,
+            Some(Status::TooSmall) if self.page < MAX_PAGE => self.page *= 2,
             _ => return Err(error),
         }
         Ok(())
@@ -180,22 +130,14 @@ impl Directory {
     async fn fetch(&mut self) -> Result<()> {
         let at = (self.cookie, self.verifier);
         let page = self.session.read_dir_page(&self.directory, at, self.page, self.plus).await?;
-        let procedure = if self.plus { Procedure::Readdirplus } else { Procedure::Readdir };
+        let protocol_error = |what| Err(Error::Protocol { object: "directory listing".to_owned(), what });
         match page.entries.last() {
             Some(last) if last.cookie != self.cookie => self.cookie = last.cookie,
             _ if page.eof => {}
-            _ => {
-                return Err(Error::Protocol {
-                    object: procedure.name().to_owned(),
-                    what: "the listing neither ends nor goes on",
-                });
-            }
+            _ => return protocol_error("the listing neither ends nor goes on"),
         }
         if !page.eof && self.cookie_loop.is_loop(self.cookie) {
-            return Err(Error::Protocol {
-                object: procedure.name().to_owned(),
-                what: "its cookies repeat, and the listing would never end",
-            });
+            return protocol_error("its cookies repeat, and the listing would never end");
         }
         (self.verifier, self.eof) = (page.verifier, page.eof);
         self.entries.extend(page.entries);

@@ -2,78 +2,75 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | `connect` | addresses, ports, MOUNT, sizes |
-//! | `call` | one NFS call |
-//! | `procedures` | the procedures, one method each |
+//! | `connect` | connections, root, transfer sizes, lane |
+//! | `operations` | one method each |
 //! | `path` | following paths |
 //! | `directory` | listings |
-//! | `listed` | what makes a listing start over where it was |
+//! | `listed` | names that a listing leaves out after it has started over |
+//! | `cookie_loop` | listings whose cookies repeat |
 //! | `open` | from a name to an open file |
-//! | `reply_attributes` | which attributes of which files results carry |
-//! | `user` | the same session for another user |
 
-mod acl;
-mod call;
 mod connect;
 mod cookie_loop;
 mod directory;
-mod durable;
 mod listed;
 mod open;
+mod operations;
 mod path;
-mod procedures;
-mod reply_attributes;
-mod user;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::counters::{Counters, SessionCounters};
 use crate::file::UncommittedPool;
-use crate::lane::{LaneManager, LaneReport};
-use crate::options::Options;
-use crate::types::{FsInfo, Handle};
+use crate::lane::LaneManager;
+use crate::options::{Credential, LaneMode, Options};
+use crate::types::{FsInfo, Handle, LaneReport};
+use crate::user::User;
+use crate::wire::WireCaller;
 
 pub use cookie_loop::CookieLoopDetector;
-pub use directory::{Directory, Page};
+pub use directory::Directory;
 pub use listed::Listed;
 pub use path::Follow;
-pub(crate) use user::User;
 
 /// A session with a server. Clones share it; so do the files that were opened with it.
 #[derive(Debug, Clone)]
 pub struct Session {
     pub(crate) inner: Arc<Inner>,
-    /// Who calls.
-    pub(crate) user: Arc<User>,
+    /// The user's calls.
+    pub(crate) caller: WireCaller,
 }
 
 /// What all users of a session share.
 #[derive(Debug)]
 pub(crate) struct Inner {
-    pub(crate) options: Options,
-    pub(crate) rpc: rpc::client::Client,
-    /// Who the session was made for: mounts, and shakes hands over the lane.
+    pub(crate) options: Arc<Options>,
+    pub(crate) rpc: Arc<rpc::client::Client>,
+    /// The user who mounts and establishes lanes.
     pub(crate) owner: Arc<User>,
-    /// Where MOUNT is served, if not beside NFS.
-    mount: Option<std::net::SocketAddr>,
     /// The path that was mounted, as the server has it.
     mounted: Vec<u8>,
-    /// What is left of the URL's path.
+    /// The rest of the URL's path.
     target: Vec<u8>,
     root: Handle,
     sizes: FsInfo,
-    /// Bytes a READ.
-    pub(crate) rsize: usize,
-    /// Bytes a WRITE.
-    pub(crate) wsize: usize,
     pub(crate) counters: Arc<SessionCounters>,
     /// What was written over the wire and is not durable.
     pub(crate) uncommitted: Arc<UncommittedPool>,
-    pub(crate) lane: LaneManager,
+    pub(crate) lane: Arc<LaneManager>,
 }
 
 impl Session {
-    /// The root of what was mounted.
+    /// The same session for another user: connections, lane, sizes and counters are shared, calls and Opens
+    /// are made with `credential`. This is cheap. A mounted filesystem keeps one for each active user.
+    #[must_use]
+    pub fn as_user(&self, credential: Credential) -> Self {
+        let user = Arc::new(User::new(credential));
+        Self { inner: self.inner.clone(), caller: WireCaller { wire: self.caller.wire.clone(), user } }
+    }
+
+    /// The directory that was mounted.
     #[must_use]
     pub fn root(&self) -> Handle {
         self.inner.root
@@ -85,9 +82,8 @@ impl Session {
         &self.inner.mounted
     }
 
-    /// What is left of the URL's path behind what was mounted: the URL named a file, or something inside an
-    /// export. Paths of [`Session::walk`] and [`Session::open`] begin at the root, so this is the URL's own
-    /// file there.
+    /// The part of the URL's path behind the mounted directory; empty if the URL names that directory itself.
+    /// It is the path of the URL's file for [`Session::walk`] and [`Session::open`], which begin at the root.
     #[must_use]
     pub fn target(&self) -> &[u8] {
         &self.inner.target
@@ -95,29 +91,44 @@ impl Session {
 
     /// The server's address.
     #[must_use]
-    pub fn server(&self) -> std::net::SocketAddr {
+    pub fn server(&self) -> SocketAddr {
         self.inner.rpc.address()
     }
 
-    /// What the server said about sizes at the beginning.
+    /// The server's limits and preferences, as it stated them when the session connected.
     #[must_use]
     pub fn sizes(&self) -> FsInfo {
         self.inner.sizes
     }
 
-    /// Bytes of one READ and of one WRITE, as agreed.
+    /// The sizes of the session's READs and WRITEs over the wire, in bytes.
     #[must_use]
     pub fn transfer_sizes(&self) -> (usize, usize) {
-        (self.inner.rsize, self.inner.wsize)
+        (self.caller.wire.rsize, self.caller.wire.wsize)
     }
 
-    /// Whether the session is local, and if not, why not.
+    /// Whether the session has a lane, and the reasons if it has none.
     #[must_use]
     pub fn lane(&self) -> LaneReport {
         self.inner.lane.report()
     }
 
-    /// What the session has done so far.
+    /// Looks for a lane now, whatever the backoff says, and reports.
+    pub async fn probe(&self) -> LaneReport {
+        if self.inner.lane.mode() != LaneMode::Off {
+            self.inner.lane.probe_once(true).await;
+        }
+        self.lane()
+    }
+
+    /// Whether to use the lane from now on; [`Options::lane`] is the first mode. When the lane is switched off,
+    /// files with a grant go on over the wire with their next read or write. When it is switched on, a lane is
+    /// looked for in the background ([`Session::probe`] waits for it).
+    pub fn set_lane_mode(&self, mode: LaneMode) {
+        self.inner.lane.set_mode(mode);
+    }
+
+    /// The session's counters now, those of all users together.
     #[must_use]
     pub fn counters(&self) -> Counters {
         let stats = self.inner.rpc.stats();

@@ -5,16 +5,14 @@
 //! WRITE anyway.
 
 use lane::{CreateMode, NewFile};
-use proto::nfs3::Procedure;
 use rustix::fs::{AtFlags, StatxFlags, Timespec, Timestamps, UTIME_NOW};
 
 use super::path::PathWalk;
 use super::{Follow, Session};
-use crate::convert::lane_refusal;
 use crate::counters::bump;
 use crate::error::{Error, Result, Status};
-use crate::file::{File, OpenedFile};
-use crate::lane::{LaneOpen, OpenPurpose};
+use crate::file::File;
+use crate::lane::{LaneOpen, OpenPurpose, OpenedFile};
 use crate::open_prefetch::OpenTarget;
 use crate::options::OpenOptions;
 use crate::types::{Attributes, Create, FileKind, Found, Handle, SetAttributes, SetTime};
@@ -116,12 +114,21 @@ impl Session {
     ) -> Result<File> {
         if name.len() <= lane::request::MAX_NAME {
             if options.only_reads()
-                && let Some(opening) = self.take_prefetched(OpenTarget::Entry { directory, name }).await
+                && let Some(opening) = self
+                    .inner
+                    .lane
+                    .take_prefetched(&self.caller.user, OpenTarget::Entry { directory, name })
+                    .await
             {
                 return self.opened(opening, path, options).await;
             }
             let target = lane::Target::Entry { directory: directory.as_bytes(), name };
-            match self.lane_open(target, path, (options.read, options.write), OpenPurpose::FirstOpen).await? {
+            match self
+                .inner
+                .lane
+                .open(&self.caller.user, target, path, (options.read, options.write), OpenPurpose::FirstOpen)
+                .await?
+            {
                 LaneOpen::Granted(opening) => return self.opened(*opening, path, options).await,
                 LaneOpen::Refused(lane::OpenStatus::Symlink) => {}
                 LaneOpen::Refused(status) => {
@@ -176,13 +183,19 @@ impl Session {
             Some(_) => return Err(refusal(path, Status::Invalid)),
         }
         if options.only_reads()
-            && let Some(opening) = self.take_prefetched(OpenTarget::File(&found.handle)).await
+            && let Some(opening) =
+                self.inner.lane.take_prefetched(&self.caller.user, OpenTarget::File(&found.handle)).await
         {
             return self.opened(opening, path, options).await;
         }
         let mut refused = None;
         let target = lane::Target::Handle(found.handle.as_bytes());
-        match self.lane_open(target, path, (options.read, options.write), purpose).await? {
+        match self
+            .inner
+            .lane
+            .open(&self.caller.user, target, path, (options.read, options.write), purpose)
+            .await?
+        {
             LaneOpen::Granted(opening) => return self.opened(*opening, path, options).await,
             LaneOpen::Refused(status) => {
                 if let Some(status) = lane_refusal(status) {
@@ -233,7 +246,7 @@ impl Session {
     ) -> Result<File> {
         let mut verifier = [0; 8];
         getrandom::fill(&mut verifier).map_err(|error| Error::Local {
-            object: Procedure::Create.name().to_owned(),
+            object: "CREATE".to_owned(),
             source: std::io::Error::other(error),
         })?;
         if let Some(opening) =
@@ -246,7 +259,13 @@ impl Session {
         let target = lane::Target::Handle(found.handle.as_bytes());
         let (set, asked) = futures_util::future::join(
             self.set_attributes(&found.handle, &set, None),
-            self.lane_open(target, path, (options.read, options.write), OpenPurpose::AlreadyOpen),
+            self.inner.lane.open(
+                &self.caller.user,
+                target,
+                path,
+                (options.read, options.write),
+                OpenPurpose::AlreadyOpen,
+            ),
         )
         .await;
         found.attributes = set?;
@@ -275,7 +294,8 @@ impl Session {
     ) -> Result<Option<OpenedFile>> {
         let mode = mode_of(options);
         let new = NewFile { directory: directory.as_bytes(), name, mode, how };
-        let made = self.lane_create(directory, new, options.read, options.write).await?;
+        let made =
+            self.inner.lane.create(&self.caller.user, directory, new, options.read, options.write).await?;
         let Some(mut opening) = made else { return Ok(None) };
         if let CreateMode::Exclusive(_) = how {
             // Until now the times were the verifier.
@@ -288,6 +308,20 @@ impl Session {
             }
         }
         Ok(Some(opening))
+    }
+}
+
+/// The wire's status for a refusal of the lane; `None` where only the wire can tell.
+const fn lane_refusal(status: lane::OpenStatus) -> Option<Status> {
+    match status {
+        lane::OpenStatus::Access => Some(Status::Access),
+        lane::OpenStatus::ReadOnly => Some(Status::ReadOnly),
+        lane::OpenStatus::Stale => Some(Status::Stale),
+        lane::OpenStatus::BadHandle => Some(Status::BadHandle),
+        lane::OpenStatus::NotFound => Some(Status::NoEntry),
+        lane::OpenStatus::NotDirectory => Some(Status::NotDirectory),
+        lane::OpenStatus::IsDirectory => Some(Status::IsDirectory),
+        _ => None,
     }
 }
 

@@ -225,7 +225,7 @@ impl Filesystem {
 
     /// The error that the application gets.
     fn errno(&self, error: &client::Error) -> Errno {
-        map_timeout(error.errno(), self.options.softerr)
+        map_timeout(Errno::from_raw_os_error(error.errno()), self.options.softerr)
     }
 
     /// As [`Filesystem::errno`], for a call that used the inode's handle.

@@ -73,14 +73,13 @@ mod tests {
 
     #[test]
     fn a_report_begins_with_yes_or_no() {
-        let mut report = LaneReport {
-            local: true,
-            instance: Some("ab".into()),
-            through: Some("/run/samehost/ab.lane".into()),
-            reasons: vec![],
-        };
+        let mut report = LaneReport::default();
+        report.local = true;
+        report.instance = Some("ab".into());
+        report.through = Some("/run/samehost/ab.lane".into());
         assert_eq!(words(&report), ["local: yes, lane through /run/samehost/ab.lane, instance ab"]);
-        report = LaneReport { reasons: vec!["nobody listens".into()], ..LaneReport::default() };
+        report = LaneReport::default();
+        report.reasons = vec!["nobody listens".into()];
         assert_eq!(words(&report), ["local: no", "  nobody listens"]);
     }
 }

@@ -4,16 +4,16 @@ use std::time::Instant;
 
 use proto::nfs3::{self, Fattr3, WccData};
 
+use super::convert;
 use crate::attribute_sink::{AttributeSink, AttributeUpdate, PreOpAttributes};
-use crate::convert;
 use crate::types::Handle;
 
 /// One call's files, and the sink for their attributes.
-pub(crate) struct AttributeReport<'a> {
+pub(super) struct AttributeReport<'a> {
     pub(super) sink: &'a dyn AttributeSink,
     /// The files that the call names, in the order of its arguments.
     pub(super) files: &'a [&'a Handle],
-    pub(super) asked: Instant,
+    pub(super) sent: Instant,
 }
 
 impl AttributeReport<'_> {
@@ -21,7 +21,7 @@ impl AttributeReport<'_> {
         let seen = AttributeUpdate {
             before,
             attributes: attributes.as_ref().map(convert::attributes),
-            asked: self.asked,
+            asked: self.sent,
         };
         self.sink.attributes(file, &seen);
     }
@@ -44,7 +44,7 @@ impl AttributeReport<'_> {
 }
 
 /// The results of a call, or the body of a failure.
-pub(crate) trait ReplyAttributes {
+pub(super) trait ReplyAttributes {
     fn report(&self, to: &AttributeReport<'_>);
 }
 

@@ -1,13 +1,15 @@
-//! Between the client's words and those of the wire; and the lane's refusals in those of the wire.
+//! Conversion between NFSv3's wire types and the client's types.
 
 use proto::nfs3;
 
 use crate::attribute_sink::PreOpAttributes;
 use crate::error::Status;
-use crate::types::{Attributes, FileKind, FsInfo, FsStat, PathConf, SetAttributes, SetTime, Timestamp};
+use crate::types::{
+    Attributes, FileKind, FsInfo, FsStat, Operation, PathConf, SetAttributes, SetTime, Timestamp,
+};
 
 impl From<nfs3::Nfsstat3> for Status {
-    /// `NFS3_OK` never stands where an error is converted; it would become [`Status::ServerFault`].
+    /// `NFS3_OK` is no error; it would become [`Status::ServerFault`].
     fn from(status: nfs3::Nfsstat3) -> Self {
         use nfs3::Nfsstat3 as N;
         match status {
@@ -43,22 +45,21 @@ impl From<nfs3::Nfsstat3> for Status {
     }
 }
 
-pub(crate) fn timestamp(time: nfs3::Nfstime3) -> Timestamp {
-    // A server may send any 32 bits; what is not a fraction of a second would trip whoever calculates with
-    // it.
+pub(super) fn timestamp(time: nfs3::Nfstime3) -> Timestamp {
+    // A server may send any 32 bits, and calculations with a fraction of more than a second would panic.
     Timestamp { seconds: time.seconds.into(), nanoseconds: time.nseconds.min(999_999_999) }
 }
 
-/// Whether NFSv3 has a word for the times that are to be set: 32 bits of seconds since 1970, up to 2106.
-pub(crate) fn times_fit(set: &SetAttributes) -> bool {
+/// Whether NFSv3 can express the times to set: 32 bits of seconds since 1970, up to 2106.
+pub(super) fn times_fit(set: &SetAttributes) -> bool {
     [set.atime, set.mtime].into_iter().flatten().all(|time| match time {
         SetTime::Now => true,
         SetTime::To(time) => u32::try_from(time.seconds).is_ok(),
     })
 }
 
-/// What NFSv3 can say of a time: 1970 to 2106. A time outside, as a guard, goes to the nearest end.
-pub(crate) fn nfs_time(time: Timestamp) -> nfs3::Nfstime3 {
+/// The nearest time that NFSv3 can express, from 1970 to 2106.
+pub(super) fn nfs_time(time: Timestamp) -> nfs3::Nfstime3 {
     nfs3::Nfstime3 {
         seconds: u32::try_from(time.seconds.max(0)).unwrap_or(u32::MAX),
         nseconds: time.nanoseconds.min(999_999_999),
@@ -77,8 +78,8 @@ const fn kind(kind: nfs3::Ftype3) -> FileKind {
     }
 }
 
-/// NFSv3 has no change attribute: it is made of ctime, as our server makes it.
-pub(crate) fn attributes(from: &nfs3::Fattr3) -> Attributes {
+/// NFSv3 has no change attribute: it is derived from ctime, as our server does.
+pub(super) fn attributes(from: &nfs3::Fattr3) -> Attributes {
     let ctime = timestamp(from.ctime);
     Attributes {
         kind: kind(from.kind),
@@ -104,20 +105,6 @@ impl From<&nfs3::WccAttr> for PreOpAttributes {
     }
 }
 
-/// Which refusal on the wire a refusal on the lane stands for; `None` where only the wire can tell.
-pub(crate) const fn lane_refusal(status: lane::OpenStatus) -> Option<Status> {
-    match status {
-        lane::OpenStatus::Access => Some(Status::Access),
-        lane::OpenStatus::ReadOnly => Some(Status::ReadOnly),
-        lane::OpenStatus::Stale => Some(Status::Stale),
-        lane::OpenStatus::BadHandle => Some(Status::BadHandle),
-        lane::OpenStatus::NotFound => Some(Status::NoEntry),
-        lane::OpenStatus::NotDirectory => Some(Status::NotDirectory),
-        lane::OpenStatus::IsDirectory => Some(Status::IsDirectory),
-        _ => None,
-    }
-}
-
 fn set_time(time: Option<SetTime>) -> nfs3::SetTime {
     match time {
         None => nfs3::SetTime::DontChange,
@@ -126,7 +113,7 @@ fn set_time(time: Option<SetTime>) -> nfs3::SetTime {
     }
 }
 
-pub(crate) fn sattr3(from: &SetAttributes) -> nfs3::Sattr3 {
+pub(super) fn sattr3(from: &SetAttributes) -> nfs3::Sattr3 {
     nfs3::Sattr3 {
         mode: from.mode.map(|mode| mode & 0o7777),
         uid: from.uid,
@@ -178,5 +165,34 @@ impl From<&nfs3::Pathconf3ResOk> for PathConf {
             case_insensitive: from.case_insensitive,
             case_preserving: from.case_preserving,
         }
+    }
+}
+
+/// The counted operation of a procedure.
+pub(super) const fn operation(procedure: nfs3::Procedure) -> Operation {
+    use nfs3::Procedure as P;
+    match procedure {
+        P::Null => Operation::Null,
+        P::Getattr => Operation::Getattr,
+        P::Setattr => Operation::Setattr,
+        P::Lookup => Operation::Lookup,
+        P::Access => Operation::Access,
+        P::Readlink => Operation::Readlink,
+        P::Read => Operation::Read,
+        P::Write => Operation::Write,
+        P::Create => Operation::Create,
+        P::Mkdir => Operation::Mkdir,
+        P::Symlink => Operation::Symlink,
+        P::Mknod => Operation::Mknod,
+        P::Remove => Operation::Remove,
+        P::Rmdir => Operation::Rmdir,
+        P::Rename => Operation::Rename,
+        P::Link => Operation::Link,
+        P::Readdir => Operation::Readdir,
+        P::Readdirplus => Operation::Readdirplus,
+        P::Fsstat => Operation::Fsstat,
+        P::Fsinfo => Operation::Fsinfo,
+        P::Pathconf => Operation::Pathconf,
+        P::Commit => Operation::Commit,
     }
 }

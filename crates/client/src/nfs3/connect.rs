@@ -1,0 +1,124 @@
+//! Connections to an NFSv3 server: at the URL's port, 2049, or the port that rpcbind knows.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use proto::{nfs3, rpcbind};
+use rpc::client::{Client, Request};
+use rpc::message::Credential as WireCredential;
+use xdr::Decoder;
+
+use super::mount::{MountClient, mount};
+use super::{Mounted, Nfs3};
+use crate::counters::SessionCounters;
+use crate::error::{Error, Result, RpcError};
+use crate::options::{MAX_TRANSFER, Options, ReservedPort};
+use crate::url::Url;
+use crate::user::User;
+
+/// Room for what surrounds a payload in a reply, in bytes.
+const MAX_REPLY_HEAD: usize = 64 << 10;
+
+impl Nfs3 {
+    /// Connects as `user` and mounts the longest part of the URL's path that the server lets it mount.
+    ///
+    /// # Errors
+    /// [`Error::Resolve`], [`Error::Rpc`], [`Error::Mount`].
+    pub(crate) async fn connect(
+        url: &Url,
+        options: Arc<Options>,
+        user: &User,
+        counters: Arc<SessionCounters>,
+    ) -> Result<Mounted> {
+        let rpc = Arc::new(connect_any(url, &options).await?);
+        let mut client = MountClient { nfs: &rpc, separate: None, options: &options, user };
+        let (path, root) = mount(&mut client, url).await?;
+        let rest = url.path().get(path.len()..).unwrap_or_default();
+        let target = rest.strip_prefix(b"/").unwrap_or(rest).to_vec();
+        let nfs = Self {
+            counters,
+            attribute_sink: options.attribute_sink.clone(),
+            mount_address: client.separate.map(|client| client.address()),
+            mounted: path.clone(),
+            rpc: rpc.clone(),
+            options,
+        };
+        Ok(Mounted { nfs, rpc, path, target, root })
+    }
+}
+
+pub(super) fn rpc_options(options: &Options, connections: usize) -> rpc::client::Options {
+    rpc::client::Options {
+        policy: options.policy(),
+        connections,
+        reserved_port: match options.reserved_port {
+            ReservedPort::Auto => rpc::client::ReservedPort::Auto,
+            ReservedPort::Yes => rpc::client::ReservedPort::Yes,
+            ReservedPort::No => rpc::client::ReservedPort::No,
+        },
+        max_reply: MAX_TRANSFER as usize + MAX_REPLY_HEAD,
+        ..rpc::client::Options::default()
+    }
+}
+
+/// A connection to the first of the host's addresses that accepts one.
+async fn connect_any(url: &Url, options: &Options) -> Result<Client> {
+    let given = url.port().or(options.port);
+    let port = given.unwrap_or(nfs3::PORT);
+    let addresses: Vec<SocketAddr> = tokio::net::lookup_host((url.host(), port))
+        .await
+        .map_err(|source| Error::Resolve { host: url.host().to_owned(), source })?
+        .collect();
+    let mut last = None;
+    for address in &addresses {
+        match Client::connect(*address, rpc_options(options, options.nconnect as usize)).await {
+            Ok(client) => return Ok(client),
+            Err(error) => last = Some(error),
+        }
+    }
+    if given.is_none() {
+        for address in &addresses {
+            if let Some(port) = port_from_rpcbind(*address, nfs3::PROGRAM, nfs3::VERSION, options).await {
+                let address = SocketAddr::new(address.ip(), port);
+                match Client::connect(address, rpc_options(options, options.nconnect as usize)).await {
+                    Ok(client) => return Ok(client),
+                    Err(error) => last = Some(error),
+                }
+            }
+        }
+    }
+    Err(match last {
+        Some(source) => Error::Rpc { object: url.to_string(), source: RpcError(source) },
+        None => Error::Resolve {
+            host: url.host().to_owned(),
+            source: std::io::Error::new(std::io::ErrorKind::NotFound, "it has no address"),
+        },
+    })
+}
+
+/// The TCP port of a program; `None` if rpcbind doesn't answer or doesn't know it.
+pub(super) async fn port_from_rpcbind(
+    server: SocketAddr,
+    program: u32,
+    version: u32,
+    options: &Options,
+) -> Option<u16> {
+    let address = SocketAddr::new(server.ip(), rpcbind::PORT);
+    // There may be no rpcbind: the call is never hard, even if the session is.
+    let mut rpc_options = rpc_options(options, 1);
+    rpc_options.policy.hard = false;
+    rpc_options.reserved_port = rpc::client::ReservedPort::No;
+    let client = Client::connect(address, rpc_options).await.ok()?;
+    let request = Request {
+        program: rpcbind::PROGRAM,
+        version: rpcbind::PMAP_VERSION,
+        procedure: rpcbind::Procedure::Getaddr.number(),
+        credential: &WireCredential::None,
+        payload: bytes::Bytes::new(),
+        receive: None,
+    };
+    let mapping = rpcbind::Mapping { prog: program, vers: version, prot: rpcbind::IPPROTO_TCP, port: 0 };
+    let reply = client.call(request, |to| to.put(&mapping)).await.ok()?;
+    let port = Decoder::new(&reply.results).u32().ok()?;
+    u16::try_from(port).ok().filter(|port| *port != 0)
+}

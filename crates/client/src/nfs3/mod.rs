@@ -1,0 +1,56 @@
+//! NFSv3 (RFC 1813) with MOUNT version 3 and NFSACL: the [`Operations`](crate::operations::Operations) of a
+//! session whose server speaks it.
+//!
+//! | module | what |
+//! |---|---|
+//! | `connect` | addresses, ports, rpcbind |
+//! | `mount` | MOUNT: the session's root, exports |
+//! | `operations` | the operations, one procedure each |
+//! | `acl` | GETACL |
+//! | `call` | one call: counted, sent, its results decoded |
+//! | `reply_attributes` | which attributes of which files results carry |
+//! | `convert` | wire types to the client's types, and back |
+
+mod acl;
+mod call;
+mod connect;
+mod convert;
+mod mount;
+mod operations;
+mod reply_attributes;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use rpc::client::Client;
+
+use crate::attribute_sink::AttributeSink;
+use crate::counters::SessionCounters;
+use crate::options::Options;
+use crate::types::Handle;
+
+/// An NFSv3 server's export.
+#[derive(Debug)]
+pub(crate) struct Nfs3 {
+    rpc: Arc<Client>,
+    counters: Arc<SessionCounters>,
+    attribute_sink: Option<Arc<dyn AttributeSink>>,
+    options: Arc<Options>,
+    /// Where MOUNT is served, if not beside NFS.
+    mount_address: Option<SocketAddr>,
+    /// The path that was mounted, as the server has it.
+    mounted: Vec<u8>,
+}
+
+/// What [`Nfs3::connect`] found.
+pub(crate) struct Mounted {
+    pub(crate) nfs: Nfs3,
+    /// The connections, which other programs than NFS use as well.
+    pub(crate) rpc: Arc<Client>,
+    /// The path that was mounted, as the server has it.
+    pub(crate) path: Vec<u8>,
+    /// The rest of the URL's path.
+    pub(crate) target: Vec<u8>,
+    /// The directory at `path`.
+    pub(crate) root: Handle,
+}

@@ -1,0 +1,202 @@
+//! [`Operations`]: what every version of NFS can do, without wire types.
+//!
+//! Sessions, files, copies and prefetching reach a server over the wire through this trait only. An
+//! implementation turns an operation into calls of its version, decodes the results, counts the calls, and
+//! reports the attributes in every reply, failures included, to the session's attribute sink.
+//!
+//! An operation is at most one change of the server. It is not repeated when the server delays it
+//! (NFS3ERR_JUKEBOX, NFS4ERR_DELAY): the module `wire` does that for every version. Lost connections and lost
+//! replies are dealt with below, in `rpc`.
+//!
+//! Operations name a file by its handle and the user who calls. That is also what finds an NFSv4 open-owner's
+//! state identifier for READ, WRITE and SETATTR, so that these signatures have no place for one. NFSv4 will
+//! add OPEN and CLOSE as operations of their own; an NFSv3 open is a LOOKUP or a CREATE.
+
+use bytes::Bytes;
+use io::Stability;
+
+use crate::error::Result;
+use crate::types::{
+    Access, AclEntry, Attributes, Create, ExportEntry, Found, FsInfo, FsStat, Handle, Node, Page, PathConf,
+    SetAttributes, Timestamp,
+};
+use crate::user::User;
+
+/// What a READ brought.
+#[derive(Debug)]
+pub(crate) struct ReadReply {
+    /// At most the length that was asked for.
+    pub(crate) data: Vec<u8>,
+    /// The file ends behind it.
+    pub(crate) eof: bool,
+}
+
+/// What a WRITE did.
+#[derive(Debug)]
+pub(crate) struct WriteReply {
+    /// Bytes written, from the start of the data on. A server may say any number.
+    pub(crate) count: usize,
+    /// How durable they are.
+    pub(crate) stability: Stability,
+    /// The server's write verifier: another one means that the server may have forgotten unstable data.
+    pub(crate) verifier: [u8; 8],
+}
+
+/// The operations of an NFS version. All fail with the server's status or the call's error.
+pub(crate) trait Operations {
+    /// Does nothing: the server answers.
+    fn null(&self, user: &User) -> impl Future<Output = Result<()>> + Send;
+
+    /// A file's attributes.
+    fn attributes(&self, user: &User, file: &Handle) -> impl Future<Output = Result<Attributes>> + Send;
+
+    /// Changes attributes; with `guard` only if the file's ctime still is that. The attributes afterwards, if
+    /// the server sent them. [`Status::Invalid`](crate::Status::Invalid): the version can't express a time.
+    fn set_attributes(
+        &self,
+        user: &User,
+        file: &Handle,
+        set: &SetAttributes,
+        guard: Option<Timestamp>,
+    ) -> impl Future<Output = Result<Option<Attributes>>> + Send;
+
+    /// The file of a name in a directory.
+    fn lookup(
+        &self,
+        user: &User,
+        directory: &Handle,
+        name: &[u8],
+    ) -> impl Future<Output = Result<Found>> + Send;
+
+    /// Which of the rights `wanted` the user has.
+    fn access(
+        &self,
+        user: &User,
+        file: &Handle,
+        wanted: Access,
+    ) -> impl Future<Output = Result<Access>> + Send;
+
+    /// A symbolic link's target.
+    fn read_link(&self, user: &User, link: &Handle) -> impl Future<Output = Result<Vec<u8>>> + Send;
+
+    /// Reads up to `len` bytes at `offset`, at most the server's largest READ, into the memory of `buffer`.
+    fn read(
+        &self,
+        user: &User,
+        file: &Handle,
+        offset: u64,
+        len: usize,
+        buffer: Vec<u8>,
+    ) -> impl Future<Output = Result<ReadReply>> + Send;
+
+    /// Writes `data`, at most the server's largest WRITE, at `offset`.
+    fn write(
+        &self,
+        user: &User,
+        file: &Handle,
+        offset: u64,
+        data: Bytes,
+        stability: Stability,
+    ) -> impl Future<Output = Result<WriteReply>> + Send;
+
+    /// Makes a whole file's unstable data durable; the server's write verifier.
+    fn commit(&self, user: &User, file: &Handle) -> impl Future<Output = Result<[u8; 8]>> + Send;
+
+    /// Makes a regular file. Here and for the other kinds: `None` if the server made it but didn't send its
+    /// handle.
+    fn create(
+        &self,
+        user: &User,
+        directory: &Handle,
+        name: &[u8],
+        mode: &Create,
+    ) -> impl Future<Output = Result<Option<Found>>> + Send;
+
+    /// Makes a directory.
+    fn make_dir(
+        &self,
+        user: &User,
+        directory: &Handle,
+        name: &[u8],
+        set: &SetAttributes,
+    ) -> impl Future<Output = Result<Option<Found>>> + Send;
+
+    /// Makes a symbolic link to `target`.
+    fn symlink(
+        &self,
+        user: &User,
+        directory: &Handle,
+        name: &[u8],
+        target: &[u8],
+        set: &SetAttributes,
+    ) -> impl Future<Output = Result<Option<Found>>> + Send;
+
+    /// Makes a pipe, socket or device.
+    fn make_node(
+        &self,
+        user: &User,
+        directory: &Handle,
+        name: &[u8],
+        node: Node,
+        set: &SetAttributes,
+    ) -> impl Future<Output = Result<Option<Found>>> + Send;
+
+    /// Removes a name of anything but a directory.
+    fn remove(&self, user: &User, directory: &Handle, name: &[u8])
+    -> impl Future<Output = Result<()>> + Send;
+
+    /// Removes an empty directory.
+    fn remove_dir(
+        &self,
+        user: &User,
+        directory: &Handle,
+        name: &[u8],
+    ) -> impl Future<Output = Result<()>> + Send;
+
+    /// Moves a name, replacing what is at the new one.
+    fn rename(
+        &self,
+        user: &User,
+        from: (&Handle, &[u8]),
+        to: (&Handle, &[u8]),
+    ) -> impl Future<Output = Result<()>> + Send;
+
+    /// Gives a file another name.
+    fn link(
+        &self,
+        user: &User,
+        file: &Handle,
+        directory: &Handle,
+        name: &[u8],
+    ) -> impl Future<Output = Result<()>> + Send;
+
+    /// The entries of a directory behind a cookie and its verifier, both 0 for the beginning, in a reply of
+    /// at most `count` bytes; with handles and attributes if `plus`.
+    fn read_dir_page(
+        &self,
+        user: &User,
+        directory: &Handle,
+        behind: (u64, [u8; 8]),
+        count: u32,
+        plus: bool,
+    ) -> impl Future<Output = Result<Page>> + Send;
+
+    /// The space of a file's filesystem.
+    fn fs_stat(&self, user: &User, file: &Handle) -> impl Future<Output = Result<FsStat>> + Send;
+
+    /// The server's limits and preferences for a file's filesystem.
+    fn fs_info(&self, user: &User, file: &Handle) -> impl Future<Output = Result<FsInfo>> + Send;
+
+    /// The limits of names in a file's filesystem.
+    fn path_conf(&self, user: &User, file: &Handle) -> impl Future<Output = Result<PathConf>> + Send;
+
+    /// A file's access control list. [`Status::NotSupported`](crate::Status::NotSupported): the server has
+    /// none.
+    fn acl(&self, user: &User, file: &Handle) -> impl Future<Output = Result<Vec<AclEntry>>> + Send;
+
+    /// The server's exports.
+    fn exports(&self, user: &User) -> impl Future<Output = Result<Vec<ExportEntry>>> + Send;
+
+    /// Tells the server that the session ends, without regard to errors.
+    fn end(&self, user: &User) -> impl Future<Output = ()> + Send;
+}

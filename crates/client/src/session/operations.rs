@@ -1,0 +1,255 @@
+//! The operations of a session on files that need not be open; READ, WRITE and COMMIT belong to an open file.
+
+use super::Session;
+use crate::error::{Result, Status};
+use crate::operations::Operations as _;
+use crate::types::{
+    Access, AclEntry, Attributes, Create, Found, FsInfo, FsStat, Handle, Node, PathConf, SetAttributes,
+    Timestamp,
+};
+
+/// An operation and the name that it was given, for errors.
+fn named(operation: &str, name: &[u8]) -> String {
+    format!("{operation} {:?}", String::from_utf8_lossy(name))
+}
+
+impl Session {
+    /// Asks the server for an answer and nothing else (NULL).
+    ///
+    /// # Errors
+    /// The call's.
+    pub async fn null(&self) -> Result<()> {
+        self.caller.perform(|nfs, user| nfs.null(user)).await
+    }
+
+    /// A file's attributes (GETATTR).
+    ///
+    /// # Errors
+    /// The server's or the call's.
+    pub async fn attributes(&self, file: &Handle) -> Result<Attributes> {
+        self.caller.perform(|nfs, user| nfs.attributes(user, file)).await
+    }
+
+    /// Changes a file's attributes (SETATTR); with `guard` only if its ctime still is that. Returns the
+    /// attributes afterwards, if the server sent them.
+    ///
+    /// # Errors
+    /// [`Status::Invalid`] for a time before 1970 or after 2106, which NFSv3 can't express;
+    /// [`Status::NotSync`] if the ctime isn't `guard`; the server's or the call's.
+    pub async fn set_attributes(
+        &self,
+        file: &Handle,
+        set: &SetAttributes,
+        guard: Option<Timestamp>,
+    ) -> Result<Option<Attributes>> {
+        // A new size must not be undone by unstable data that is written again meanwhile.
+        let kept = set.size.and_then(|size| Some((self.inner.uncommitted.find(file)?, size)));
+        let _writers = match &kept {
+            Some((kept, _)) => Some(kept.writers.write().await),
+            None => None,
+        };
+        let attributes = self.caller.perform(|nfs, user| nfs.set_attributes(user, file, set, guard)).await?;
+        if let Some((kept, size)) = &kept {
+            kept.cut(*size, u64::MAX);
+        }
+        Ok(attributes)
+    }
+
+    /// The file of a name in a directory (LOOKUP).
+    ///
+    /// # Errors
+    /// The server's or the call's.
+    pub async fn lookup(&self, directory: &Handle, name: &[u8]) -> Result<Found> {
+        let found = self.caller.perform(|nfs, user| nfs.lookup(user, directory, name)).await;
+        found.map_err(|error| error.about(|| named("lookup of", name)))
+    }
+
+    /// Which of the rights `wanted` the user has (ACCESS).
+    ///
+    /// # Errors
+    /// The server's or the call's.
+    pub async fn access(&self, file: &Handle, wanted: Access) -> Result<Access> {
+        self.caller.perform(|nfs, user| nfs.access(user, file, wanted)).await
+    }
+
+    /// A symbolic link's target (READLINK).
+    ///
+    /// # Errors
+    /// The server's or the call's.
+    pub async fn read_link(&self, link: &Handle) -> Result<Vec<u8>> {
+        self.caller.perform(|nfs, user| nfs.read_link(user, link)).await
+    }
+
+    /// Makes a regular file (CREATE).
+    ///
+    /// # Errors
+    /// The server's or the call's.
+    pub async fn create(&self, directory: &Handle, name: &[u8], mode: &Create) -> Result<Found> {
+        let made = self.caller.perform(|nfs, user| nfs.create(user, directory, name, mode)).await;
+        self.made("CREATE", directory, name, made).await
+    }
+
+    /// Makes a directory (MKDIR).
+    ///
+    /// # Errors
+    /// The server's or the call's.
+    pub async fn make_dir(&self, directory: &Handle, name: &[u8], set: &SetAttributes) -> Result<Found> {
+        let made = self.caller.perform(|nfs, user| nfs.make_dir(user, directory, name, set)).await;
+        self.made("MKDIR", directory, name, made).await
+    }
+
+    /// Makes a symbolic link to `target` (SYMLINK).
+    ///
+    /// # Errors
+    /// The server's or the call's.
+    pub async fn symlink(
+        &self,
+        directory: &Handle,
+        name: &[u8],
+        target: &[u8],
+        set: &SetAttributes,
+    ) -> Result<Found> {
+        let made = self.caller.perform(|nfs, user| nfs.symlink(user, directory, name, target, set)).await;
+        self.made("SYMLINK", directory, name, made).await
+    }
+
+    /// Makes a pipe, socket or device (MKNOD).
+    ///
+    /// # Errors
+    /// The server's or the call's.
+    pub async fn make_node(
+        &self,
+        directory: &Handle,
+        name: &[u8],
+        node: Node,
+        set: &SetAttributes,
+    ) -> Result<Found> {
+        let made = self.caller.perform(|nfs, user| nfs.make_node(user, directory, name, node, set)).await;
+        self.made("MKNOD", directory, name, made).await
+    }
+
+    /// The new file. A server need not send its handle: then it is looked up.
+    async fn made(
+        &self,
+        operation: &str,
+        directory: &Handle,
+        name: &[u8],
+        made: Result<Option<Found>>,
+    ) -> Result<Found> {
+        match made.map_err(|error| error.about(|| named(operation, name)))? {
+            Some(found) => Ok(found),
+            None => self.lookup(directory, name).await,
+        }
+    }
+
+    /// Removes a name of anything but a directory (REMOVE).
+    ///
+    /// # Errors
+    /// The server's or the call's.
+    pub async fn remove(&self, directory: &Handle, name: &[u8]) -> Result<()> {
+        let removed = self.caller.perform(|nfs, user| nfs.remove(user, directory, name)).await;
+        removed.map_err(|error| error.about(|| named("removal of", name)))
+    }
+
+    /// Removes an empty directory (RMDIR).
+    ///
+    /// # Errors
+    /// The server's or the call's.
+    pub async fn remove_dir(&self, directory: &Handle, name: &[u8]) -> Result<()> {
+        let removed = self.caller.perform(|nfs, user| nfs.remove_dir(user, directory, name)).await;
+        removed.map_err(|error| error.about(|| named("removal of directory", name)))
+    }
+
+    /// Moves a name, replacing what is at the new one (RENAME).
+    ///
+    /// # Errors
+    /// The server's or the call's.
+    pub async fn rename(
+        &self,
+        from_directory: &Handle,
+        from: &[u8],
+        to_directory: &Handle,
+        to: &[u8],
+    ) -> Result<()> {
+        let renamed = self
+            .caller
+            .perform(|nfs, user| nfs.rename(user, (from_directory, from), (to_directory, to)))
+            .await;
+        renamed.map_err(|error| error.about(|| named(&format!("{} to", named("renaming", from)), to)))
+    }
+
+    /// Gives a file another name (LINK).
+    ///
+    /// # Errors
+    /// The server's or the call's.
+    pub async fn link(&self, file: &Handle, directory: &Handle, name: &[u8]) -> Result<()> {
+        let linked = self.caller.perform(|nfs, user| nfs.link(user, file, directory, name)).await;
+        linked.map_err(|error| error.about(|| named("linking", name)))
+    }
+
+    /// The space of a file's filesystem (FSSTAT).
+    ///
+    /// # Errors
+    /// The server's or the call's.
+    pub async fn fs_stat(&self, file: &Handle) -> Result<FsStat> {
+        self.caller.perform(|nfs, user| nfs.fs_stat(user, file)).await
+    }
+
+    /// The server's limits and preferences for a file's filesystem (FSINFO).
+    ///
+    /// # Errors
+    /// The server's or the call's.
+    pub async fn fs_info(&self, file: &Handle) -> Result<FsInfo> {
+        self.caller.perform(|nfs, user| nfs.fs_info(user, file)).await
+    }
+
+    /// The limits of names in a file's filesystem (PATHCONF).
+    ///
+    /// # Errors
+    /// The server's or the call's.
+    pub async fn path_conf(&self, file: &Handle) -> Result<PathConf> {
+        self.caller.perform(|nfs, user| nfs.path_conf(user, file)).await
+    }
+
+    /// A file's POSIX access control list (NFSACL's GETACL). A file without one has the list that its mode
+    /// stands for.
+    ///
+    /// # Errors
+    /// [`Status::NotSupported`] if the server doesn't serve NFSACL, or its filesystem has no such lists; the
+    /// server's or the call's.
+    pub async fn acl(&self, file: &Handle) -> Result<Vec<AclEntry>> {
+        self.caller.perform(|nfs, user| nfs.acl(user, file)).await
+    }
+
+    /// Makes the changes of a directory's names, or of a file's attributes, durable: what fsync(2) does
+    /// beside the data.
+    ///
+    /// A server makes such a change durable before it answers (RFC 1813 section 4.7), unless the session has a
+    /// lane. Then client and server run in one kernel, and the change is durable once it is synced, like a
+    /// local process's (docs/mount.md). COMMIT does that, and only our server takes it for a directory.
+    /// Another server at the same address has made durable what it answered.
+    ///
+    /// # Errors
+    /// The server's or the call's.
+    pub async fn sync_metadata(&self, handle: &Handle) -> Result<()> {
+        if !self.inner.lane.was_ever_established() {
+            return Ok(());
+        }
+        match self.caller.perform(|nfs, user| nfs.commit(user, handle)).await {
+            Err(error) if !error.status().is_some_and(has_nothing_to_sync) => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether a server that refuses a COMMIT with this status leaves nothing to be made durable.
+const fn has_nothing_to_sync(refusal: Status) -> bool {
+    match refusal {
+        // A user who may not write to it has changed nothing of it.
+        Status::Access | Status::NotPermitted | Status::ReadOnly => true,
+        // The server commits only the data of regular files (RFC 1813 section 3.3.21). It has no equivalent of
+        // our `Async` either: it made every change durable before it answered.
+        Status::IsDirectory | Status::Invalid | Status::BadType | Status::NotSupported => true,
+        _ => false,
+    }
+}
