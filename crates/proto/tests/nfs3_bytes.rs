@@ -1,11 +1,7 @@
 //! Arguments and results of every NFS version 3 procedure, compared with bytes written down by hand from the
 //! layout in RFC 1813.
 
-extern crate samehost_proto as proto;
-
-mod bytes;
-
-use bytes::{hex, same};
+use crate::bytes::{hex, same};
 use proto::nfs3::*;
 use xdr::{Decoder, Encoder, Error, List, Opaque};
 

@@ -1,7 +1,5 @@
 //! NFSv4's types, compared with bytes written down by hand from the RFCs.
 
-extern crate samehost_proto as proto;
-
 use proto::nfs4::*;
 use xdr::{Decode, Decoder, Encode, Encoder, Opaque};
 

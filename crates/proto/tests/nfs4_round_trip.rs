@@ -1,10 +1,5 @@
 //! Every wire type of NFSv4 survives the wire (see `sample::survives`).
 
-extern crate samehost_proto as proto;
-
-#[macro_use]
-mod sample;
-
 use proto::nfs4::*;
 
 round_trips! {

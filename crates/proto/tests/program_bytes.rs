@@ -1,10 +1,6 @@
 //! MOUNT, LOCALIO and rpcbind, compared with bytes written down by hand from their specifications.
 
-extern crate samehost_proto as proto;
-
-mod bytes;
-
-use bytes::{hex, same};
+use crate::bytes::{hex, same};
 use proto::{localio, mount3, rpcbind};
 use xdr::{Array, Decoder, Error, List, Opaque};
 

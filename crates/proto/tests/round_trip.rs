@@ -1,10 +1,5 @@
 //! Every wire type but NFSv4's survives the wire (see `sample::survives`).
 
-extern crate samehost_proto as proto;
-
-#[macro_use]
-mod sample;
-
 use proto::nfs3::*;
 use proto::{localio, mount3, rpcbind};
 

@@ -5,6 +5,7 @@
 mod rig;
 
 use rig::{ECHO, Wire, call, eventually, opaque, serve};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use samehost_rpc::server::Limits;
 
 /// Resident memory of this process, in KiB.
@@ -13,8 +14,15 @@ fn resident() -> usize {
     statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4
 }
 
+/// Both ends of a connection are this process's, and the usual limit is 1,024 descriptors.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
+}
+
 #[test]
 fn a_thousand_idle_connections_cost_next_to_nothing() {
+    raise_descriptor_limit();
     let (server, program, address) = serve(Limits::default());
     let before = resident();
     let mut wires: Vec<_> = (0..1000).map(|_| Wire::to(address)).collect();

@@ -1,10 +1,6 @@
 //! Delegations: who gets one, what recalls it, and what becomes of one that isn't returned.
 
-extern crate samehost_state as state;
-
-mod common;
-
-use common::{
+use crate::common::{
     COURTESY, DISTRUST, HERE, LEASE, Machine, ROOT, after, any, begin, client, engine, fresh, open, recorded,
     root, wants,
 };

@@ -1,10 +1,6 @@
 //! Opens, share reservations, locks, and the state ids that stand for them.
 
-extern crate samehost_state as state;
-
-mod common;
-
-use common::{LEASE, Machine, any, client, engine, open, recorded, root};
+use crate::common::{LEASE, Machine, any, client, engine, open, recorded, root};
 use state::{
     ByteRange, ClientId, Direction, Error, LockKind, LockOwner, LockRequest, Locker, Share, StateId, Time,
 };

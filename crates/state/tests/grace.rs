@@ -1,11 +1,8 @@
 //! What clients get back after a restart, until when, and who may.
 
-extern crate samehost_state as state;
-
-mod common;
-
-use common::{
-    HERE, LEASE, Machine, ROOT, THERE, begin, client, creation, engine, fresh, named, open, recorded, root,
+use crate::common::{
+    self, HERE, LEASE, Machine, ROOT, THERE, begin, client, creation, engine, fresh, named, open, recorded,
+    root,
 };
 use state::{ClientId, Error, SetClientId, StateId, Time};
 

@@ -1,10 +1,6 @@
 //! What local processes have been given counts as open.
 
-extern crate samehost_state as state;
-
-mod common;
-
-use common::{LEASE, after, client, engine, open, root};
+use crate::common::{LEASE, after, client, engine, open, root};
 use state::{Error, Time};
 
 const NOW: Time = Time(5000);

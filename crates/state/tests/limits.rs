@@ -1,12 +1,8 @@
 //! One client can't exhaust the server, and a thousand silent ones keep what they have as long as nobody
 //! wants it.
 
-extern crate samehost_state as state;
-
-mod common;
-
-use common::{
-    COURTESY, HERE, LEASE, LIMITS, ROOT, any, client, client_at, creation, engine, named, open, root,
+use crate::common::{
+    self, COURTESY, HERE, LEASE, LIMITS, ROOT, any, client, client_at, creation, engine, named, open, root,
 };
 use state::{
     ByteRange, Engine, EngineConfig, Error, ExchangeId, LockKind, LockRequest, Locker, SetClientId, Time,

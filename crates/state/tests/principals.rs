@@ -1,13 +1,11 @@
 //! State belongs to who made it: another user of the same client can't have it, and nobody can guess what it
 //! is called.
 
-extern crate samehost_state as state;
-
-mod common;
-
 use std::collections::HashSet;
 
-use common::{HERE, LIMITS, OTHER, ROOT, any, client, creation, engine, leaked, open, open_as, root};
+use crate::common::{
+    self, HERE, LIMITS, OTHER, ROOT, any, client, creation, engine, leaked, open, open_as, root,
+};
 use state::{
     ByteRange, ClientId, CreateSession, Engine, EngineConfig, Error, LockKind, LockRequest, Locker,
     OwnerRequest, Principal, Requester, SessionId, SetClientId, Share, StateId, StateOwner, Time,

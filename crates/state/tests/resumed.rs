@@ -1,11 +1,7 @@
 //! A server that didn't run for a while: what stands in its sockets' queues afterwards, in whatever order,
 //! finds everything as it was.
 
-extern crate samehost_state as state;
-
-mod common;
-
-use common::{LEASE, Machine, begin, client, engine, fresh, leaked, open, root, wants};
+use crate::common::{self, LEASE, Machine, begin, client, engine, fresh, leaked, open, root, wants};
 use state::{AccessKind, ByteRange, Error, LockKind, LockRequest, Locker, StateId, Time};
 
 const FILE: u32 = 1;

@@ -1,12 +1,8 @@
 //! Who a client is, its sessions, and exactly-once.
 
-extern crate samehost_state as state;
-
-mod common;
-
-use common::{
-    COURTESY, LEASE, OTHER, ROOT, THERE, begin, client, creation, engine, named, open, recorded, request,
-    root,
+use crate::common::{
+    self, COURTESY, LEASE, OTHER, ROOT, THERE, begin, client, creation, engine, named, open, recorded,
+    request, root,
 };
 use state::{
     ChannelAttrs, ClientId, CreateSession, Error, ExchangeId, Sequence, SequenceResult, SessionId, Time,

@@ -1,12 +1,8 @@
 //! Who takes all it can get shuts nobody out: each attack by one host, with another beside it that wants an
 //! ordinary client's share.
 
-extern crate samehost_state as state;
-
-mod common;
-
-use common::{
-    COURTESY, LEASE, LIMITS, Machine, begin, bounded, client_at, creation, host, leaked, named, open,
+use crate::common::{
+    self, COURTESY, LEASE, LIMITS, Machine, begin, bounded, client_at, creation, host, leaked, named, open,
     request, root, wants,
 };
 use fairness::Peer;

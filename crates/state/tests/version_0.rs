@@ -1,10 +1,6 @@
 //! NFSv4.0: SETCLIENTID's cases, and owners that number their requests.
 
-extern crate samehost_state as state;
-
-mod common;
-
-use common::{HERE, LEASE, Machine, OTHER, ROOT, engine, open, root};
+use crate::common::{HERE, LEASE, Machine, OTHER, ROOT, engine, open, root};
 use state::{
     ByteRange, ClientId, Error, LockKind, LockRequest, Locker, OwnerRequest, SetClientId, StateOwner, Time,
 };

@@ -1,10 +1,6 @@
 //! Blocking locks: who asks first is served first, and nobody who has gone away is waited for for long.
 
-extern crate samehost_state as state;
-
-mod common;
-
-use common::{COURTESY, HERE, LEASE, LIMITS, Machine, ROOT, client, engine, open, root};
+use crate::common::{self, COURTESY, HERE, LEASE, LIMITS, Machine, ROOT, client, engine, open, root};
 use state::{
     ByteRange, ClientId, LockDenied, LockKind, LockNotice, LockOwner, LockRequest, Locker, SetClientId,
     StateId, Time,

@@ -1,7 +1,4 @@
 //! An engine with small bounds, a clock and random numbers that the test has in its hands.
-#![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
-
-extern crate samehost_state as state;
 
 use fairness::Peer;
 use state::{

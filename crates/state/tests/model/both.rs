@@ -11,10 +11,10 @@ use state::{
 };
 
 use crate::common::{COURTESY, DISTRUST, LEASE, Machine, OTHER, creation, named, request, root};
-use crate::reference::{
+use crate::model::reference::{
     self, BYTES, CLIENTS, Delegation, Instance, Lock, Open, Reference, Touched, Waiter, Wanted,
 };
-use crate::steps::{Ask, Step};
+use crate::model::steps::{Ask, Step};
 
 pub const NAMES: [&str; CLIENTS] = ["one", "two"];
 

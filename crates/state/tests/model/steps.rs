@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use crate::common::{COURTESY, LEASE};
-use crate::reference::{BYTES, CLIENTS, FILES};
+use crate::model::reference::{BYTES, CLIENTS, FILES};
 
 /// One step. Which of several is said by a number: 0 is the newest.
 #[derive(Debug, Clone)]

@@ -5,11 +5,7 @@
 //!
 //! 384 sequences of some 100 steps; SAMEHOST_MODEL_CASES runs more.
 
-extern crate samehost_state as state;
-
 mod both;
-#[path = "../common/mod.rs"]
-mod common;
 mod reference;
 mod steps;
 
