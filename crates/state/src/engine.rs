@@ -20,7 +20,7 @@ use crate::lock_table::LockTable;
 use crate::open_table::OpenTable;
 use crate::recovery::Recovery;
 use crate::session_table::SessionTable;
-use crate::sessions::ChannelAttrs;
+use crate::sessions::{ChannelAttrs, MIN_FORE_CHANNEL};
 
 /// Milliseconds on a clock that only goes forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -64,6 +64,24 @@ pub struct EngineLimits {
     pub replies: u64,
     /// The largest fore channel of a session.
     pub channel: ChannelAttrs,
+}
+
+impl EngineLimits {
+    /// A server's bounds (docs/operations.md lists them), but for two that depend on it: it has no descriptors
+    /// here, and the smallest channel.
+    pub const DEFAULT: Self = Self {
+        clients: 16_384,
+        sessions: 64,
+        states: 262_144,
+        all: 1 << 20,
+        descriptors: 0,
+        delegations: 16_384,
+        client_delegations: 4096,
+        ranges: 4096,
+        waiting: 16_384,
+        replies: 1 << 30,
+        channel: MIN_FORE_CHANNEL,
+    };
 }
 
 /// The configuration of an engine.

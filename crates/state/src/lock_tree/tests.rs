@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    Engine, EngineConfig, EngineLimits, LockOwner, LockRequest, Locker, MIN_FORE_CHANNEL, OpenRequest,
-    Principal, Requester, SetClientId, Share, StateId, Time,
+    Engine, EngineConfig, EngineLimits, LockOwner, LockRequest, Locker, OpenRequest, Principal, Requester,
+    SetClientId, Share, StateId, Time,
 };
 
 thread_local! {
@@ -88,19 +88,14 @@ fn ask<'a>(
 
 #[test]
 fn the_cost_of_a_lock_is_logarithmic_in_the_files_owners() {
-    let (states, channel) = (usize::MAX, MIN_FORE_CHANNEL);
+    let states = usize::MAX;
     let limits = EngineLimits {
-        clients: 8,
-        sessions: 1,
         states,
         all: states,
         descriptors: states,
         delegations: 0,
-        client_delegations: 0,
-        ranges: 8,
         waiting: 64,
-        replies: 1 << 20,
-        channel,
+        ..EngineLimits::DEFAULT
     };
     let config = EngineConfig { boot: 7, lease: 1000, courtesy: 1000, distrust: 1000, limits };
     let (mut random, root) = (0, Principal::Sys(0));

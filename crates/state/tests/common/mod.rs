@@ -47,8 +47,8 @@ pub const LIMITS: EngineLimits = EngineLimits {
     client_delegations: 4,
     ranges: 8,
     waiting: 12,
-    replies: 1 << 30,
     channel: CHANNEL,
+    ..EngineLimits::DEFAULT
 };
 
 fn new(limits: EngineLimits, recovered: &[&str]) -> Machine {

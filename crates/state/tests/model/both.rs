@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fairness::Peer;
 use state::{
-    AccessKind, ByteRange, ChannelAttrs, ClientId, DelegationRequest, Direction, Engine, EngineConfig,
-    EngineLimits, Error, LockDenied, LockKind, LockOwner, LockRequest, Locker, OpenRequest,
-    PendingDelegation, RecallTimeout, Requester, SequenceResult, SessionId, Share, StateId, Time,
+    AccessKind, ByteRange, ClientId, DelegationRequest, Direction, Engine, EngineConfig, EngineLimits, Error,
+    LockDenied, LockKind, LockOwner, LockRequest, Locker, OpenRequest, PendingDelegation, RecallTimeout,
+    Requester, SequenceResult, SessionId, Share, StateId, Time,
 };
 
-use crate::common::{COURTESY, DISTRUST, LEASE, Machine, OTHER, creation, named, request, root};
+use crate::common::{COURTESY, DISTRUST, LEASE, LIMITS, Machine, OTHER, creation, named, request, root};
 use crate::model::reference::{
     self, BYTES, CLIENTS, Delegation, Instance, Lock, Open, Reference, Touched, Waiter, Wanted,
 };
@@ -61,19 +61,14 @@ fn engine(boot: u32, records: &BTreeSet<Vec<u8>>) -> Machine {
         next += 1;
         next
     });
-    let channel = ChannelAttrs { request: 4096, response: 4096, cached: 1024, operations: 8, slots: 4 };
     let limits = EngineLimits {
         clients: 8,
-        sessions: 4,
         states: 1000,
-        all: 1 << 20,
-        descriptors: 1 << 20,
         delegations: 100,
         client_delegations: 50,
         ranges: 100,
         waiting: 1000,
-        replies: 1 << 30,
-        channel,
+        ..LIMITS
     };
     let config = EngineConfig { boot, lease: LEASE, courtesy: COURTESY, distrust: DISTRUST, limits };
     Engine::new(config, random, records.iter().cloned(), Time(LEASE))

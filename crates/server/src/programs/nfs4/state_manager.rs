@@ -17,7 +17,7 @@ use state::{
 };
 use store::{FileHandle, Lease, Leases, OwnChange, PreservedFile};
 
-use super::callbacks::{self, CallbackState, Callbacks, MAX_DELEGATIONS};
+use super::callbacks::{self, CallbackState, Callbacks};
 use super::clock::{Clock, Look};
 use super::copies::Copies;
 use super::granted_attributes::GrantedAttributes;
@@ -70,19 +70,8 @@ const DISTRUST: u64 = 3_600_000;
 /// The most waiters for locks of local processes that are tested in a second.
 const MAX_TESTED_WAITERS: usize = 1024;
 
-/// The engine's bounds (docs/operations.md lists them).
+/// The engine's bounds. The descriptors are set at start, from the limit of the process.
 const LIMITS: EngineLimits = EngineLimits {
-    clients: 16_384,
-    sessions: 64,
-    states: 262_144,
-    all: 1 << 20,
-    // Set at start, from the limit of the process.
-    descriptors: 0,
-    delegations: MAX_DELEGATIONS,
-    client_delegations: MAX_DELEGATIONS / 4,
-    ranges: 4096,
-    waiting: 16_384,
-    replies: 1 << 30,
     channel: ChannelAttrs {
         request: MAX_REQUEST,
         response: MAX_REPLY,
@@ -90,6 +79,7 @@ const LIMITS: EngineLimits = EngineLimits {
         operations: MAX_OPERATIONS,
         slots: 64,
     },
+    ..EngineLimits::DEFAULT
 };
 
 /// The engine, and what changes with it under its lock.

@@ -20,7 +20,7 @@ use proto::nfs4::{
     Bitmap4, CB_NOTIFY_LOCK, CB_RECALL, CB_RECALL_ANY, CbNotifyLock4Args, CbRecall4Args, CbRecallAny4Args,
     Nfsstat4, RCA4_RDATA_DLG, RCA4_WDATA_DLG, StateOwner4, Stateid4,
 };
-use state::{ClientId, LockNotice, LockOwner, Recall, SessionId, StateId};
+use state::{ClientId, EngineLimits, LockNotice, LockOwner, Recall, SessionId, StateId};
 use store::FileHandle;
 use tokio::sync::mpsc;
 use xdr::Opaque;
@@ -29,10 +29,8 @@ pub(crate) use message::CallbackOperation;
 pub(crate) use paths::{CallbackAddress, CallbackProgram, MAX_BACK_SLOTS};
 use paths::{CallbackPaths, PathStatus};
 
-/// The most delegations of all clients. Each costs two descriptors, and its recall a place in the queue.
-pub(super) const MAX_DELEGATIONS: usize = 16_384;
 /// The most callbacks that wait to be sent: the recall of every delegation, and as many others.
-const MAX_QUEUED: usize = 2 * MAX_DELEGATIONS;
+const MAX_QUEUED: usize = 2 * EngineLimits::DEFAULT.delegations;
 /// The most clients' addresses that are probed at the same time, shared by peer. Each probe costs a
 /// connection, and an address that doesn't answer costs it for long.
 const MAX_PROBES: usize = 64;
