@@ -33,7 +33,7 @@ async fn open_read_write_and_commit_touch_no_wire_and_open_takes_one_round_trip(
     let both = OpenOptions::new().read(true).write(true);
     let file = session.open_at(&session.root(), b"file", &both).await.unwrap();
     assert_eq!(file.data_path(), DataPath::Lane);
-    assert_eq!(file.opened_as().unwrap().size, data.len() as u64);
+    assert_eq!(file.attributes_at_open().unwrap().size, data.len() as u64);
     let after = session.counters();
     assert_eq!(after.lane.round_trips - before.lane.round_trips, 1);
     assert_eq!(after.wire.round_trips, before.wire.round_trips);
@@ -106,7 +106,7 @@ async fn a_new_file_takes_one_round_trip_and_is_as_it_was_asked_for() {
             assert_eq!(after.wire.round_trips, before.wire.round_trips, "{name}");
             assert_eq!(file.data_path(), DataPath::Lane);
             let there = fs::metadata(served.export().join(&name)).unwrap();
-            let told = file.opened_as().unwrap();
+            let told = file.attributes_at_open().unwrap();
             assert_eq!((there.mode() & 0o7777, there.ino(), there.len()), (0o400, told.fileid, 0));
             assert_eq!(
                 (there.mtime(), there.mtime_nsec()),

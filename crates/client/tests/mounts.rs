@@ -131,7 +131,7 @@ async fn an_open_over_the_lane_tells_and_an_open_file_is_asked_without_the_serve
     notebook.news();
     let both = OpenOptions::new().read(true).write(true);
     let file = session.open_at(&session.root(), b"file", &both).await.unwrap();
-    assert_eq!(notebook.news()[&file.handle()].1, file.opened_as());
+    assert_eq!(notebook.news()[&file.handle()].1, file.attributes_at_open());
     let before = session.counters();
     file.write_now(b"hello", 0).unwrap().unwrap();
     let attributes = file.attributes().await.unwrap();
@@ -186,7 +186,7 @@ async fn the_granted_descriptor_is_lent_with_the_access_that_was_asked_for() {
     let session = served.lane().await;
     fs::write(served.export().join("file"), pattern(1, 10_000)).unwrap();
     let reading = session.open(b"file", &OpenOptions::reading()).await.unwrap();
-    let copied = reading.with_granted(|file| file.try_clone_to_owned().unwrap()).unwrap();
+    let copied = reading.with_granted_fd(|file| file.try_clone_to_owned().unwrap()).unwrap();
     let mut own = fs::File::from(copied);
     let mut bytes = Vec::new();
     own.read_to_end(&mut bytes).unwrap();
@@ -197,7 +197,8 @@ async fn the_granted_descriptor_is_lent_with_the_access_that_was_asked_for() {
     assert_eq!(session.counters().lane.commits, commits, "nothing to sync");
 
     let writing = session.open(b"file", &OpenOptions::new().write(true)).await.unwrap();
-    let mut passed = fs::File::from(writing.pass_granted(|file| file.try_clone_to_owned().unwrap()).unwrap());
+    let mut passed =
+        fs::File::from(writing.share_granted_fd(|file| file.try_clone_to_owned().unwrap()).unwrap());
     for round in 1..=3 {
         passed.rewind().unwrap();
         passed.write_all(b"behind its back").unwrap();
@@ -209,7 +210,7 @@ async fn the_granted_descriptor_is_lent_with_the_access_that_was_asked_for() {
     passed.write_all(b"still").unwrap();
     writing.commit().await.unwrap();
     assert!(session.counters().lane.commits >= commits + 4);
-    assert!(writing.pass_granted(|_| ()).is_none());
+    assert!(writing.share_granted_fd(|_| ()).is_none());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -120,7 +120,7 @@ async fn what_came_ahead_is_not_used_when_it_has_changed_meanwhile() {
     fs::write(path(at + 3), "longer than it was").unwrap();
     let file =
         session.open_at(&session.root(), names[at + 3].as_bytes(), &OpenOptions::reading()).await.unwrap();
-    assert_eq!(file.opened_as().unwrap().size, 18);
+    assert_eq!(file.attributes_at_open().unwrap().size, 18);
     assert_eq!(file.read_into(Vec::new(), 0, 100).await.unwrap(), b"longer than it was");
     fs::rename(path(at + 4), path(at + 5)).unwrap();
     assert_eq!(read(&session, names[at + 4].as_bytes()).await.unwrap_err().status(), Some(Status::NoEntry));

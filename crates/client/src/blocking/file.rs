@@ -34,10 +34,10 @@ impl File {
         self.inner.handle()
     }
 
-    /// As [`crate::File::opened_as`].
+    /// As [`crate::File::attributes_at_open`].
     #[must_use]
-    pub fn opened_as(&self) -> Option<Attributes> {
-        self.inner.opened_as()
+    pub fn attributes_at_open(&self) -> Option<Attributes> {
+        self.inner.attributes_at_open()
     }
 
     /// As [`crate::File::data_path`].
@@ -53,8 +53,8 @@ impl File {
     #[inline]
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let inner = self.inner.inner();
-        inner.readable()?;
-        match inner.pread(buffer, offset) {
+        inner.check_readable()?;
+        match inner.lane_read(buffer, offset) {
             Some(result) => result,
             None => self.runtime.block_on(self.inner.read_at(buffer, offset)),
         }
@@ -81,8 +81,8 @@ impl File {
     #[inline]
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
         let inner = self.inner.inner();
-        inner.writable()?;
-        match inner.write_granted(data, offset) {
+        inner.check_writable()?;
+        match inner.lane_write(data, offset) {
             Some(result) => result,
             None => self.runtime.block_on(self.inner.write_at(data, offset)),
         }
@@ -102,10 +102,13 @@ impl File {
     /// As there.
     pub fn commit(&self) -> Result<()> {
         let inner = self.inner.inner();
-        let granted = inner.sync_granted_now();
-        let retired = inner.sync_retired_now();
-        let kept = if inner.keeps_any() { self.runtime.block_on(inner.commit_kept()) } else { Ok(()) };
-        granted.and(retired).and(kept)
+        let grant = inner.sync_grant_blocking();
+        let revoked = inner.sync_revoked_blocking();
+        let uncommitted = match inner.has_uncommitted() {
+            true => self.runtime.block_on(inner.commit_uncommitted()),
+            false => Ok(()),
+        };
+        grant.and(revoked).and(uncommitted)
     }
 
     /// As [`crate::File::attributes`].
@@ -121,7 +124,7 @@ impl File {
     /// # Errors
     /// As there.
     pub fn size(&self) -> Result<u64> {
-        match self.inner.inner().size_granted() {
+        match self.inner.inner().lane_size() {
             Some(size) => size,
             None => self.runtime.block_on(self.inner.size()),
         }
@@ -140,6 +143,6 @@ impl File {
     /// # Errors
     /// As there.
     pub fn close(self) -> Result<()> {
-        if self.inner.inner().is_dirty() { self.commit() } else { self.inner.inner().take_lost() }
+        if self.inner.inner().is_dirty() { self.commit() } else { self.inner.inner().take_sync_error() }
     }
 }

@@ -1,32 +1,34 @@
-//! An open file: an object that knows its road.
+//! An open file: reads and writes go over the lane while the file has a grant, and over the wire otherwise.
 //!
-//! A file has a grant or it has none. With one, a read is `try_get`, `pread`, `put` (`by_lane`); without, it
-//! is READ calls (`by_wire`). When `try_get` fails the server has taken the grant back: the file gives it up
-//! and the same read goes on over the wire; the caller doesn't see it. When the session finds a lane again,
-//! the file asks for a new grant at its next I/O.
+//! With a grant, a read is `try_get`, `pread`, `put`. Without one it is READ calls. `try_get` fails when the
+//! server has revoked the grant: the file gives it up, and the same read continues over the wire without an
+//! error. When the session has a lane again, the file requests a new grant before its next I/O.
 //!
-//! Two rules keep every byte that the caller was told is durable:
-//! 1. *Where there is a grant no unstable data is kept.* What was written over the wire and not committed,
-//!    through whichever open of the file, is made durable before the grant is used: by a COMMIT if the grant
-//!    came with the same write verifier, else (or if that finds it forgotten) it is written again through the
-//!    grant and synced.
+//! Two invariants keep all data that the caller was told is durable:
+//! 1. *A file with a grant has no uncommitted writes.* Data that any open of the file has written over the
+//!    wire is made durable before the grant is used: by a COMMIT if the grant came with the same write
+//!    verifier. With another one, or if the server has lost the data, it is written again through the grant
+//!    and synced.
 //! 2. *A grant with unsynced writes is synced before it is closed*, at the latest by the next
-//!    [`File::commit`], which also reports it if that failed.
+//!    [`File::commit`], which also reports an error of that sync.
+//!
+//! | module | what |
+//! |---|---|
+//! | `operations` | the methods that read, write and sync, on whichever data path |
+//! | `lane_io` | system calls on the granted file |
+//! | `nowait` | which reads may block an async task |
+//! | `grant` | a grant: how the file gets it, gives it up and syncs it |
+//! | `wire_io` | READ in pieces of rsize |
+//! | `uncommitted_writes` | unstable writes until their COMMIT, in each file and in the session |
+//! | `uncommitted_extents` | the ranges of one file's unstable writes |
 
-mod by_lane;
-mod by_mode;
-mod by_wire;
-mod calls;
-mod change;
-mod granted;
-mod kept;
-mod local;
-mod pool;
-mod retired;
-mod syncs;
-mod unstable;
-mod waiting;
-mod way;
+mod grant;
+mod lane_io;
+mod nowait;
+mod operations;
+mod uncommitted_extents;
+mod uncommitted_writes;
+mod wire_io;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
@@ -39,11 +41,11 @@ use crate::lane::{GrantHolder, OpenedFile};
 use crate::options::OpenOptions;
 use crate::session::Session;
 use crate::types::{Attributes, Handle};
-use granted::FileGrant;
-use kept::UncommittedWrites;
-pub(crate) use pool::UncommittedPool;
+use grant::FileGrant;
+pub(crate) use uncommitted_writes::UncommittedPool;
+use uncommitted_writes::UncommittedWrites;
 
-/// Which way a file's bytes go.
+/// The path of a file's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DataPath {
     /// NFS over TCP.
@@ -59,23 +61,23 @@ pub(crate) struct Inner {
     name: Box<[u8]>,
     read: bool,
     write: bool,
-    opened_as: Option<Attributes>,
-    /// Why the lane gave no grant when it was last asked.
-    refused: Mutex<Option<lane::OpenStatus>>,
-    /// The lane's road, while there is one.
-    granted: ReadMostly<FileGrant>,
-    /// The occasion on which a lane was last asked for a grant; 0: none.
-    asked: AtomicU64,
-    /// This file's number in the session's list of files with grants; 0: not in it.
-    listed: AtomicU64,
-    /// Grants given up while they had unsynced writes.
-    retired: Mutex<Vec<Arc<FileGrant>>>,
-    /// The first error of a sync that nobody waited for.
-    lost: Mutex<Option<std::io::Error>>,
-    /// What was written over the wire and is not durable: the inode's, once this open has written that way.
-    kept: OnceLock<Arc<UncommittedWrites>>,
-    /// Held while a lane is asked for a grant.
-    asking: tokio::sync::Mutex<()>,
+    attributes_at_open: Option<Attributes>,
+    /// The reason for which the lane last refused a grant.
+    refusal: Mutex<Option<lane::OpenStatus>>,
+    /// The grant in use, if there is one.
+    grant: ReadMostly<FileGrant>,
+    /// The lane epoch in which a grant was last requested; 0 if none was.
+    requested_in: AtomicU64,
+    /// This file's number among the files with grants; 0 if it isn't registered.
+    registration: AtomicU64,
+    /// Grants that were given up and may have unsynced writes.
+    revoked: Mutex<Vec<Arc<FileGrant>>>,
+    /// The first error of a sync in the background.
+    sync_error: Mutex<Option<std::io::Error>>,
+    /// The file's uncommitted writes, which all its opens share. Empty until this open writes over the wire.
+    uncommitted: OnceLock<Arc<UncommittedWrites>>,
+    /// Held while a grant is requested.
+    grant_request: tokio::sync::Mutex<()>,
 }
 
 /// An open file. Clones share it; it may be used from many tasks at once.
@@ -85,52 +87,52 @@ pub struct File {
 }
 
 impl File {
-    pub(crate) fn new(session: &Session, opening: OpenedFile, name: &[u8], options: &OpenOptions) -> Self {
-        let has_grant = opening.granted.is_some();
-        let medium = session.inner.lane.nowait_support(opening.attributes.as_ref());
-        let granted = opening
+    pub(crate) fn new(session: &Session, opened: OpenedFile, name: &[u8], options: &OpenOptions) -> Self {
+        let has_grant = opened.granted.is_some();
+        let nowait = session.inner.lane.nowait_support(opened.attributes.as_ref());
+        let grant = opened
             .granted
-            .map(|(grant, lane, verifier)| Arc::new(FileGrant::new(grant, lane, verifier, medium)));
+            .map(|(grant, lane, verifier)| Arc::new(FileGrant::new(grant, lane, verifier, nowait)));
         let inner = Arc::new(Inner {
             session: session.clone(),
-            handle: opening.handle,
+            handle: opened.handle,
             name: name.into(),
             read: options.read,
             write: options.write,
-            opened_as: opening.attributes,
-            refused: Mutex::new(opening.refused),
-            granted: ReadMostly::new(granted),
-            asked: AtomicU64::new(0),
-            listed: AtomicU64::new(0),
-            retired: Mutex::new(Vec::new()),
-            lost: Mutex::new(None),
-            kept: OnceLock::new(),
-            asking: tokio::sync::Mutex::new(()),
+            attributes_at_open: opened.attributes,
+            refusal: Mutex::new(opened.refused),
+            grant: ReadMostly::new(grant),
+            requested_in: AtomicU64::new(0),
+            registration: AtomicU64::new(0),
+            revoked: Mutex::new(Vec::new()),
+            sync_error: Mutex::new(None),
+            uncommitted: OnceLock::new(),
+            grant_request: tokio::sync::Mutex::new(()),
         });
         if has_grant {
-            inner.enlist();
+            inner.register();
         }
         Self { inner }
     }
 
-    /// Takes a grant that the file was opened with, once everything is durable that other opens have written
-    /// over the wire. If that can't be had now, the file goes over the wire.
-    pub(crate) async fn take_grant(
+    /// Installs the grant that came with the open, after making durable what other opens have written over
+    /// the wire. If that fails, the file uses the wire.
+    pub(crate) async fn install_grant(
         &self,
         (grant, lane, verifier): (lane::Grant, u64, [u8; 8]),
     ) -> Result<()> {
-        let medium = self.inner.session.inner.lane.nowait_support(self.inner.opened_as.as_ref());
-        self.inner.change_to(FileGrant::new(grant, lane, verifier, medium)).await.map(drop)
+        let nowait = self.inner.session.inner.lane.nowait_support(self.inner.attributes_at_open.as_ref());
+        self.inner.install_grant(FileGrant::new(grant, lane, verifier, nowait)).await.map(drop)
     }
 
-    /// Whether the server's mode asks for more than one grant.
-    pub(crate) fn wants_direct(&self) -> bool {
-        self.inner.wants_direct()
+    /// Whether the server's I/O modes need a second grant for direct I/O.
+    pub(crate) fn needs_direct_grant(&self) -> bool {
+        self.inner.needs_direct_grant()
     }
 
-    /// Gets what direct I/O takes, if it can be had.
-    pub(crate) async fn take_direct(&self) {
-        self.inner.take_direct().await;
+    /// Requests the second grant for direct I/O.
+    pub(crate) async fn request_direct_grant(&self) {
+        self.inner.request_direct_grant().await;
     }
 
     /// The file's persistent handle.
@@ -141,17 +143,25 @@ impl File {
 
     /// The file's attributes when it was opened, if the server sent them then.
     #[must_use]
-    pub fn opened_as(&self) -> Option<Attributes> {
-        self.inner.opened_as
+    pub fn attributes_at_open(&self) -> Option<Attributes> {
+        self.inner.attributes_at_open
     }
 
-    /// Which road the next read or write would take.
+    /// The data path of the next read or write.
     #[must_use]
     pub fn data_path(&self) -> DataPath {
-        match self.inner.granted.read() {
-            Some(granted) if granted.is_live() => DataPath::Lane,
+        match self.inner.grant.read() {
+            Some(grant) if grant.is_live() => DataPath::Lane,
             _ => DataPath::Wire,
         }
+    }
+
+    /// The reason for which the lane gave no grant for this file, if it was asked and refused. If there is no
+    /// lane at all, [`crate::Session::lane`] has the reasons.
+    #[must_use]
+    pub fn refusal(&self) -> Option<String> {
+        let refusal = *self.inner.refusal.lock();
+        refusal.filter(|_| !self.inner.has_grant()).map(|status| status.to_string())
     }
 
     /// The session that the file was opened with.
@@ -160,86 +170,88 @@ impl File {
         &self.inner.session
     }
 
-    /// For the blocking face.
     pub(crate) fn inner(&self) -> &Arc<Inner> {
         &self.inner
     }
 }
 
 impl Inner {
-    fn shown(&self) -> String {
+    /// The file's name for messages.
+    fn display_name(&self) -> String {
         String::from_utf8_lossy(&self.name).into_owned()
     }
 
     #[cold]
-    fn local(&self, source: std::io::Error) -> Error {
-        Error::Local { object: self.shown(), source }
+    fn local_error(&self, source: std::io::Error) -> Error {
+        Error::Local { object: self.display_name(), source }
     }
 
     #[inline]
-    pub(crate) fn may(&self, allowed: bool, wanted: &'static str) -> Result<()> {
-        if allowed { Ok(()) } else { Err(Error::NotOpenFor { object: self.shown(), wanted }) }
+    pub(crate) fn check_readable(&self) -> Result<()> {
+        if self.read { Ok(()) } else { Err(self.not_open_for("reading")) }
     }
 
-    pub(crate) fn readable(&self) -> Result<()> {
-        self.may(self.read, "reading")
+    #[inline]
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.write { Ok(()) } else { Err(self.not_open_for("writing")) }
     }
 
-    pub(crate) fn writable(&self) -> Result<()> {
-        self.may(self.write, "writing")
+    #[cold]
+    fn not_open_for(&self, wanted: &'static str) -> Error {
+        Error::NotOpenFor { object: self.display_name(), wanted }
     }
 
-    /// Where what is written over the wire is kept.
-    fn kept(&self) -> &Arc<UncommittedWrites> {
-        self.kept.get_or_init(|| self.session.inner.uncommitted.file(&self.handle, &self.name))
+    /// The file's uncommitted writes, for a write over the wire.
+    fn uncommitted(&self) -> &Arc<UncommittedWrites> {
+        self.uncommitted.get_or_init(|| self.session.inner.uncommitted.file(&self.handle, &self.name))
     }
 
-    /// What any open of the file may have written over the wire and not committed.
-    fn kept_by_any(&self) -> Option<Arc<UncommittedWrites>> {
+    /// The file's uncommitted writes, if there may be any by this or another open.
+    fn existing_uncommitted(&self) -> Option<Arc<UncommittedWrites>> {
         self.session.inner.uncommitted.find(&self.handle)
     }
 
-    /// Makes everything durable that was written over the wire so far.
-    pub(crate) async fn commit_kept(&self) -> Result<()> {
-        match self.kept_by_any() {
-            Some(kept) => kept.commit().await,
+    /// Makes durable what was written over the wire so far.
+    pub(crate) async fn commit_uncommitted(&self) -> Result<()> {
+        match self.existing_uncommitted() {
+            Some(uncommitted) => uncommitted.commit().await,
             None => Ok(()),
         }
     }
 
-    /// Whether something written may not be durable, as far as is known.
+    /// Whether written data may not be durable, as far as this client knows.
     pub(crate) fn is_dirty(&self) -> bool {
-        self.keeps_any()
-            || !self.retired.lock().is_empty()
-            || self.granted.read().is_some_and(|granted| granted.is_dirty())
+        self.has_uncommitted()
+            || !self.revoked.lock().is_empty()
+            || self.grant.read().is_some_and(|grant| grant.is_dirty())
     }
 
-    /// Whether a COMMIT is due over the wire.
-    pub(crate) fn keeps_any(&self) -> bool {
-        self.kept_by_any().is_some_and(|kept| !kept.is_empty())
+    /// Whether a COMMIT is due.
+    pub(crate) fn has_uncommitted(&self) -> bool {
+        self.existing_uncommitted().is_some_and(|uncommitted| !uncommitted.is_empty())
     }
 
-    /// The error of a sync that nobody waited for, once.
-    pub(crate) fn take_lost(&self) -> Result<()> {
-        self.lost.lock().take().map_or(Ok(()), |error| Err(self.local(error)))
+    /// Returns the error of a sync in the background, once.
+    pub(crate) fn take_sync_error(&self) -> Result<()> {
+        self.sync_error.lock().take().map_or(Ok(()), |error| Err(self.local_error(error)))
     }
 
-    /// Enters the session's list of files with grants.
-    fn enlist(self: &Arc<Self>) {
+    /// Registers the file with the session, which makes it give up its grant when the lane ends.
+    fn register(self: &Arc<Self>) {
         let weak: Weak<dyn GrantHolder> = Arc::<Self>::downgrade(self);
-        let number = self.session.inner.lane.register(weak, self.listed.load(Relaxed));
-        self.listed.store(number, Relaxed);
+        let number = self.session.inner.lane.register(weak, self.registration.load(Relaxed));
+        self.registration.store(number, Relaxed);
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let listed = *self.listed.get_mut();
-        if listed != 0 {
-            self.session.inner.lane.unregister(listed);
+        let registration = *self.registration.get_mut();
+        if registration != 0 {
+            self.session.inner.lane.unregister(registration);
         }
         if self.is_dirty() {
-            tracing::debug!(file = %self.shown(), "closed without a commit");
+            tracing::debug!(file = %self.display_name(), "closed without a commit");
         }
     }
 }

@@ -36,7 +36,7 @@ pub(crate) enum NowaitSupport {
 
 impl NowaitSupport {
     /// The value whose number this is.
-    pub(crate) const fn of(number: u8) -> Self {
+    pub(crate) const fn from_u8(number: u8) -> Self {
         match number {
             1 => Self::InMemory,
             2 => Self::Unsupported,

@@ -217,10 +217,10 @@ impl Session {
         let granted = opening.granted.take_if(|_| self.inner.uncommitted.find(&opening.handle).is_some());
         let file = File::new(self, opening, path, options);
         if let Some(granted) = granted {
-            Box::pin(file.take_grant(granted)).await?;
+            Box::pin(file.install_grant(granted)).await?;
         }
-        if file.wants_direct() {
-            Box::pin(file.take_direct()).await;
+        if file.needs_direct_grant() {
+            Box::pin(file.request_direct_grant()).await;
         }
         if options.truncate && options.write && !empty {
             file.set_len(0).await?;

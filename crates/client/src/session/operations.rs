@@ -43,14 +43,14 @@ impl Session {
         guard: Option<Timestamp>,
     ) -> Result<Option<Attributes>> {
         // A new size must not be undone by unstable data that is written again meanwhile.
-        let kept = set.size.and_then(|size| Some((self.inner.uncommitted.find(file)?, size)));
-        let _writers = match &kept {
-            Some((kept, _)) => Some(kept.writers.write().await),
+        let uncommitted = set.size.and_then(|size| Some((self.inner.uncommitted.find(file)?, size)));
+        let _writers = match &uncommitted {
+            Some((uncommitted, _)) => Some(uncommitted.writers.write().await),
             None => None,
         };
         let attributes = self.caller.perform(|nfs, user| nfs.set_attributes(user, file, set, guard)).await?;
-        if let Some((kept, size)) = &kept {
-            kept.cut(*size, u64::MAX);
+        if let Some((uncommitted, size)) = &uncommitted {
+            uncommitted.discard(*size, u64::MAX);
         }
         Ok(attributes)
     }
@@ -224,8 +224,8 @@ impl Session {
     /// Makes the changes of a directory's names, or of a file's attributes, durable: what fsync(2) does
     /// beside the data.
     ///
-    /// A server makes such a change durable before it answers (RFC 1813 section 4.7), unless the session has a
-    /// lane. Then client and server run in one kernel, and the change is durable once it is synced, like a
+    /// A server makes such a change durable before it answers (RFC 1813 section 4.7), unless the session has
+    /// a lane. Then client and server run in one kernel, and the change is durable once it is synced, like a
     /// local process's (docs/mount.md). COMMIT does that, and only our server takes it for a directory.
     /// Another server at the same address has made durable what it answered.
     ///
@@ -247,8 +247,8 @@ const fn has_nothing_to_sync(refusal: Status) -> bool {
     match refusal {
         // A user who may not write to it has changed nothing of it.
         Status::Access | Status::NotPermitted | Status::ReadOnly => true,
-        // The server commits only the data of regular files (RFC 1813 section 3.3.21). It has no equivalent of
-        // our `Async` either: it made every change durable before it answered.
+        // The server commits only the data of regular files (RFC 1813 section 3.3.21). It has no equivalent
+        // of our `Async` either: it made every change durable before it answered.
         Status::IsDirectory | Status::Invalid | Status::BadType | Status::NotSupported => true,
         _ => false,
     }

@@ -198,7 +198,7 @@ fn local_error(errno: Errno) -> client::Error {
 fn append_granted(file: &File, data: &[u8]) -> Option<(usize, Option<Errno>)> {
     let mut done = 0;
     while done < data.len() {
-        let appended = file.pass_granted(|fd| {
+        let appended = file.share_granted_fd(|fd| {
             rustix::io::pwritev2(fd, &[IoSlice::new(&data[done..])], 0, ReadWriteFlags::APPEND)
         });
         match appended {

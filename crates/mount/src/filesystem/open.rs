@@ -96,7 +96,7 @@ impl Filesystem {
         let file = user.session.open_handle(&inode.handle, &name, &args.options()).await;
         let file = file.map_err(|error| self.errno_for(&inode, &error))?;
         let is_permitted =
-            file.opened_as().is_some_and(|attributes| args.is_permitted_by_mode(&user, &attributes));
+            file.attributes_at_open().is_some_and(|attributes| args.is_permitted_by_mode(&user, &attributes));
         let is_granted = file.data_path() == DataPath::Lane;
         if !is_granted || !is_permitted {
             let rights = args.rights();
@@ -170,7 +170,7 @@ impl Filesystem {
     }
 
     async fn attributes_of_new(&self, session: &Session, file: &File) -> Result<Attributes, Errno> {
-        if let Some(attributes) = file.opened_as() {
+        if let Some(attributes) = file.attributes_at_open() {
             return Ok(attributes);
         }
         session.attributes(&file.handle()).await.map_err(|error| self.errno(&error))
@@ -240,7 +240,7 @@ impl Filesystem {
         match plan {
             IoPlan::Share(backing) => {
                 // From now on the kernel writes to the file, too.
-                file.pass_granted(|_| ());
+                file.share_granted_fd(|_| ());
                 self.passthrough.note_passed();
                 let hold = state.opens.io_mode.share();
                 Ok(OpenReply { flags: fopen::PASSTHROUGH | fopen::NOFLUSH, backing: Some(backing), hold })
@@ -261,7 +261,7 @@ impl Filesystem {
 
     /// Registers a granted file as a backing file; `None` if the kernel refuses it.
     fn register_backing(&self, state: &mut InodeState, file: &File) -> Option<OpenReply> {
-        let registered = file.pass_granted(|fd| {
+        let registered = file.share_granted_fd(|fd| {
             (Backing::register(self.kernel.device(), file, fd), backing::is_read_only(fd))
         });
         match registered? {

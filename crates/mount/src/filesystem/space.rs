@@ -28,7 +28,9 @@ impl Filesystem {
         let keep = keeps_set_id(request, &open.inode);
         let FallocateArgs { offset, len, mode, .. } = *args;
         let allocated = self.blocking.run(&open.file, move |file| {
-            with_set_id_kept(keep, || file.pass_granted(|fd| rustix::fs::fallocate(fd, mode, offset, len)))
+            with_set_id_kept(keep, || {
+                file.share_granted_fd(|fd| rustix::fs::fallocate(fd, mode, offset, len))
+            })
         });
         let allocated = allocated.await?.ok_or(Errno::OPNOTSUPP)?;
         self.kernel.invalidate_set_id(&open.inode);
@@ -43,7 +45,7 @@ impl Filesystem {
             SeekWhence::Data => SeekFrom::Data(offset),
             SeekWhence::Hole => SeekFrom::Hole(offset),
         };
-        let seek = move |file: &client::File| file.with_granted(|fd| rustix::fs::seek(fd, to));
+        let seek = move |file: &client::File| file.with_granted_fd(|fd| rustix::fs::seek(fd, to));
         if let Some(found) = self.blocking.run(&open.file, seek).await? {
             return Ok(FuseReply::default().offset(found?));
         }
@@ -70,8 +72,8 @@ impl Filesystem {
         let (mut from_offset, mut to_offset) = (args.from_offset, args.to_offset);
         let source = from.file.clone();
         let copied = self.blocking.run(&to.file, move |target| {
-            source.with_granted(|source| {
-                target.pass_granted(|target| {
+            source.with_granted_fd(|source| {
+                target.share_granted_fd(|target| {
                     let (from, to) = (Some(&mut from_offset), Some(&mut to_offset));
                     with_set_id_kept(keep, || rustix::fs::copy_file_range(source, from, target, to, len))
                 })

@@ -1,4 +1,4 @@
-//! The wire's road for reading: READ (RFC 1813 section 3.3.6), in pieces of rsize, several in flight.
+//! Reads over the wire: in pieces of rsize, several in flight, with short replies continued.
 
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 
@@ -8,20 +8,20 @@ use crate::error::Result;
 use crate::operations::{Operations as _, ReadReply};
 
 impl Inner {
-    /// One READ: the data (in `buffer`), and whether the file ends behind it.
+    /// Makes one READ call. Returns the data in `buffer`, and whether the file ends after it.
     async fn read_call(&self, mut buffer: Vec<u8>, offset: u64, len: usize) -> Result<(Vec<u8>, bool)> {
         let read = self
             .session
             .caller
             .perform(|nfs, user| nfs.read(user, &self.handle, offset, len, std::mem::take(&mut buffer)));
-        let ReadReply { data, eof } = read.await.map_err(|error| error.about(|| self.shown()))?;
-        let data_path = &self.session.inner.counters.wire;
-        bump(&data_path.reads);
-        add(&data_path.bytes_read, data.len() as u64);
+        let ReadReply { data, eof } = read.await.map_err(|error| error.about(|| self.display_name()))?;
+        let counters = &self.session.inner.counters.wire;
+        bump(&counters.reads);
+        add(&counters.bytes_read, data.len() as u64);
         Ok((data, eof))
     }
 
-    /// One piece of at most rsize, short answers continued.
+    /// Reads one piece of at most rsize bytes.
     async fn read_piece(&self, buffer: Vec<u8>, offset: u64, len: usize) -> Result<Vec<u8>> {
         let (mut buffer, mut eof) = self.read_call(buffer, offset, len).await?;
         while !eof && buffer.len() < len {
@@ -36,14 +36,14 @@ impl Inner {
         Ok(buffer)
     }
 
-    pub(super) async fn read_wire_into(
+    pub(super) async fn wire_read_into(
         &self,
         mut buffer: Vec<u8>,
         offset: u64,
         len: usize,
     ) -> Result<Vec<u8>> {
         let rsize = self.session.caller.wire.rsize;
-        // NFS counts to 2^64; what lies beyond is beyond the end of any file.
+        // Offsets in NFS have 64 bits; no file extends beyond.
         let len = usize::try_from(u64::MAX - offset).map_or(len, |room| len.min(room));
         if len <= rsize {
             return if len == 0 {
@@ -56,21 +56,21 @@ impl Inner {
         buffer.clear();
         let mut pieces = stream::iter((0..len).step_by(rsize))
             .map(|at| async move {
-                let want = rsize.min(len - at);
-                self.read_piece(Vec::new(), offset + at as u64, want).await.map(|piece| (piece, want))
+                let wanted = rsize.min(len - at);
+                self.read_piece(Vec::new(), offset + at as u64, wanted).await.map(|piece| (piece, wanted))
             })
             .buffered(self.session.inner.options.window.clamp(1, 64));
-        while let Some((piece, want)) = pieces.try_next().await? {
+        while let Some((piece, wanted)) = pieces.try_next().await? {
             buffer.extend_from_slice(&piece);
-            if piece.len() < want {
+            if piece.len() < wanted {
                 break;
             }
         }
         Ok(buffer)
     }
 
-    pub(super) async fn read_wire(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        let bytes = self.read_wire_into(Vec::new(), offset, buffer.len()).await?;
+    pub(super) async fn wire_read(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let bytes = self.wire_read_into(Vec::new(), offset, buffer.len()).await?;
         buffer[..bytes.len()].copy_from_slice(&bytes);
         Ok(bytes.len())
     }

@@ -1,0 +1,346 @@
+//! System calls on the granted file, each between the interlock's `try_get` and `put`.
+//!
+//! The fast path has no locked instruction. It consists of a load of the grant, the interlock, the system
+//! call, two counters of the calling thread, and two trace events. Every method returns `None` if the file
+//! has no grant, or has just lost it; the caller then uses the wire.
+
+use std::io as stdio;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::sync::Arc;
+
+use io::{Stability, trace};
+use rustix::io::{Errno, ReadWriteFlags};
+
+use super::Inner;
+use super::grant::FileGrant;
+use super::nowait::ReadMethod;
+use crate::error::{Error, Result};
+use crate::lane::NowaitSupport;
+
+/// The result of a read that must not wait.
+#[derive(Debug)]
+pub(super) enum ReadAttempt {
+    Done(usize),
+    Failed(stdio::Error),
+    /// The file has no grant.
+    NoGrant,
+    /// The data isn't in the page cache, as far as is known.
+    NotCached,
+    /// The I/O mode excludes an attempt, because it would probably wait.
+    NotAttempted,
+}
+
+impl From<stdio::Result<usize>> for ReadAttempt {
+    #[inline]
+    fn from(result: stdio::Result<usize>) -> Self {
+        match result {
+            Ok(count) => Self::Done(count),
+            Err(error) => Self::Failed(error),
+        }
+    }
+}
+
+impl Inner {
+    pub(super) fn has_grant(&self) -> bool {
+        self.grant.is_some()
+    }
+
+    /// Makes the next commit sync the granted file, which may have been changed by other means than the
+    /// grant.
+    pub(super) fn mark_dirty(&self) {
+        if let Some(grant) = self.grant.read() {
+            grant.mark_dirty();
+        }
+    }
+
+    /// Reads, and waits for the disk if necessary.
+    #[inline]
+    pub(crate) fn lane_read(self: &Arc<Self>, buffer: &mut [u8], offset: u64) -> Option<Result<usize>> {
+        let grant = self.grant.read()?;
+        let slot = grant.thread_slot();
+        let Some(flight) = grant.grant.try_get_at(slot) else { return self.abandon(grant) };
+        let result = if grant.reads_buffered {
+            self.read_buffered(&grant, buffer, offset)
+        } else {
+            self.read_in_mode(&grant, buffer, offset)
+        };
+        drop(flight);
+        Some(match result {
+            Ok(count) => {
+                self.count_read(slot, offset, count);
+                Ok(count)
+            }
+            Err(error) => Err(self.read_error(offset, error)),
+        })
+    }
+
+    /// Reads for an async task: a read that has to wait is made on another thread.
+    pub(super) async fn lane_read_async(
+        self: &Arc<Self>,
+        buffer: &mut [u8],
+        offset: u64,
+    ) -> Option<Result<usize>> {
+        let attempt = self.attempt_lane_read(buffer, offset);
+        self.finish_lane_read(attempt, buffer, offset).await
+    }
+
+    /// Finishes a read after [`Inner::attempt_lane_read`].
+    pub(super) async fn finish_lane_read(
+        self: &Arc<Self>,
+        attempt: ReadAttempt,
+        buffer: &mut [u8],
+        offset: u64,
+    ) -> Option<Result<usize>> {
+        match attempt {
+            ReadAttempt::Done(count) => return Some(Ok(count)),
+            ReadAttempt::Failed(error) => return Some(Err(self.read_error(offset, error))),
+            ReadAttempt::NoGrant => return None,
+            ReadAttempt::NotAttempted => return Box::pin(self.read_in_mode_on_thread(buffer, offset)).await,
+            ReadAttempt::NotCached => {}
+        }
+        let (file, len) = (self.clone(), buffer.len());
+        let read = move || {
+            let mut bytes = vec![0; len];
+            let result = file.lane_read(&mut bytes, offset)?;
+            Some(result.map(|count| (count, bytes)))
+        };
+        let result = match tokio::task::spawn_blocking(read).await {
+            Ok(result) => result?,
+            Err(error) => return Some(Err(self.local_error(stdio::Error::other(error)))),
+        };
+        Some(result.map(|(count, bytes)| {
+            buffer[..count].copy_from_slice(&bytes[..count]);
+            count
+        }))
+    }
+
+    /// Reads as far as that doesn't wait. A [`ReadMethod::Plain`] read may wait, see `nowait`.
+    #[inline]
+    pub(super) fn attempt_lane_read(self: &Arc<Self>, buffer: &mut [u8], offset: u64) -> ReadAttempt {
+        let Some(grant) = self.grant.read() else { return ReadAttempt::NoGrant };
+        if !grant.reads_buffered {
+            return ReadAttempt::NotAttempted;
+        }
+        let slot = grant.thread_slot();
+        let Some(flight) = grant.grant.try_get_at(slot) else {
+            return self.abandon(grant).unwrap_or(ReadAttempt::NoGrant);
+        };
+        let attempt = match grant.nowait.next() {
+            ReadMethod::Plain => self.read_buffered(&grant, buffer, offset).into(),
+            ReadMethod::Nowait => self.read_nowait(&grant, buffer, offset),
+            ReadMethod::Thread => ReadAttempt::NotCached,
+        };
+        drop(flight);
+        if let ReadAttempt::Done(count) = attempt {
+            self.count_read(slot, offset, count);
+        }
+        attempt
+    }
+
+    #[inline]
+    fn read_buffered(&self, grant: &FileGrant, buffer: &mut [u8], offset: u64) -> stdio::Result<usize> {
+        trace::read_vector(self.handle.as_bytes(), offset, buffer.len() as u64);
+        io::read_at(&grant.grant, buffer, offset)
+    }
+
+    #[inline(never)]
+    fn read_nowait(&self, grant: &FileGrant, buffer: &mut [u8], offset: u64) -> ReadAttempt {
+        let mut parts = [stdio::IoSliceMut::new(buffer)];
+        let flags = ReadWriteFlags::NOWAIT;
+        match rustix::io::preadv2(&grant.grant, &mut parts, offset.min(io::MAX_OFFSET), flags) {
+            Ok(count) if count == buffer.len() || count == 0 => {
+                grant.nowait.note(true);
+                trace::read_vector(self.handle.as_bytes(), offset, buffer.len() as u64);
+                ReadAttempt::Done(count)
+            }
+            // The rest isn't cached, or the file ends here. A plain read shows which.
+            Ok(_) | Err(Errno::INTR) => self.read_buffered(grant, buffer, offset).into(),
+            Err(Errno::AGAIN) => {
+                grant.nowait.note(false);
+                ReadAttempt::NotCached
+            }
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                let in_memory = grant.is_in_memory();
+                let support = if in_memory { NowaitSupport::InMemory } else { NowaitSupport::Unsupported };
+                grant.nowait.note_support(support);
+                if let Some(attributes) = &self.attributes_at_open {
+                    self.session.inner.lane.note_nowait_support(attributes.fsid, support);
+                }
+                if in_memory {
+                    self.read_buffered(grant, buffer, offset).into()
+                } else {
+                    ReadAttempt::NotCached
+                }
+            }
+            Err(error) => ReadAttempt::Failed(error.into()),
+        }
+    }
+
+    /// Reads in an I/O mode other than buffered. Waits for the disk.
+    #[cold]
+    fn read_in_mode(&self, grant: &FileGrant, buffer: &mut [u8], offset: u64) -> stdio::Result<usize> {
+        io::read(self.files(grant), grant.modes.read, buffer, offset, self.fallbacks())
+    }
+
+    /// As [`Inner::read_in_mode`], on a thread for blocking calls.
+    async fn read_in_mode_on_thread(
+        self: &Arc<Self>,
+        buffer: &mut [u8],
+        offset: u64,
+    ) -> Option<Result<usize>> {
+        let (file, len) = (self.clone(), buffer.len());
+        let fetch = move || {
+            let grant = file.grant.read()?;
+            let slot = grant.thread_slot();
+            let Some(flight) = grant.grant.try_get_at(slot) else { return file.abandon(grant) };
+            let fetched = io::fetch(file.files(&grant), grant.modes.read, offset, len, file.fallbacks());
+            drop(flight);
+            if let Ok(payload) = &fetched {
+                file.count_read(slot, offset, payload.len());
+            }
+            Some(fetched)
+        };
+        let fetched = match tokio::task::spawn_blocking(fetch).await {
+            Ok(fetched) => fetched?,
+            Err(error) => return Some(Err(self.local_error(stdio::Error::other(error)))),
+        };
+        Some(match fetched {
+            Ok(payload) => {
+                buffer[..payload.len()].copy_from_slice(&payload);
+                Ok(payload.len())
+            }
+            Err(error) => Err(self.read_error(offset, error)),
+        })
+    }
+
+    /// Writes all of `data`. Short writes are continued until an error; after a part was written it is
+    /// [`Error::Partly`].
+    #[inline]
+    pub(crate) fn lane_write(self: &Arc<Self>, data: &[u8], offset: u64) -> Option<Result<()>> {
+        let grant = self.grant.read()?;
+        let slot = grant.thread_slot();
+        let Some(flight) = grant.grant.try_get_at(slot) else { return self.abandon(grant) };
+        self.discard_uncommitted(offset, data.len() as u64);
+        let mut done = 0;
+        let result = loop {
+            let (rest, at) = (&data[done..], offset.saturating_add(done as u64));
+            let written = if grant.writes_buffered {
+                trace::write_vector(self.handle.as_bytes(), at, rest.len() as u64);
+                io::write_at(&grant.grant, rest, at)
+            } else {
+                self.write_in_mode(&grant, rest, at)
+            };
+            match written {
+                Ok(count) => done += count,
+                Err(error) => break Err(error),
+            }
+            if done == data.len() {
+                break Ok(());
+            }
+        };
+        grant.mark_dirty();
+        drop(flight);
+        self.session.inner.counters.lane_io.write(slot, done as u64);
+        Some(match result {
+            Ok(()) => {
+                trace::write_io_done(self.handle.as_bytes(), offset, done as u64);
+                Ok(())
+            }
+            Err(error) => Err(self.write_error(offset, error).after(done)),
+        })
+    }
+
+    /// Writes in an I/O mode other than buffered. Waits for the disk.
+    #[cold]
+    fn write_in_mode(&self, grant: &FileGrant, data: &[u8], offset: u64) -> stdio::Result<usize> {
+        let (files, mode) = (self.files(grant), grant.modes.write);
+        io::write(files, mode, data, offset, Stability::Unstable, self.fallbacks())
+    }
+
+    /// Discards another open's uncommitted writes of a range that is being written over the lane: written
+    /// again after a restart of the server, they would replace newer data.
+    #[inline]
+    fn discard_uncommitted(&self, offset: u64, len: u64) {
+        if let Some(uncommitted) = self.existing_uncommitted() {
+            uncommitted.discard(offset, offset.saturating_add(len));
+        }
+    }
+
+    /// Runs `f` with the granted descriptor. `shared` says that others may write through it from now on.
+    pub(super) fn with_fd<R>(
+        self: &Arc<Self>,
+        shared: bool,
+        f: impl FnOnce(BorrowedFd<'_>) -> R,
+    ) -> Option<R> {
+        let grant = self.grant.read()?;
+        let Some(flight) = grant.grant.try_get() else { return self.abandon(grant) };
+        if self.write && shared {
+            grant.mark_shared();
+        }
+        let result = f(grant.grant.as_fd());
+        if self.write {
+            grant.mark_dirty();
+        }
+        drop(flight);
+        Some(result)
+    }
+
+    /// Runs `f` with the grant, for system calls that don't change the file.
+    pub(super) fn inspect<R>(self: &Arc<Self>, f: impl FnOnce(&FileGrant) -> R) -> Option<R> {
+        let grant = self.grant.read()?;
+        let Some(_flight) = grant.grant.try_get() else { return self.abandon(grant) };
+        Some(f(&grant))
+    }
+
+    /// The granted file's length in bytes.
+    pub(crate) fn lane_size(self: &Arc<Self>) -> Option<Result<u64>> {
+        let stat = self.inspect(|grant| rustix::fs::fstat(&grant.grant))?;
+        Some(
+            stat.map(|stat| u64::try_from(stat.st_size).unwrap_or(0))
+                .map_err(|error| self.local_error(error.into())),
+        )
+    }
+
+    /// Sets the granted file's length in bytes.
+    pub(crate) fn lane_set_len(self: &Arc<Self>, len: u64) -> Option<Result<()>> {
+        let grant = self.grant.read()?;
+        let Some(flight) = grant.grant.try_get() else { return self.abandon(grant) };
+        self.discard_uncommitted(len, u64::MAX);
+        let result =
+            if len > io::MAX_OFFSET { Err(Errno::FBIG) } else { rustix::fs::ftruncate(&grant.grant, len) };
+        grant.mark_dirty();
+        drop(flight);
+        Some(result.map_err(|error| self.local_error(error.into())))
+    }
+
+    fn files<'a>(&'a self, grant: &'a FileGrant) -> io::Files<'a> {
+        grant.files(self.handle.as_bytes())
+    }
+
+    pub(super) fn fallbacks(&self) -> &io::IoFallbacks {
+        &self.session.inner.lane.fallbacks
+    }
+
+    #[inline]
+    fn count_read(&self, slot: Option<usize>, offset: u64, count: usize) {
+        trace::read_io_done(self.handle.as_bytes(), offset, count as u64);
+        self.session.inner.counters.lane_io.read(slot, count as u64);
+    }
+
+    #[cold]
+    fn read_error(&self, offset: u64, error: stdio::Error) -> Error {
+        trace::read_err(self.handle.as_bytes(), offset, errno(&error));
+        self.local_error(error)
+    }
+
+    #[cold]
+    fn write_error(&self, offset: u64, error: stdio::Error) -> Error {
+        trace::write_err(self.handle.as_bytes(), offset, errno(&error));
+        self.local_error(error)
+    }
+}
+
+/// The errno for trace events; 0 for errors that aren't the kernel's.
+fn errno(error: &stdio::Error) -> u64 {
+    error.raw_os_error().unwrap_or(0).unsigned_abs().into()
+}
