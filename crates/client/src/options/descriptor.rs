@@ -250,7 +250,7 @@ impl<T> Descriptor<T> {
         !self.help.is_empty()
     }
 
-    /// A placeholder for its value in help texts; `None` if it takes no value.
+    /// The placeholder for its value in help texts; `None` if it takes no value.
     pub fn placeholder(&self) -> Option<String> {
         match &self.kind {
             Kind::Number { .. } | Kind::PowerOfTwo(_) => Some("N".to_owned()),
@@ -271,9 +271,9 @@ impl<T> Descriptor<T> {
     /// What it does, its unit and range, and its default.
     pub fn description(&self) -> String {
         let range = match &self.kind {
-            Kind::Number { max: u32::MAX, .. } | Kind::Word { .. } | Kind::Path(_) => None,
-            Kind::Number { .. } | Kind::PowerOfTwo(_) => Some(self.expected()),
-            Kind::Flag(_) | Kind::Any(_) | Kind::Refused(_) => None,
+            Kind::Number { .. } | Kind::PowerOfTwo(_) | Kind::Path(_) => Some(self.expected()),
+            // The placeholder has the words.
+            Kind::Word { .. } | Kind::Flag(_) | Kind::Any(_) | Kind::Refused(_) => None,
         };
         let default = match &self.kind {
             Kind::Flag(_) | Kind::Any(_) => self.default.map(|_| "the default".to_owned()),

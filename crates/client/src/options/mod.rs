@@ -330,18 +330,37 @@ mod tests {
                 options
             })
         };
-        for (value, bytes) in [("1", 4096), ("1025", 1024), ("100000", 99_328), ("4294967295", 1 << 20)] {
-            assert_eq!(read("rsize", value).unwrap().rsize, Some(bytes));
-            assert_eq!(read("wsize", value).unwrap().wsize, Some(bytes));
+        let sizes = [
+            ("0", None),
+            ("1", Some(4096)),
+            ("1025", Some(1024)),
+            ("3072", Some(2048)),
+            ("100000", Some(98_304)),
+            ("4294967295", Some(1 << 20)),
+        ];
+        for (value, bytes) in sizes {
+            assert_eq!(read("rsize", value).unwrap().rsize, bytes);
+            assert_eq!(read("wsize", value).unwrap().wsize, bytes);
+        }
+        for (value, port) in [("0", None), ("1", Some(1)), ("65535", Some(65_535))] {
+            assert_eq!(read("port", value).unwrap().port, port);
+            assert_eq!(read("mountport", value).unwrap().mount_port, port);
         }
         assert_eq!(read("timeo", "36000").unwrap().timeo, Duration::from_secs(600));
+        assert_eq!(read("timeo", "2147483647").unwrap().timeo, Duration::from_secs(600));
+        assert_eq!(read("retrans", "0").unwrap().retrans, 0);
         assert_eq!(read("retry", "0").unwrap().retry, Some(Duration::ZERO));
+        assert_eq!(read("sec", "null").unwrap().credential, Credential::None);
         for (name, value) in [
             ("timeo", "0"),
             ("timeo", "2147483648"),
             ("retrans", "2147483648"),
+            ("retry", "-1"),
+            ("rsize", "4294967296"),
+            ("nconnect", "0"),
             ("nconnect", "17"),
-            ("mountport", "0"),
+            ("port", "65536"),
+            ("mountport", "65536"),
             ("port", "+1"),
             ("localio_probe_throttle", "12"),
             ("lane", "sideways"),

@@ -1,6 +1,8 @@
 //! The options of a session that users write, with the names, units, ranges and defaults of nfs(5).
 //!
-//! Where nfs(5) and the kernel's client (fs/nfs/fs_context.c, fs/nfs/client.c) have a range, it is theirs.
+//! The ranges are those that the kernel's client accepts (Linux 6.12, fs/nfs/fs_context.c,
+//! `nfs_fs_context_parse_param`); the defaults are those of include/uapi/linux/nfs_fs.h. `retry` is an option
+//! of mount.nfs(8) (nfs-utils 2.8, utils/mount/stropts.c, `nfs_parse_retry_option`).
 
 use std::time::Duration;
 
@@ -12,11 +14,12 @@ const URL: &[Source] = &[Source::Url];
 const URL_AND_MOUNT: &[Source] = &[Source::Url, Source::Mount];
 const LOCAL: &[Source] = &[Source::CommandLine, Source::Mount];
 
-/// The kernel's bound for numbers that it keeps in a C int.
+/// The largest `timeo` and `retrans` that the kernel accepts, C's `INT_MAX`.
 const INT_MAX: u32 = i32::MAX as u32;
 
-/// The longest timeout in tenths of a second: the kernel's NFS_MAX_TCP_TIMEOUT.
-const TIMEO_MAX: u32 = 6000;
+/// The longest timeout in tenths of a second (fs/nfs/client.c, `nfs_init_timeout_values`:
+/// NFS_MAX_TCP_TIMEOUT).
+const MAX_TIMEO: u32 = 6000;
 
 const NO_V4: &str = "this client speaks NFSv3; NFSv4 is planned. Use vers=3, or leave it out";
 const NO_KERBEROS: &str = "there is no Kerberos here. Use sec=sys";
@@ -46,12 +49,12 @@ pub const SESSION: &[Descriptor<Options>] = &[
         sources: URL_AND_MOUNT,
         kind: Kind::Number {
             unit: "a port",
-            min: 1,
+            min: 0,
             max: 65_535,
-            set: |options, port| options.port = u16::try_from(port).ok(),
+            set: |options, number| options.port = port(number),
         },
         default: None,
-        help: "NFS port of the server; without it 2049 is tried, then rpcbind is asked",
+        help: "NFS port of the server; 0 or without it 2049 is tried, then rpcbind is asked",
     },
     Descriptor {
         name: "mountport",
@@ -59,19 +62,19 @@ pub const SESSION: &[Descriptor<Options>] = &[
         sources: URL_AND_MOUNT,
         kind: Kind::Number {
             unit: "a port",
-            min: 1,
+            min: 0,
             max: 65_535,
-            set: |options, port| options.mount_port = u16::try_from(port).ok(),
+            set: |options, number| options.mount_port = port(number),
         },
         default: None,
-        help: "MOUNT port of the server; without it the NFS port is tried, then rpcbind is asked",
+        help: "MOUNT port of the server; 0 or without it the NFS port is tried, then rpcbind is asked",
     },
     Descriptor {
         name: "nconnect",
         aliases: &[],
         sources: ALL,
         kind: Kind::Number {
-            unit: "a number of connections",
+            unit: "connections",
             min: 1,
             max: 16,
             set: |options, number| options.nconnect = number,
@@ -84,27 +87,27 @@ pub const SESSION: &[Descriptor<Options>] = &[
         aliases: &[],
         sources: ALL,
         kind: Kind::Number {
-            unit: "a number of bytes",
-            min: 1,
+            unit: "bytes",
+            min: 0,
             max: u32::MAX,
-            set: |options, bytes| options.rsize = Some(transfer_size(bytes)),
+            set: |options, bytes| options.rsize = transfer_size(bytes),
         },
         default: None,
-        help: "Bytes of a READ, rounded down to a multiple of 1024; less than 1024 means 4096, more than \
-               1 MiB means 1 MiB; without it what the server prefers",
+        help: "Size of a READ, rounded down to a multiple of 4096, or below that to a power of two; less than \
+               1024 means 4096, more than 1 MiB means 1 MiB; 0 or without it what the server prefers",
     },
     Descriptor {
         name: "wsize",
         aliases: &[],
         sources: ALL,
         kind: Kind::Number {
-            unit: "a number of bytes",
-            min: 1,
+            unit: "bytes",
+            min: 0,
             max: u32::MAX,
-            set: |options, bytes| options.wsize = Some(transfer_size(bytes)),
+            set: |options, bytes| options.wsize = transfer_size(bytes),
         },
         default: None,
-        help: "Bytes of a WRITE, rounded as rsize is; without it what the server prefers",
+        help: "Size of a WRITE, rounded as rsize is; 0 or without it what the server prefers",
     },
     Descriptor {
         name: "hard",
@@ -139,7 +142,7 @@ pub const SESSION: &[Descriptor<Options>] = &[
             min: 1,
             max: INT_MAX,
             set: |options, tenths| {
-                options.timeo = Duration::from_millis(u64::from(tenths.min(TIMEO_MAX)) * 100);
+                options.timeo = Duration::from_millis(u64::from(tenths.min(MAX_TIMEO)) * 100);
             },
         },
         default: Some("600"),
@@ -150,7 +153,7 @@ pub const SESSION: &[Descriptor<Options>] = &[
         aliases: &[],
         sources: ALL,
         kind: Kind::Number {
-            unit: "a number of repetitions",
+            unit: "repetitions",
             min: 0,
             max: INT_MAX,
             set: |options, number| options.retrans = number,
@@ -165,7 +168,7 @@ pub const SESSION: &[Descriptor<Options>] = &[
         kind: Kind::Number {
             unit: "minutes",
             min: 0,
-            max: 1_000_000,
+            max: u32::MAX,
             set: |options, minutes| options.retry = Some(Duration::from_secs(u64::from(minutes) * 60)),
         },
         default: None,
@@ -192,7 +195,11 @@ pub const SESSION: &[Descriptor<Options>] = &[
         aliases: &[],
         sources: URL_AND_MOUNT,
         kind: Kind::Word {
-            words: &[("sys", |_| {}), ("none", |options| options.credential = Credential::None)],
+            words: &[
+                ("sys", |_| {}),
+                ("none", |options| options.credential = Credential::None),
+                ("null", |options| options.credential = Credential::None),
+            ],
             refused: &[("krb5", NO_KERBEROS), ("krb5i", NO_KERBEROS), ("krb5p", NO_KERBEROS)],
         },
         default: Some("sys"),
@@ -285,12 +292,20 @@ pub const SESSION: &[Descriptor<Options>] = &[
     },
 ];
 
-/// `rsize` and `wsize` as nfs(5) rounds them: below 1024 it is 4096, above 1 MiB it is 1 MiB, and between
-/// these a multiple of 1024. The server's own limit is applied when the session connects.
-const fn transfer_size(bytes: u32) -> u32 {
+/// `port` and `mountport`: 0 is the same as no option (nfs(5), "Options for NFS versions 2 and 3 only").
+fn port(number: u32) -> Option<u16> {
+    u16::try_from(number).ok().filter(|port| *port != 0)
+}
+
+/// `rsize` and `wsize` as the kernel rounds them (fs/nfs/internal.h, `nfs_io_size`) where a page has 4 KiB; 0
+/// is the same as no option (fs/nfs/client.c, `nfs_init_server`). The server's own limit is applied when the
+/// session connects.
+const fn transfer_size(bytes: u32) -> Option<u32> {
     match bytes {
-        0..1024 => 4096,
-        1024..0x10_0000 => bytes & !1023,
-        0x10_0000.. => 0x10_0000,
+        0 => None,
+        1..1024 => Some(4096),
+        1024..4096 => Some(1 << bytes.ilog2()),
+        4096..0x10_0000 => Some(bytes & !4095),
+        0x10_0000.. => Some(0x10_0000),
     }
 }

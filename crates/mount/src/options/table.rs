@@ -1,7 +1,9 @@
 //! Mount options that aren't options of the session: nfs(5)'s for caches and locks, those of every
 //! filesystem, FUSE's, and Samehost's own.
 //!
-//! An option without help text is accepted because the mount behaves that way in any case.
+//! An option without help text is accepted because the mount behaves that way in any case. nfs(5)'s options
+//! take the values that the kernel's client accepts (Linux 6.12, fs/nfs/fs_context.c); the defaults of the
+//! times are those of include/uapi/linux/nfs_fs.h.
 
 use std::time::Duration;
 
@@ -140,6 +142,11 @@ pub const MOUNT: &[Entry] = &[
     word("mountvers", "3", "", &[("3", |_| {})], &[]),
     refused("udp", TCP_ONLY),
     refused("rdma", TCP_ONLY),
+    implied("v3"),
+    refused("v4", V4_ONLY),
+    refused("v4.0", V4_ONLY),
+    refused("v4.1", V4_ONLY),
+    refused("v4.2", V4_ONLY),
     refused("minorversion", V4_ONLY),
     refused("clientaddr", V4_ONLY),
     refused("migration", V4_ONLY),
@@ -158,6 +165,9 @@ pub const MOUNT: &[Entry] = &[
     implied("nointr"),
     implied("nofsc"),
     refused("fsc", "there is no cache on disk here. Use nofsc"),
+    implied("noalignwrite"),
+    refused("alignwrite", "a write isn't extended to whole pages. Leave it out"),
+    refused("namlen", "the server says how long names may be. Leave it out"),
     implied("nosharecache"),
     refused("sharecache", "each mount is a process with a cache of its own. Use nosharecache"),
     implied("nolock"),
@@ -248,13 +258,14 @@ const fn word(
     Descriptor { default: Some(default), ..entry(name, help, Kind::Word { words, refused }) }
 }
 
+/// A time in seconds. The kernel has no upper limit but that of the number's type.
 const fn seconds(
     name: &'static str,
     default: &'static str,
     help: &'static str,
     set: fn(&mut Parsed, u32),
 ) -> Entry {
-    let kind = Kind::Number { unit: "seconds", min: 0, max: 86_400, set };
+    let kind = Kind::Number { unit: "seconds", min: 0, max: u32::MAX, set };
     Descriptor { default: Some(default), ..entry(name, help, kind) }
 }
 

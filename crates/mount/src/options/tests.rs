@@ -40,7 +40,7 @@ fn names_and_units_are_those_of_nfs() {
     let parsed =
         good("port=20490,mountport=635,rsize=65536,wsize=100000,nconnect=4,timeo=50,retrans=7,retry=3");
     assert_eq!((parsed.session.port, parsed.session.mount_port), (Some(20490), Some(635)));
-    assert_eq!((parsed.session.rsize, parsed.session.wsize), (Some(65536), Some(99_328)));
+    assert_eq!((parsed.session.rsize, parsed.session.wsize), (Some(65536), Some(98_304)));
     assert_eq!((parsed.session.nconnect, parsed.session.retrans), (4, 7));
     assert_eq!((parsed.session.timeo, parsed.retry), (Duration::from_secs(5), Duration::from_secs(180)));
     assert_eq!(good("rsize=1").session.rsize, Some(4096));
@@ -104,7 +104,7 @@ fn what_is_wrong_is_named_with_what_would_be_right() {
         ("timeo=", &["'timeo' needs a value"]),
         ("ro=1", &["'ro' takes no value"]),
         ("nconnect=17", &["nconnect=17", "1 to 16"]),
-        ("port=0", &["port=0", "1 to 65535"]),
+        ("port=65536", &["port=65536", "0 to 65535"]),
         ("port=+5", &["port=+5"]),
         ("sec=krb5p", &["sec=krb5p", "sec=sys"]),
         ("lock", &["'lock'", "on this host", "nolock"]),
