@@ -23,9 +23,9 @@ pub use lifecycle::change::Change;
 pub use lifecycle::config::{self, Config};
 pub use lifecycle::descriptors::TooFew;
 pub use lifecycle::errors::{ReloadError, StartError};
-pub use lifecycle::lock_store::{LockStore, is_lock};
 pub use lifecycle::running::Reloaded;
 pub use lifecycle::stale_sockets::StaleSockets;
 
 pub use programs::nfs4::{MaxResult, OPERATIONS, OperationSpec, Position};
+pub use service::nfs4_state::{LockStore, is_lock};
 pub use status::Status;

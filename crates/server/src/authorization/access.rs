@@ -18,32 +18,13 @@ use store::{FileHandle, Holder, Identity, Store, UserContext};
 
 use crate::authorization::local_users::{self, Memberships};
 use crate::authorization::refusal_log::{LoggedRefusal, RefusalLog};
+use crate::authorization::requester::{Requester, Transport};
 use crate::authorization::resolver::Resolver;
 use crate::export_table::io_modes::{self, Direction, IoModeSettings};
 use crate::export_table::{ExportEntry, ExportTable};
 
 /// The first port that a process without privileges can bind.
 pub(crate) const FIRST_UNPRIVILEGED_PORT: u16 = 1024;
-
-/// How a request reaches the server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Transport {
-    Wire,
-    Lane,
-}
-
-/// The origin of a request.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Requester<'a> {
-    /// The client's end of the NFS connection. A lane has the address of the connection that it is bound to.
-    pub address: SocketAddr,
-    /// The owner of the client's process. Never [`TcpOwner::Remote`] on the lane, where the kernel reports
-    /// the owner of the Unix socket.
-    pub owner: TcpOwner,
-    /// The user named in the credential; `None` with AUTH_NONE.
-    pub claim: Option<Claim<'a>>,
-    pub transport: Transport,
-}
 
 /// Why a request is refused before it reaches the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]

@@ -9,4 +9,5 @@ pub(crate) mod admission;
 pub(crate) mod local_users;
 pub(crate) mod lookups;
 pub(crate) mod refusal_log;
+pub(crate) mod requester;
 pub(crate) mod resolver;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use parking_lot::Mutex;
 use rpc::server::TcpOwner;
 
-use crate::authorization::access::Requester;
+use crate::authorization::requester::Requester;
 
 /// How many lines are remembered; beyond that nothing is logged until the exports are reloaded.
 const MAX_NOTED: usize = 256;
@@ -56,7 +56,7 @@ impl RefusalLog {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::authorization::access::Transport;
+    use crate::authorization::requester::Transport;
 
     #[test]
     fn repeated_refusals_are_remembered_once_and_bounded() {

@@ -2,7 +2,7 @@
 //!
 //! umount(8) of an exported filesystem fails with EBUSY, because the store holds it (`store::Mounts`). Lazy
 //! unmounts, mounts over the exported directory and remounts with other options remain possible. The kernel
-//! reports them (poll(2) on /proc/self/mountinfo), and the server reacts within moments:
+//! reports them (`lifecycle::mount_watch`), and the server reacts within moments:
 //!
 //! 1. An export whose directory is no longer at its path isn't served any more. Everything in it is closed:
 //!    NFSv4 state ends and grants are recalled. The status shows the reason.
@@ -11,21 +11,15 @@
 //!    empty directory below an unmounted disk.
 //! 3. Changed `ro` and `noexec` options take effect, and grants are recalled.
 
-use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::sync::Arc;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use store::{DirectoryId, MountChange, Mounts};
 
 use crate::export_table::{ExportEntry, ExportTable, StoreSettings};
-use crate::lifecycle::running::RunningServer;
 
-const MOUNTINFO: &str = "/proc/self/mountinfo";
-/// The pause between two checks: mounts change all the time where containers come and go.
-const REST: Duration = Duration::from_millis(20);
+/// The mounts of this process's namespace.
+pub(crate) const MOUNTINFO: &str = "/proc/self/mountinfo";
 
 /// The current mounts.
 pub(crate) fn read() -> io::Result<Mounts> {
@@ -87,49 +81,5 @@ impl ExportTable {
         let entries: Vec<_> = self.entries().iter().map(follow).collect();
         let table = changed.then(|| Self::of(entries));
         (!news.is_empty()).then_some(MountChanges { table, news })
-    }
-}
-
-/// The thread that waits for changed mounts. It ends when this is dropped.
-#[derive(Debug)]
-pub(crate) struct MountWatch {
-    end: OwnedFd,
-}
-
-impl MountWatch {
-    /// Starts the thread. It checks at once, since mounts may have changed while the server started.
-    ///
-    /// # Errors
-    /// Without /proc, or without a thread or descriptor.
-    pub(crate) fn start(running: Weak<RunningServer>) -> io::Result<Self> {
-        let mountinfo = File::open(MOUNTINFO)?;
-        let end = eventfd(0, EventfdFlags::CLOEXEC)?;
-        let ended = end.try_clone()?;
-        std::thread::Builder::new().name("mounts".into()).spawn(move || {
-            while let Some(running) = running.upgrade() {
-                running.follow_mounts();
-                drop(running);
-                std::thread::sleep(REST);
-                let changes = PollFlags::PRI | PollFlags::ERR;
-                let mut files = [PollFd::new(&mountinfo, changes), PollFd::new(&ended, PollFlags::IN)];
-                if let Err(error) = poll(&mut files, None)
-                    && error != rustix::io::Errno::INTR
-                {
-                    tracing::error!(%error, "changed mounts are noticed at the next reload only");
-                    return;
-                }
-                if !files[1].revents().is_empty() {
-                    return;
-                }
-            }
-        })?;
-        Ok(Self { end })
-    }
-}
-
-impl Drop for MountWatch {
-    fn drop(&mut self) {
-        // Fails only if the eventfd's counter is full, and then the thread has been woken.
-        let _ = rustix::io::write(&self.end, &1_u64.to_ne_bytes());
     }
 }

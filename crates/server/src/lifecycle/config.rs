@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use exports::IoMode;
 
-use crate::lifecycle::lock_store::LockStore;
+use crate::service::nfs4_state::LockStore;
 
 /// The port of NFS, which all programs share.
 pub const DEFAULT_PORT: u16 = 2049;

@@ -5,7 +5,7 @@ pub mod config;
 pub(crate) mod descriptors;
 pub(crate) mod errors;
 pub(crate) mod listen;
-pub(crate) mod lock_store;
+mod mount_watch;
 pub(crate) mod process;
 pub(crate) mod reloads;
 pub(crate) mod running;
@@ -24,26 +24,23 @@ use store::HandleKey;
 
 use crate::authorization::access::AccessControl;
 use crate::export_table::io_modes::IoModeSettings;
-use crate::export_table::mounts;
 use crate::export_table::sources::ExportSources;
 use crate::export_table::{ExportTable, StoreSettings};
+use crate::lifecycle::config::Config;
 use crate::lifecycle::descriptors::{Demands, Descriptors};
 use crate::lifecycle::errors::{ReloadError, StartError};
+use crate::lifecycle::mount_watch::MountWatch;
 use crate::lifecycle::reloads::Reloads;
 use crate::lifecycle::running::{Reloaded, RunningServer};
 use crate::lifecycle::stale_sockets::StaleSockets;
 use crate::lifecycle::start::{
     handle_key, identity, start_lane, start_wire, state_directory, wait_for_addresses,
 };
-use crate::programs::drc::Drc;
-use crate::programs::localio::{AsyncClients, LaneAttempts};
-use crate::programs::mount3::MountList;
-use crate::programs::nfs4::{Owners, StateManager};
 use crate::programs::rpcbind::{self, Registrations};
-use crate::programs::running_writes::RunningWrites;
-use crate::service::Service;
-use crate::status::Counters;
-use crate::{Config, Status};
+use crate::service::drc::Drc;
+use crate::service::nfs4_state::StateManager;
+use crate::service::{AsyncClients, LaneAttempts, MountList, Owners, RunningWrites, Service};
+use crate::status::{Counters, Status};
 
 /// A running server. Dropping it stops it without grace; [`Server::stop`] is the graceful way.
 ///
@@ -56,7 +53,7 @@ pub struct Server {
     // In the order in which they must be dropped.
     status_socket: Option<control::Socket>,
     registrations: Option<Registrations>,
-    _watch: Option<mounts::MountWatch>,
+    _watch: Option<MountWatch>,
     running: Arc<RunningServer>,
     reloads: Arc<Reloads>,
 }
@@ -136,7 +133,7 @@ impl Server {
             reloading: Mutex::new(()),
         });
         let status_socket = running.status_socket();
-        let watch = mounts::MountWatch::start(Arc::downgrade(&running)).map_err(|error| {
+        let watch = MountWatch::start(Arc::downgrade(&running)).map_err(|error| {
             let problem =
                 format!("mounts that change are noticed at a reload only: /proc/self/mountinfo: {error}");
             running.problems.lock().push(problem);

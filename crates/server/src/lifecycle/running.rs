@@ -11,10 +11,10 @@ use lane::{Instance, LaneInfo, LaneServer};
 use parking_lot::Mutex;
 use store::{Privilege, Store};
 
-use crate::Config;
 use crate::export_table::mounts::{self, MountChanges};
 use crate::export_table::sources::ExportSources;
 use crate::export_table::{ExportTable, StoreSettings};
+use crate::lifecycle::config::Config;
 use crate::lifecycle::errors::ReloadError;
 use crate::service::Service;
 use crate::status::{self, Status};

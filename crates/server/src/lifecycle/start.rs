@@ -11,8 +11,8 @@ use lane::{Instance, LaneOptions, LaneServer};
 use siphasher::sip128::{Hasher128 as _, SipHasher24};
 
 use super::listen;
-use crate::Config;
 use crate::authorization::admission::ExportAdmission;
+use crate::lifecycle::config::Config;
 use crate::lifecycle::config::default_state_dir;
 use crate::lifecycle::descriptors::Descriptors;
 use crate::lifecycle::errors::StartError;

@@ -19,7 +19,8 @@ use store::{
     SetAttributes, UserContext, Wcc,
 };
 
-use crate::authorization::access::{ExportAccess, Refusal, Requester, Transport};
+use crate::authorization::access::{ExportAccess, Refusal};
+use crate::authorization::requester::{Requester, Transport};
 use crate::service::Service;
 
 /// Decides the lane's requests.

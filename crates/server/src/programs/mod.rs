@@ -3,7 +3,6 @@
 //! No program decides by itself whether a request is allowed: all of them ask
 //! [`authorization`](crate::authorization).
 
-pub(crate) mod drc;
 pub(crate) mod lane_grants;
 pub(crate) mod localio;
 pub(crate) mod mount3;
@@ -11,4 +10,3 @@ pub(crate) mod nfs3;
 pub(crate) mod nfs4;
 pub(crate) mod request;
 pub(crate) mod rpcbind;
-pub(crate) mod running_writes;

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use lane::{LaneInfo, LaneServer, NonceOutcome};
 
-use crate::programs::localio::LaneAttempt;
+use crate::service::LaneAttempt;
 use crate::service::Service;
 
 /// The reasons for one snapshot.

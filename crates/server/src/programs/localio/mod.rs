@@ -3,9 +3,6 @@
 //! The result is void whether or not the nonce is known, as the kernel's is. When it is sent, the lane's
 //! message, if there is one, is already in the client's Unix socket.
 
-mod async_clients;
-mod lane_attempts;
-
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -16,9 +13,7 @@ use rpc::server::{CallContext, CallError, Peer, Program, Reply};
 use xdr::Decoder;
 
 use crate::programs::request::{Done, RequestSpan};
-use crate::service::Service;
-pub(crate) use async_clients::AsyncClients;
-pub(crate) use lane_attempts::{LaneAttempt, LaneAttempts};
+use crate::service::{LaneAttempt, Service};
 
 /// The program.
 pub(crate) struct Localio {

@@ -1,6 +1,5 @@
 //! The MOUNT program, version 3 (RFC 1813 appendix I): handles for paths, and the lists for `showmount`.
 
-mod mounts;
 mod path;
 
 use std::ops::RangeInclusive;
@@ -14,8 +13,6 @@ use rpc::message::AuthFlavor;
 use rpc::server::{CallContext, CallError, Program, Reply};
 use std::os::unix::ffi::OsStrExt as _;
 use xdr::{Array, Decoder, Encoder, List, Opaque};
-
-pub(crate) use mounts::MountList;
 
 use crate::programs::nfs3::requester;
 use crate::programs::request::{Done, RequestSpan};

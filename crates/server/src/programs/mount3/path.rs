@@ -7,7 +7,8 @@ use proto::mount3::Mountstat3;
 use store::{FileHandle, FileKind};
 
 use super::status;
-use crate::authorization::access::{AccessControl, Refusal, Requester};
+use crate::authorization::access::{AccessControl, Refusal};
+use crate::authorization::requester::Requester;
 use crate::export_table::ExportEntry;
 
 /// The maximum number of components of a path, since each costs a lookup.

@@ -6,7 +6,8 @@ use proto::nfs3::{
 };
 
 use super::convert::post_op;
-use super::{Call, MAX_TRANSFER, Result};
+use super::{Call, Result};
+use crate::service::limits::MAX_TRANSFER;
 
 /// The suggested multiple of transfer sizes: a page.
 const MULTIPLE: u32 = 4096;

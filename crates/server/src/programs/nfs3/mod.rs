@@ -30,16 +30,14 @@ use state::AccessKind;
 use store::{Node, UserContext};
 use xdr::{Decoder, Encode, Encoder};
 
-use crate::authorization::access::{ExportAccess, Refusal, Requester, Transport};
-use crate::programs::drc::{Key, Seen};
+use crate::authorization::access::{ExportAccess, Refusal};
+use crate::authorization::requester::{Requester, Transport};
 use crate::programs::request::{self, RequestSpan};
+use crate::service::drc::{Key, Seen};
 use crate::service::{Service, is_permission_denied};
 use crate::status::ProcedureCounters;
 
 pub(crate) use acl::Nfsacl;
-
-/// The largest READ and WRITE, in bytes.
-pub(crate) const MAX_TRANSFER: u32 = 1 << 20;
 
 /// The program.
 pub(crate) struct Nfs3(pub Arc<Service>);
@@ -202,7 +200,7 @@ impl Program for Nfs3 {
 }
 
 impl Nfs3 {
-    /// Runs a WRITE, unless it is running already (see [`crate::programs::running_writes`]).
+    /// Runs a WRITE, unless it is running already (see [`crate::service::RunningWrites`]).
     fn run_exclusively(&self, call: &Call<'_>, args: &mut Decoder<'_>, reply: &mut Reply) -> Replied {
         let Some(_running) = self.0.writes.begin(call.cx, args.rest()) else {
             return Err(CallError::Drop);

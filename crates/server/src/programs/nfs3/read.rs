@@ -10,7 +10,8 @@ use state::AccessKind;
 use store::{Node, UserContext};
 
 use super::convert::{fattr, post_op};
-use super::{Call, Done, MAX_TRANSFER, Result, outcome};
+use super::{Call, Done, Result, outcome};
+use crate::service::limits::MAX_TRANSFER;
 
 /// The payload size in bytes from which the RPC engine uses sendfile.
 const SEND_FROM_FILE: u32 = 64 << 10;

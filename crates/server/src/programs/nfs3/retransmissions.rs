@@ -14,14 +14,15 @@ use rpc::server::{CallContext, Peer};
 use store::HandleKey;
 use xdr::{Encode, Encoder, Opaque};
 
-use crate::Config;
-use crate::authorization::access::{AccessControl, Requester, Transport};
+use crate::authorization::access::AccessControl;
+use crate::authorization::requester::{Requester, Transport};
 use crate::export_table::io_modes::IoModeSettings;
 use crate::export_table::{ExportTable, StoreSettings};
+use crate::lifecycle::config::Config;
 use crate::lifecycle::descriptors::{Demands, Descriptors};
 use crate::lifecycle::start::start_wire;
-use crate::programs::drc::{Key, Seen};
 use crate::service::Service;
+use crate::service::drc::{Key, Seen};
 
 /// How long a reply may take.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(20);
@@ -57,7 +58,7 @@ impl Rig {
             drc: Default::default(),
             writes: Default::default(),
             mounts: Default::default(),
-            state: crate::programs::nfs4::StateManager::new(
+            state: crate::service::nfs4_state::StateManager::new(
                 [0; 16],
                 Duration::from_secs(90),
                 1024,
@@ -65,7 +66,7 @@ impl Rig {
                 Default::default(),
             )
             .unwrap(),
-            owners: crate::programs::nfs4::Owners::new(None, false),
+            owners: crate::service::Owners::new(None, false),
             lane_attempts: Default::default(),
             async_clients: Default::default(),
             verifier: Arc::clone(&opening.verifier),

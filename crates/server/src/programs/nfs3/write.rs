@@ -12,7 +12,8 @@ use store::{FileKind, Wcc};
 use xdr::{Decoder, Encoder};
 
 use super::convert::{stability, stable_how, wcc_data};
-use super::{Call, Done, Fault, MAX_TRANSFER, Result, outcome};
+use super::{Call, Done, Fault, Result, outcome};
+use crate::service::limits::MAX_TRANSFER;
 
 /// Smaller payloads are written through the page cache in every mode: no device has smaller blocks.
 const SMALLEST_BLOCK: u32 = 512;
@@ -96,7 +97,7 @@ fn attempt_commit(call: &Call<'_>, args: Commit3Args<'_>, body: &mut WccData) ->
     let mut wcc = Wcc::default();
     if node.kind() == FileKind::Directory {
         // An extension of NFSv3, for clients that sync metadata themselves
-        // ([`crate::programs::localio::AsyncClients`]).
+        // ([`crate::service::AsyncClients`]).
         let now = user_context.attributes(&node)?;
         *body = wcc_data(&Wcc { before: Some(now), after: Some(now) });
         if admitted.sync {

@@ -6,9 +6,9 @@ use proto::nfs4::{AuthsysParms, CallbackSecParms4, CreateSession4Args, Setclient
 use rpc::message::{AuthSys, Credential};
 use state::SessionId;
 
-use super::callbacks::{CallbackAddress, CallbackProgram};
 use super::context::Context;
 use super::status::{self, Result};
+use crate::service::nfs4_state::callbacks::{CallbackAddress, CallbackProgram};
 
 /// The credential of callbacks: the first one offered that the server can use.
 pub(super) fn credential(offered: &[CallbackSecParms4<'_>]) -> Option<Credential> {

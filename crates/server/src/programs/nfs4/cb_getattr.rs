@@ -11,11 +11,11 @@ use state::{AccessKind, ClientId, Error};
 use store::{Node, UserContext};
 use xdr::{Decoder, Opaque};
 
-use super::callbacks::CallbackOperation;
 use super::context::Context;
-use super::granted_attributes::GrantedAttributes;
-use super::state_manager::StateManager;
 use super::status;
+use crate::service::nfs4_state::GrantedAttributes;
+use crate::service::nfs4_state::StateManager;
+use crate::service::nfs4_state::callbacks::CallbackOperation;
 
 /// How long a worker waits for the holder's answer.
 const CB_GETATTR_TIMEOUT: Duration = Duration::from_secs(2);

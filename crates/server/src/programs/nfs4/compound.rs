@@ -11,12 +11,12 @@ use rpc::server::{CallContext, CallError, Reply};
 use xdr::{Decoder, Encode, Encoder, Opaque};
 
 use super::context::{Context, Fingerprint};
-use super::limits::MAX_OPERATIONS;
 use super::operations::{self, MaxResult, OperationSpec, Standing};
 use super::owner_seqid;
 use super::status::Result;
-use crate::programs::drc::{self, Key, Seen};
 use crate::service::Service;
+use crate::service::drc::{self, Key, Seen};
+use crate::service::limits::MAX_OPERATIONS;
 
 /// A COMPOUND in execution.
 struct Compound<'a> {

@@ -15,10 +15,10 @@ use state::{ClientId, DelegationRequest, NoDelegation, PendingDelegation, Reques
 use store::{AccessMode, Error, FileHandle, Node, UserContext};
 use xdr::Opaque;
 
-use super::callbacks::wire_stateid;
 use super::context::Context;
-use super::granted_attributes::GrantedAttributes;
-use super::state_manager::StateResources;
+use crate::service::nfs4_state::GrantedAttributes;
+use crate::service::nfs4_state::StateResources;
+use crate::service::nfs4_state::callbacks::wire_stateid;
 
 /// `OPEN_DELEGATE_WRITE`, as CLAIM_PREVIOUS names it.
 const DELEGATE_WRITE: u32 = 2;

@@ -2,9 +2,9 @@
 //!
 //! `compound` executes the operations of a COMPOUND one after the other, as the table in `operations` says,
 //! within `reply_limits`. Each operation is a function in `ops` of the shared `context`. It asks
-//! `state_manager` (clients, sessions, opens, locks) for permission and acts through `store`, admitted by the
-//! one check (`access`) as NFSv3 is. `lookup`, `namespace` and `nested` resolve handles and names across
-//! exports.
+//! `service::nfs4_state` (clients, sessions, opens, locks) for permission and acts through `store`, admitted
+//! by the one check (`access`) as NFSv3 is. `lookup`, `namespace` and `nested` resolve handles and names
+//! across exports.
 //!
 //! Dependencies go one way: `compound` -> `operations` -> `ops` -> the modules that several operations share
 //! -> `context`.
@@ -12,18 +12,12 @@
 mod acl;
 mod attributes;
 mod back_channel;
-mod callbacks;
 mod cb_getattr;
-mod clock;
 mod compound;
 mod conflicts;
 mod context;
-mod copies;
+mod copy_thread;
 mod delegations;
-mod granted_attributes;
-mod inherited;
-mod limits;
-mod lock_file;
 mod lookup;
 mod namespace;
 mod nested;
@@ -31,13 +25,9 @@ mod object;
 mod operations;
 mod ops;
 mod owner_seqid;
-mod owners;
 mod payload_alignment;
 mod reply_limits;
-mod state_effects;
-mod state_manager;
 mod status;
-mod users;
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -48,8 +38,6 @@ use xdr::Decoder;
 
 pub(crate) use cb_getattr::AttributeReader;
 pub use operations::{MaxResult, OPERATIONS, OperationSpec, Position};
-pub(crate) use owners::Owners;
-pub(crate) use state_manager::StateManager;
 
 use crate::programs::request::RequestSpan;
 use crate::service::Service;

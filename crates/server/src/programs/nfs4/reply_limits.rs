@@ -8,8 +8,8 @@
 use proto::nfs4::Nfsstat4;
 
 use super::context::Context;
-use super::limits::{MAX_DRC_REPLY, MAX_REPLY};
 use super::status::Result;
+use crate::service::limits::{MAX_DRC_REPLY, MAX_REPLY};
 
 /// What RPC puts before a result, in bytes: a session's bounds count it.
 const RPC_HEADER: usize = 24;

@@ -4,9 +4,9 @@ use proto::nfs4::{ACE_ALLOWED, ACE_DENIED, ACE_IDENTIFIER_GROUP, Acl4, Nfsace4, 
 use xdr::{Decoder, Encoder};
 
 use super::ace::{Ace, Who};
-use crate::programs::nfs4::owners::Owners;
 use crate::programs::nfs4::status::Result;
-use crate::programs::nfs4::users::OwnerKind;
+use crate::service::OwnerKind;
+use crate::service::Owners;
 
 const SPECIAL: [(&[u8], Who); 3] =
     [(b"OWNER@", Who::Owner), (b"GROUP@", Who::Group), (b"EVERYONE@", Who::Everyone)];

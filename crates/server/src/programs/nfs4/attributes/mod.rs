@@ -18,9 +18,9 @@ use fs_facts::FsFacts;
 use super::acl::{self, Ace};
 use super::namespace::PseudoId;
 use super::object::Handle;
-use super::owners::Owners;
-use super::users::OwnerKind;
-use crate::programs::nfs3::MAX_TRANSFER;
+use crate::service::OwnerKind;
+use crate::service::Owners;
+use crate::service::limits::MAX_TRANSFER;
 
 /// The attributes of every minor version that the server has.
 const SUPPORTED: Bitmap4 = Bitmap4::of(&[

@@ -7,9 +7,9 @@ use xdr::{Decoder, Opaque};
 
 use super::supported;
 use crate::programs::nfs4::acl::{self, Ace, AclPair};
-use crate::programs::nfs4::owners::Owners;
 use crate::programs::nfs4::status::{self, Result};
-use crate::programs::nfs4::users::OwnerKind;
+use crate::service::OwnerKind;
+use crate::service::Owners;
 
 /// The attributes that can be set.
 const SETTABLE: Bitmap4 = Bitmap4::of(&[

@@ -2,7 +2,7 @@
 //! one; OFFLOAD_STATUS and OFFLOAD_CANCEL (15.8, 15.9).
 //!
 //! A long COPY is asynchronous if the client can be called back and doesn't insist on a synchronous one (see
-//! `copies`). Otherwise the reply comes after the copy. A large one is answered when a part of it is copied,
+//! `copy_thread`). Otherwise the reply comes after the copy. A large one is answered when a part of it is copied,
 //! and the client requests the rest.
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use store::{Error, Wcc};
 use xdr::Array;
 
 use crate::programs::nfs4::context::Context;
-use crate::programs::nfs4::copies::{self, CopyRequest, End};
+use crate::programs::nfs4::copy_thread::{self, CopyRequest, End};
 use crate::programs::nfs4::object::File;
 use crate::programs::nfs4::status::{self, Result};
 
@@ -46,7 +46,7 @@ pub(crate) fn copy(c: &mut Context<'_>, args: Copy4Args<'_>) -> Result<()> {
             };
             let peer = c.cx.peer.share();
             let (from, to) = (end(&source, args.src_offset), end(&target, args.dst_offset));
-            if let Some(id) = copies::start(c.service, CopyRequest { client, peer, from, to, count }) {
+            if let Some(id) = copy_thread::start(c.service, CopyRequest { client, peer, from, to, count }) {
                 put_result(c, Array(vec![id]), 0, c.service.verifier.get());
                 return Ok(());
             }

@@ -16,11 +16,11 @@ use store::{FileHandle, FileKind, FileLock, Node, UserContext};
 use xdr::{Encode as _, Encoder, Opaque};
 
 use crate::programs::nfs4::context::{Context, Operand};
-use crate::programs::nfs4::lock_file::{LockFile, OwnerLocks, file_lock};
 use crate::programs::nfs4::object::File;
 use crate::programs::nfs4::owner_seqid::SeqidRequest;
-use crate::programs::nfs4::state_manager::{StateManager, StateResources};
 use crate::programs::nfs4::status::{self, Result};
+use crate::service::nfs4_state::lock_file::{LockFile, OwnerLocks, file_lock};
+use crate::service::nfs4_state::{StateManager, StateResources};
 
 /// Shared or exclusive, and whether the client waits for the lock.
 const fn kind(of: NfsLockType4) -> (LockKind, bool) {

@@ -9,9 +9,9 @@ use state::Direction;
 use store::{DataContent, Extent, Node, ReadResult, UserContext};
 use xdr::Encoder;
 
-use crate::programs::nfs3::MAX_TRANSFER;
 use crate::programs::nfs4::context::Context;
 use crate::programs::nfs4::status::{self, Result};
+use crate::service::limits::MAX_TRANSFER;
 
 /// The smallest payload that goes from the page cache to the socket, in bytes: `rpc` sends smaller ones from
 /// memory.

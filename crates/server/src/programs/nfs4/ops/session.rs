@@ -16,10 +16,10 @@ use state::{
 use xdr::{Array, Opaque};
 
 use crate::programs::nfs4::back_channel::{self, credential};
-use crate::programs::nfs4::callbacks::CallbackProgram;
-use crate::programs::nfs4::callbacks::MAX_BACK_SLOTS;
 use crate::programs::nfs4::context::Context;
 use crate::programs::nfs4::status::{self, Result};
+use crate::service::nfs4_state::callbacks::CallbackProgram;
+use crate::service::nfs4_state::callbacks::MAX_BACK_SLOTS;
 
 /// The smallest request and reply of a back channel, in bytes: a callback fits in.
 const MIN_CALLBACK: u32 = 256;

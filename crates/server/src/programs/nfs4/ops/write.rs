@@ -6,9 +6,9 @@ use proto::nfs4::{Commit4Args, Nfsstat4, StableHow4, Write4Args, Write4ResOk};
 use state::Direction;
 use store::{FileKind, Wcc};
 
-use crate::programs::nfs3::MAX_TRANSFER;
 use crate::programs::nfs4::context::Context;
 use crate::programs::nfs4::status::{self, Result};
+use crate::service::limits::MAX_TRANSFER;
 
 pub(crate) fn write(c: &mut Context<'_>, args: Write4Args<'_>) -> Result<()> {
     let Some(handle) = c.data_handle() else { return attempt(c, args) };

@@ -9,7 +9,6 @@ use std::time::Duration;
 use proto::nfs4::Nfsstat4;
 use xdr::Encoder;
 
-use super::status::Result;
 use super::users::{self, NameAnswer, NameQuery, OwnerKind};
 use crate::authorization::lookups::{Lookups, MAX_REMEMBERED};
 
@@ -33,7 +32,7 @@ impl Owners {
     }
 
     /// Appends an id.
-    pub(super) fn put(&self, kind: OwnerKind, id: u32, to: &mut Encoder) {
+    pub(crate) fn put(&self, kind: OwnerKind, id: u32, to: &mut Encoder) {
         match self.names.then(|| self.name(kind, id)).flatten() {
             Some(name) => to.opaque(name.as_bytes()),
             None => put_number(id, to),
@@ -45,7 +44,7 @@ impl Owners {
     /// # Errors
     /// `Inval` for an empty string or one that isn't UTF-8, `Badowner` for an unknown name, `Delay` while the
     /// name is looked up.
-    pub(super) fn parse(&self, kind: OwnerKind, text: &[u8]) -> Result<u32> {
+    pub(crate) fn parse(&self, kind: OwnerKind, text: &[u8]) -> Result<u32, Nfsstat4> {
         let text = std::str::from_utf8(text).map_err(|_| Nfsstat4::Inval)?;
         if text.is_empty() {
             return Err(Nfsstat4::Inval);

@@ -7,7 +7,25 @@ use proto::nfs4::{
 };
 use xdr::{Array, Decoder, Encode, Encoder, Opaque};
 
-use super::CallbackError;
+/// Why a callback has no result.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum CallbackError {
+    /// There is no connection to the client.
+    #[error("there is no path to the client")]
+    Path,
+    /// The client didn't reply in time.
+    #[error("the client doesn't answer")]
+    Timeout,
+    /// The reply can't be decoded.
+    #[error("the client's answer makes no sense")]
+    Garbage,
+    /// The client replied with an error.
+    #[error("the client answers {0:?}")]
+    Refused(Nfsstat4),
+    /// Too many callbacks are queued or running.
+    #[error("too many callbacks are on their way")]
+    Busy,
+}
 
 /// A callback operation: its number and its encoded arguments.
 #[derive(Debug, Clone)]

@@ -18,16 +18,16 @@ use fairness::{LogLimit, Shares, Standing};
 use parking_lot::Mutex;
 use proto::nfs4::{
     Bitmap4, CB_NOTIFY_LOCK, CB_RECALL, CB_RECALL_ANY, CbNotifyLock4Args, CbRecall4Args, CbRecallAny4Args,
-    Nfsstat4, RCA4_RDATA_DLG, RCA4_WDATA_DLG, StateOwner4, Stateid4,
+    RCA4_RDATA_DLG, RCA4_WDATA_DLG, StateOwner4, Stateid4,
 };
 use state::{ClientId, EngineLimits, LockNotice, LockOwner, Recall, SessionId, StateId};
 use store::FileHandle;
 use tokio::sync::mpsc;
 use xdr::Opaque;
 
-pub(crate) use message::CallbackOperation;
-pub(crate) use paths::{CallbackAddress, CallbackProgram, MAX_BACK_SLOTS};
-use paths::{CallbackPaths, PathStatus};
+pub(crate) use message::{CallbackError, CallbackOperation};
+use paths::PathStatus;
+pub(crate) use paths::{CallbackAddress, CallbackProgram, MAX_BACK_SLOTS, PathTable};
 
 /// The most callbacks that wait to be sent: the recall of every delegation, and as many others.
 const MAX_QUEUED: usize = 2 * EngineLimits::DEFAULT.delegations;
@@ -40,26 +40,6 @@ const MAX_WAITING_WORKERS: usize = 4;
 const MAX_REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 /// The interval of [`CallbackState::tick`].
 const TICK: Duration = Duration::from_secs(1);
-
-/// Why a callback has no result.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum CallbackError {
-    /// There is no connection to the client.
-    #[error("there is no path to the client")]
-    Path,
-    /// The client didn't reply in time.
-    #[error("the client doesn't answer")]
-    Timeout,
-    /// The reply can't be decoded.
-    #[error("the client's answer makes no sense")]
-    Garbage,
-    /// The client replied with an error.
-    #[error("the client answers {0:?}")]
-    Refused(Nfsstat4),
-    /// Too many callbacks are queued or running.
-    #[error("too many callbacks are on their way")]
-    Busy,
-}
 
 /// Receives the result of a callback, the body of the operation's result, on the callback thread.
 pub(crate) type CallbackDone = Box<dyn FnOnce(Result<Vec<u8>, CallbackError>) + Send>;
@@ -83,29 +63,6 @@ enum Job {
     },
     /// Find out whether the address of an NFSv4.0 client answers.
     Probe(ClientId),
-}
-
-/// The paths to all clients behind their lock, with the one count that every SEQUENCE looks at beside it.
-pub(crate) struct PathTable {
-    paths: Mutex<CallbackPaths>,
-    /// The time for a reply: a part of a lease, so that a client hears in time that its path is down.
-    reply_timeout: Duration,
-    /// [`CallbackPaths::faulty`].
-    faulty: AtomicUsize,
-}
-
-impl PathTable {
-    fn new(reply_timeout: Duration) -> Self {
-        Self { paths: Mutex::default(), reply_timeout, faulty: AtomicUsize::new(0) }
-    }
-
-    /// Runs `with` on the paths, under the lock.
-    pub(crate) fn with<T>(&self, with: impl FnOnce(&mut CallbackPaths) -> T) -> T {
-        let mut paths = self.paths.lock();
-        let result = with(&mut paths);
-        self.faulty.store(paths.faulty(), Ordering::Release);
-        result
-    }
 }
 
 /// The queue to the callback thread, and the paths to the clients.
@@ -203,10 +160,7 @@ impl Callbacks {
 
     /// The status of the paths to a client, and of that session's back channel.
     pub(crate) fn path_status(&self, client: ClientId, session: Option<SessionId>) -> PathStatus {
-        if self.paths.faulty.load(Ordering::Acquire) == 0 {
-            return PathStatus::default();
-        }
-        self.paths.with(|paths| paths.path_status(client, session))
+        self.paths.path_status(client, session)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Asynchronous copies (RFC 7862 sections 4, 15.2, 15.8, 15.9, 16.1).
+//! The table of asynchronous copies (RFC 7862 sections 4, 15.2, 15.8, 15.9, 16.1).
 //!
 //! 1. A long COPY of a client that can be called back and doesn't insist on a synchronous one gets a thread
 //!    and a state id.
@@ -6,10 +6,8 @@
 //! 3. CB_OFFLOAD reports its end. The result can be queried until the client has answered CB_OFFLOAD, or
 //!    until another copy needs the entry.
 //!
-//! The copies end when the server stops: a client that gets CB_OFFLOAD by then continues with another COPY,
-//! as after a restart.
-//!
-//! The numbers of copies of a client and of all clients are bounded. Above the bounds COPY is synchronous.
+//! This is the table of copies; `programs::nfs4::copy_thread` copies. The numbers of copies of a client and of
+//! all clients are bounded. Above the bounds COPY is synchronous.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,18 +16,13 @@ use std::time::{Duration, Instant};
 
 use fairness::{Peer, Shares, Standing};
 use parking_lot::{Condvar, Mutex};
-use proto::nfs4::{
-    CB_OFFLOAD, CbOffload4Args, Nfsstat4, OffloadInfo4, OffloadStatus4ResOk, StableHow4, Stateid4,
-    WriteResponse4,
-};
+use proto::nfs4::{Nfsstat4, OffloadStatus4ResOk, Stateid4};
 use state::ClientId;
-use store::{FileHandle, Node, Wcc};
-use xdr::{Array, Opaque};
+use store::FileHandle;
+use xdr::Array;
 
-use super::callbacks::CallbackOperation;
-use super::status::{self, Result};
-use crate::authorization::access::ExportAccess;
-use crate::service::Service;
+/// The result of an operation on copies.
+type Result<T> = std::result::Result<T, Nfsstat4>;
 
 /// The most copies at a time: each has a thread.
 const MAX_COPIES: usize = 16;
@@ -37,35 +30,17 @@ const MAX_COPIES: usize = 16;
 const MAX_OF_CLIENT: usize = 4;
 /// The most copies that have ended and are remembered.
 const MAX_ENDED: usize = 256;
-/// The bytes that are copied between two checks for cancellation.
-const CHUNK: u64 = 16 << 20;
-
-/// One end of a copy.
-pub(super) struct End {
-    pub admitted: ExportAccess,
-    pub node: Arc<Node>,
-    pub offset: u64,
-}
-
-/// A copy that is requested.
-pub(super) struct CopyRequest {
-    pub client: ClientId,
-    /// The peer in whose share of all copies it counts.
-    pub peer: Peer,
-    pub from: End,
-    pub to: End,
-    pub count: u64,
-}
 
 /// A copy that runs or has ended.
 #[derive(Debug)]
-struct Copying {
-    client: ClientId,
+pub(crate) struct Copying {
+    pub client: ClientId,
     peer: Peer,
     source: FileHandle,
-    target: FileHandle,
-    done: AtomicU64,
-    cancelled: AtomicBool,
+    pub target: FileHandle,
+    /// The bytes that were copied.
+    pub done: AtomicU64,
+    pub cancelled: AtomicBool,
     ended: Mutex<Option<Nfsstat4>>,
 }
 
@@ -133,27 +108,22 @@ impl CopyTable {
     }
 }
 
-/// Starts a copy; `None` if the bounds don't allow it or there is no thread for it.
-pub(super) fn start(service: &Arc<Service>, request: CopyRequest) -> Option<Stateid4> {
-    let (source, target) = (*request.from.node.handle(), *request.to.node.handle());
-    let (number, copying) =
-        service.state.copies.table.lock().enter((request.client, request.peer), source, target)?;
-    let behind = Arc::clone(service);
-    let thread = std::thread::Builder::new().name("copy".into()).spawn(move || {
-        let verifier = behind.verifier.get();
-        let status = run(&behind, &request, &copying);
-        behind.state.copies.end(&copying, status);
-        send_cb_offload(&behind, number, &copying, status, verifier);
-    });
-    if let Err(error) = thread {
-        tracing::warn!(%error, "no thread for a copy");
-        service.state.copies.table.lock().copies.remove(&number);
-        return None;
-    }
-    Some(stateid(number))
-}
-
 impl Copies {
+    /// Adds a copy with a new number, if the bounds allow it. `peer` is charged for it.
+    pub(crate) fn enter(
+        &self,
+        (client, peer): (ClientId, Peer),
+        source: FileHandle,
+        target: FileHandle,
+    ) -> Option<(u64, Arc<Copying>)> {
+        self.table.lock().enter((client, peer), source, target)
+    }
+
+    /// Removes a copy that has ended, or didn't begin.
+    pub(crate) fn remove(&self, number: u64) {
+        self.table.lock().copies.remove(&number);
+    }
+
     /// Cancels the copies from or to files that are withdrawn (`is_gone`).
     pub(super) fn withdraw(&self, is_gone: impl Fn(&FileHandle) -> bool) {
         for copy in self.table.lock().copies.values() {
@@ -167,7 +137,7 @@ impl Copies {
     ///
     /// # Errors
     /// `BadStateid` if it isn't the state id of a copy of this client to this file.
-    pub(super) fn status(
+    pub(crate) fn status(
         &self,
         client: ClientId,
         target: &FileHandle,
@@ -182,18 +152,18 @@ impl Copies {
     ///
     /// # Errors
     /// As for [`Copies::status`].
-    pub(super) fn cancel(&self, client: ClientId, target: &FileHandle, id: &Stateid4) -> Result<()> {
+    pub(crate) fn cancel(&self, client: ClientId, target: &FileHandle, id: &Stateid4) -> Result<()> {
         let (number, copying) = self.find(client, target, id)?;
         copying.cancelled.store(true, Ordering::Release);
         // A running one ends by itself.
         if !copying.is_running() {
-            self.table.lock().copies.remove(&number);
+            self.remove(number);
         }
         Ok(())
     }
 
     /// Records the end of a copy.
-    fn end(&self, copying: &Copying, status: Nfsstat4) {
+    pub(crate) fn end(&self, copying: &Copying, status: Nfsstat4) {
         let table = self.table.lock();
         *copying.ended.lock() = Some(status);
         drop(table);
@@ -223,7 +193,7 @@ impl Copies {
 }
 
 /// The state id of a copy. Only the operations on copies accept it.
-fn stateid(number: u64) -> Stateid4 {
+pub(crate) fn stateid(number: u64) -> Stateid4 {
     let mut other = *b"copy\0\0\0\0\0\0\0\0";
     other[4..].copy_from_slice(&number.to_be_bytes());
     Stateid4 { seqid: 1, other }
@@ -232,67 +202,6 @@ fn stateid(number: u64) -> Stateid4 {
 fn number(id: &Stateid4) -> Option<u64> {
     let number = id.other.strip_prefix(b"copy")?;
     (id.seqid <= 1).then(|| number.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
-}
-
-/// Copies until the end, cancellation or a failure; the status of the copy.
-fn run(service: &Service, request: &CopyRequest, copying: &Copying) -> Nfsstat4 {
-    let copied = || -> std::result::Result<(), store::Error> {
-        let user_context = request.to.admitted.user_context()?;
-        loop {
-            let done = copying.done.load(Ordering::Acquire);
-            if done >= request.count || copying.cancelled.load(Ordering::Acquire) {
-                return Ok(());
-            }
-            for end in [&request.from, &request.to] {
-                // The exports may have changed since the one check admitted the client.
-                if !service.access.still_admits(&end.admitted) {
-                    return Err(store::Error::Stale);
-                }
-                user_context.node(end.node.handle().as_bytes())?;
-            }
-            let from = (&*request.from.node, request.from.offset + done);
-            let to = (&*request.to.node, request.to.offset + done);
-            let more =
-                user_context.copy_range(from, to, CHUNK.min(request.count - done), &mut Wcc::default())?;
-            if more == 0 {
-                // The source has become shorter.
-                return Ok(());
-            }
-            copying.done.fetch_add(more, Ordering::AcqRel);
-        }
-    };
-    let result = copied().err().map_or(Nfsstat4::Ok, status::of_store);
-    // The thread must not end as the user.
-    store::restore_process_ids();
-    result
-}
-
-/// Reports the end of a copy by CB_OFFLOAD.
-fn send_cb_offload(
-    service: &Arc<Service>,
-    number: u64,
-    copying: &Copying,
-    status: Nfsstat4,
-    verifier: [u8; 8],
-) {
-    let count = copying.done.load(Ordering::Acquire);
-    let info = match status {
-        Nfsstat4::Ok => OffloadInfo4::Done(WriteResponse4 {
-            callback_id: Array(Vec::new()),
-            count,
-            committed: StableHow4::FileSync,
-            writeverf: verifier,
-        }),
-        failed => OffloadInfo4::Failed(failed as u32, count),
-    };
-    let args = CbOffload4Args { fh: Opaque(copying.target.as_bytes()), stateid: stateid(number), info };
-    let taken = Arc::downgrade(service);
-    let done = move |answer: std::result::Result<Vec<u8>, _>| {
-        if let (Ok(_), Some(service)) = (answer, taken.upgrade()) {
-            service.state.copies.table.lock().copies.remove(&number);
-        }
-    };
-    service.state.callbacks.send(copying.client, CallbackOperation::new(CB_OFFLOAD, &args), Box::new(done));
 }
 
 #[cfg(test)]

@@ -6,9 +6,12 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use ahash::HashMap;
 use fairness::Peer;
+use parking_lot::Mutex;
 use proto::nfs4::{MinorVersion, RequestSlot, SessionSlots};
 use rpc::message::Credential;
 use rpc::server::BackChannel;
@@ -360,6 +363,37 @@ impl CallbackPaths {
     /// Gives a slot back after a call. `used` says that the client has consumed the sequence id.
     pub fn release(&mut self, client: ClientId, reserved: &ReservedSlot, used: bool) {
         self.change_session(client, reserved.session, |session| session.slots.release(reserved.slot, used));
+    }
+}
+
+/// The paths to all clients behind their lock, with the one count that every SEQUENCE looks at beside it.
+pub(crate) struct PathTable {
+    paths: Mutex<CallbackPaths>,
+    /// The time for a reply: a part of a lease, so that a client hears in time that its path is down.
+    pub reply_timeout: Duration,
+    /// [`CallbackPaths::faulty`].
+    faulty: AtomicUsize,
+}
+
+impl PathTable {
+    pub fn new(reply_timeout: Duration) -> Self {
+        Self { paths: Mutex::default(), reply_timeout, faulty: AtomicUsize::new(0) }
+    }
+
+    /// Runs `with` on the paths, under the lock.
+    pub fn with<T>(&self, with: impl FnOnce(&mut CallbackPaths) -> T) -> T {
+        let mut paths = self.paths.lock();
+        let result = with(&mut paths);
+        self.faulty.store(paths.faulty(), Ordering::Release);
+        result
+    }
+
+    /// As [`CallbackPaths::path_status`], without the lock while no client has a faulty path.
+    pub fn path_status(&self, client: ClientId, session: Option<SessionId>) -> PathStatus {
+        if self.faulty.load(Ordering::Acquire) == 0 {
+            return PathStatus::default();
+        }
+        self.with(|paths| paths.path_status(client, session))
     }
 }
 

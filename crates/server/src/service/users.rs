@@ -17,7 +17,7 @@ const AI_CANONNAME: i32 = 2;
 
 /// Users or groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum OwnerKind {
+pub(crate) enum OwnerKind {
     User,
     Group,
 }

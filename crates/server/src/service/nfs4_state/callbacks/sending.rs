@@ -10,9 +10,10 @@ use rpc::server::BackChannelError;
 use state::ClientId;
 use xdr::{Encode as _, Encoder};
 
-use super::message::{CbCompound, decode_reply, sequence_args};
-use super::paths::{CallbackAddress, CallbackPath, PathError, ReservedSlot, SharedConnection};
-use super::{CallbackError, CallbackOperation, MAX_BACK_SLOTS, PathTable};
+use super::message::{CallbackError, CallbackOperation, CbCompound, decode_reply, sequence_args};
+use super::paths::{
+    CallbackAddress, CallbackPath, MAX_BACK_SLOTS, PathError, PathTable, ReservedSlot, SharedConnection,
+};
 
 /// How often a call is repeated with the next sequence id, where the client's slot is out of step with ours.
 const MAX_RESYNCS: u32 = 3;

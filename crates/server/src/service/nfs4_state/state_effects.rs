@@ -13,7 +13,7 @@ use state::Effects;
 use store::{FileHandle, PreservedFile};
 
 use super::callbacks::Callbacks;
-use super::state_manager::StateResources;
+use super::state_resources::StateResources;
 
 /// The client records, or none where they can't be kept.
 type Records = Option<Box<dyn RecoveryStore>>;

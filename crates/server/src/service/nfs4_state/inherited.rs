@@ -1,5 +1,5 @@
 //! Open files with locks that the server's last process has left with the service manager (see
-//! [`crate::lifecycle::lock_store`]).
+//! [`super::lock_store`]).
 //!
 //! Their locks stay in force. Owners that reclaim their locks get them on the same open files. Locks that no
 //! owner has reclaimed by the end of the grace period are released.
@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use siphasher::sip::SipHasher13;
 
 use super::lock_file::LockFile;
-use crate::lifecycle::lock_store::{LockStore, StoredLock};
+use super::lock_store::{LockStore, StoredLock};
 
 /// Stands for all owners of a client that had a write delegation: they share one open file.
 pub(super) const SHARED: u64 = 0;
@@ -58,13 +58,13 @@ impl KeptLocks {
     }
 
     /// Stores an open file.
-    pub(super) fn keep(&self, owner: u64, file: &OwnedFd) -> Option<StoredLock> {
+    pub(crate) fn keep(&self, owner: u64, file: &OwnedFd) -> Option<StoredLock> {
         use std::os::fd::AsFd as _;
         self.store.keep(owner, file.as_fd())
     }
 
     /// The open files that may carry an owner's locks on a file, the most likely one first.
-    pub(super) fn of(&self, owner: u64, place: FileId) -> Vec<Arc<LockFile>> {
+    pub(crate) fn of(&self, owner: u64, place: FileId) -> Vec<Arc<LockFile>> {
         let files = self.files.lock();
         let of_file = files.get(&place).map(Vec::as_slice).unwrap_or_default();
         let own = of_file.iter().filter(|(of, _)| *of == owner);

@@ -13,10 +13,10 @@ use parking_lot::Mutex;
 use state::{ByteRange, DescriptionLocks, LockKind};
 use store::{FileLock, Result};
 
-use crate::lifecycle::lock_store::StoredLock;
+use super::lock_store::StoredLock;
 
 /// A lock as the kernel represents it.
-pub(super) fn file_lock(range: ByteRange, kind: LockKind) -> FileLock {
+pub(crate) fn file_lock(range: ByteRange, kind: LockKind) -> FileLock {
     FileLock { first: range.first, last: range.last, exclusive: kind == LockKind::Write }
 }
 

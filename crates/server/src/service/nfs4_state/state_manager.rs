@@ -15,45 +15,17 @@ use state::{
     AccessKind, BlockedWaiter, ChannelAttrs, ClientId, Engine, EngineConfig, EngineLimits, Error,
     OpenRequest, PendingLock, RecallTimeout, StateId, Time,
 };
-use store::{FileHandle, Lease, Leases, OwnChange, PreservedFile};
+use store::{FileHandle, Leases, OwnChange, PreservedFile};
 
 use super::callbacks::{self, CallbackState, Callbacks};
 use super::clock::{Clock, Look};
 use super::copies::Copies;
-use super::granted_attributes::GrantedAttributes;
 use super::inherited::{self, KeptLocks};
-use super::limits::{MAX_CACHED_REPLY, MAX_OPERATIONS, MAX_REPLY, MAX_REQUEST};
-use super::lock_file::{LockFile, OwnerLocks, file_lock};
+use super::lock_file::{OwnerLocks, file_lock};
+use super::lock_store::LockStore;
 use super::state_effects::EffectExecutor;
-use crate::lifecycle::lock_store::LockStore;
-
-/// What the server keeps open for a state: it is closed when the state ends.
-#[derive(Debug, Default)]
-pub(crate) struct StateResources {
-    /// A lock owner's locks in the kernel, from its first lock on.
-    pub locks: Mutex<Option<OwnerLocks>>,
-    /// The kernel lease of a delegation, which keeps local processes out.
-    pub lease: OnceLock<Lease>,
-    /// The file on which the holder of a write delegation makes its locks.
-    leased_file: OnceLock<Arc<LockFile>>,
-    /// The file's attributes when a write delegation was granted.
-    pub granted: OnceLock<GrantedAttributes>,
-}
-
-impl StateResources {
-    /// The file on which the holder of a write delegation makes its locks, if its lease keeps local processes
-    /// out.
-    pub(super) fn leased_file(&self, kept: Option<&KeptLocks>) -> Option<&Arc<LockFile>> {
-        let file = self.lease.get()?.only_file()?;
-        Some(self.leased_file.get_or_init(|| {
-            let stored = kept.and_then(|kept| kept.keep(inherited::SHARED, &file));
-            LockFile::new(file, true, stored)
-        }))
-    }
-}
-
-/// The engine with the server's types: files are named by handles.
-pub(crate) type StateEngine = Engine<FileHandle, StateResources>;
+use super::state_resources::{StateEngine, StateResources};
+use crate::service::limits::{MAX_CACHED_REPLY, MAX_OPERATIONS, MAX_REPLY, MAX_REQUEST};
 
 /// How long a courtesy client keeps its state after its lease has expired.
 const COURTESY: Duration = Duration::from_secs(24 * 3600);
@@ -222,7 +194,7 @@ impl StateManager {
     }
 
     /// A hash that names a lock's owner, also after a restart.
-    pub(super) fn lock_owner_hash(&self, lock: &PendingLock<StateResources>) -> u64 {
+    pub(crate) fn lock_owner_hash(&self, lock: &PendingLock<StateResources>) -> u64 {
         self.run(|engine, _| {
             engine
                 .lock_owner(lock)
@@ -263,7 +235,7 @@ impl StateManager {
     ///
     /// # Errors
     /// Those of [`Engine::open`].
-    pub(super) fn open(
+    pub(crate) fn open(
         &self,
         request: &OpenRequest<'_, FileHandle>,
         hold: impl FnOnce() -> Option<PreservedFile>,
@@ -339,7 +311,7 @@ impl StateManager {
 
     /// As [`StateManager::check_conflicts`], for a change of names or attributes. The client's own delegation
     /// isn't recalled while the returned guard lives: the caller keeps it until the change is made.
-    pub(super) fn begin_change(
+    pub(crate) fn begin_change(
         &self,
         by: Option<ClientId>,
         file: &FileHandle,
@@ -374,7 +346,7 @@ impl StateManager {
     }
 
     /// Whether there is any write delegation.
-    pub(super) fn has_write_delegations(&self) -> bool {
+    pub(crate) fn has_write_delegations(&self) -> bool {
         self.delegated[1].load(Ordering::Acquire) > 0
     }
 

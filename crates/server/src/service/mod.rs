@@ -1,4 +1,16 @@
 //! State that the programs share: access check, counters, duplicate-request cache, NFSv4 state.
+//!
+//! Programs depend on it. No module here depends on a program.
+
+mod async_clients;
+pub(crate) mod drc;
+mod lane_attempts;
+pub(crate) mod limits;
+mod mount_list;
+pub(crate) mod nfs4_state;
+mod owners;
+mod running_writes;
+mod users;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,12 +19,15 @@ use state::AccessKind;
 use store::{AccessMode, Node, UserContext, WriteVerifier};
 
 use crate::authorization::access::{AccessControl, ExportAccess};
-use crate::programs::drc::Drc;
-use crate::programs::localio::{AsyncClients, LaneAttempts};
-use crate::programs::mount3::MountList;
-use crate::programs::nfs4::{Owners, StateManager};
-use crate::programs::running_writes::RunningWrites;
 use crate::status::Counters;
+pub(crate) use async_clients::AsyncClients;
+use drc::Drc;
+pub(crate) use lane_attempts::{LaneAttempt, LaneAttempts};
+pub(crate) use mount_list::MountList;
+use nfs4_state::StateManager;
+pub(crate) use owners::Owners;
+pub(crate) use running_writes::RunningWrites;
+pub(crate) use users::OwnerKind;
 
 /// State that the programs share.
 pub(crate) struct Service {
