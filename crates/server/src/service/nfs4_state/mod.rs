@@ -17,4 +17,4 @@ mod state_resources;
 pub(crate) use granted_attributes::GrantedAttributes;
 pub use lock_store::{LockStore, is_lock};
 pub(crate) use state_manager::StateManager;
-pub(crate) use state_resources::{StateEngine, StateResources};
+pub(crate) use state_resources::StateResources;

@@ -243,6 +243,6 @@ async fn recall_until_ended(state: &Weak<dyn CallbackState>, table: &PathTable, 
 }
 
 /// A state id on the wire.
-pub(super) const fn wire_stateid(id: &StateId) -> Stateid4 {
+pub(crate) const fn wire_stateid(id: &StateId) -> Stateid4 {
     Stateid4 { seqid: id.seqid, other: id.other }
 }
