@@ -31,7 +31,7 @@ fn open(session: &Session, file: &Path) -> File {
 }
 
 fn resent(session: &Session) -> u64 {
-    session.session().counters().bytes_resent
+    session.session().counters().events.bytes_resent
 }
 
 /// A file of [`SIZE`] bytes on the disk, every byte of it on the device.

@@ -9,24 +9,40 @@ use sys::thread_slot::THREAD_SLOTS;
 
 use crate::types::Operation;
 
-/// What went over one data path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct DataPathCounters {
-    /// Files opened.
-    pub opens: u64,
-    /// Reads: READ calls on the wire, `pread`s on the lane.
-    pub reads: u64,
-    /// Writes, likewise.
-    pub writes: u64,
-    /// Commits, likewise.
-    pub commits: u64,
-    /// Bytes read.
-    pub bytes_read: u64,
-    /// Bytes written.
-    pub bytes_written: u64,
-    /// Requests that waited for an answer from the server: RPC calls on the wire, messages on the lane.
-    pub round_trips: u64,
+control::metrics! {
+    /// What went over one data path.
+    pub struct DataPathCounters, counted by AtomicDataPathCounters {
+        /// Files opened.
+        opens: Counter<Count> = "opens",
+        /// Reads: READ calls on the wire, preads on the lane.
+        reads: Counter<Count> = "reads",
+        /// Bytes read.
+        bytes_read: Counter<Bytes> = "bytes read",
+        /// Writes, likewise.
+        writes: Counter<Count> = "writes",
+        /// Bytes written.
+        bytes_written: Counter<Bytes> = "bytes written",
+        /// Commits, likewise.
+        commits: Counter<Count> = "commits",
+        /// Requests that waited for an answer from the server: RPC calls on the wire, messages on the lane.
+        round_trips: Counter<Count> = "round trips",
+    }
+}
+
+control::metrics! {
+    /// What happened to a session beside the transfer of files.
+    pub struct SessionEvents {
+        /// Connections made after the first.
+        reconnects: Counter<Count> = "reconnects",
+        /// RPC calls that were sent again after a reconnect.
+        retransmits: Counter<Count> = "retransmits",
+        /// Bytes of unstable data that were written again because the server had forgotten them.
+        bytes_resent: Counter<Bytes> = "resent",
+        /// Times a lane was looked for.
+        probes: Counter<Count> = "probes",
+        /// Times an open file changed from one data path to the other.
+        data_path_changes as "road_changes": Counter<Count> = "data path changes",
+    }
 }
 
 /// A session's counters at one moment.
@@ -38,16 +54,8 @@ pub struct Counters {
     pub wire: DataPathCounters,
     /// What went over the lane.
     pub lane: DataPathCounters,
-    /// Bytes of unstable data that were written again because the server had forgotten them.
-    pub bytes_resent: u64,
-    /// Connections made after the first.
-    pub reconnects: u64,
-    /// RPC calls that were sent again after a reconnect.
-    pub retransmits: u64,
-    /// Times a lane was looked for.
-    pub probes: u64,
-    /// Times an open file changed from one data path to the other.
-    pub data_path_changes: u64,
+    /// What happened beside.
+    pub events: SessionEvents,
 }
 
 impl Counters {
@@ -58,32 +66,7 @@ impl Counters {
     }
 }
 
-/// The live side of [`DataPathCounters`].
-#[derive(Debug, Default)]
-pub(crate) struct AtomicDataPathCounters {
-    pub(crate) opens: AtomicU64,
-    pub(crate) reads: AtomicU64,
-    pub(crate) writes: AtomicU64,
-    pub(crate) commits: AtomicU64,
-    pub(crate) bytes_read: AtomicU64,
-    pub(crate) bytes_written: AtomicU64,
-    pub(crate) round_trips: AtomicU64,
-}
-
-impl AtomicDataPathCounters {
-    fn snapshot(&self) -> DataPathCounters {
-        DataPathCounters {
-            opens: self.opens.load(Relaxed),
-            reads: self.reads.load(Relaxed),
-            writes: self.writes.load(Relaxed),
-            commits: self.commits.load(Relaxed),
-            bytes_read: self.bytes_read.load(Relaxed),
-            bytes_written: self.bytes_written.load(Relaxed),
-            round_trips: self.round_trips.load(Relaxed),
-        }
-    }
-}
-
+/// A thread's share of the reads and writes over the lane.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Shard {
@@ -172,17 +155,21 @@ impl SessionCounters {
         bump(&self.wire.round_trips);
     }
 
-    pub(crate) fn snapshot(&self) -> Counters {
+    /// The counters as they stand, with those of the session's connections.
+    pub(crate) fn snapshot(&self, connections: rpc::client::Stats) -> Counters {
         let mut lane = self.lane.snapshot();
         self.lane_io.add_to(&mut lane);
         Counters {
             calls: std::array::from_fn(|index| self.calls[index].load(Relaxed)),
             wire: self.wire.snapshot(),
             lane,
-            bytes_resent: self.bytes_resent.load(Relaxed),
-            probes: self.probes.load(Relaxed),
-            data_path_changes: self.data_path_changes.load(Relaxed),
-            ..Counters::default()
+            events: SessionEvents {
+                reconnects: connections.reconnects,
+                retransmits: connections.retransmits,
+                bytes_resent: self.bytes_resent.load(Relaxed),
+                probes: self.probes.load(Relaxed),
+                data_path_changes: self.data_path_changes.load(Relaxed),
+            },
         }
     }
 }

@@ -29,7 +29,7 @@ mod wire;
 
 pub use attribute_sink::{AttributeSink, AttributeUpdate, PreOpAttributes};
 pub use copy::{CopyOptions, Progress, copy, read_from, write_to};
-pub use counters::{Counters, DataPathCounters};
+pub use counters::{Counters, DataPathCounters, SessionEvents};
 pub use error::{Error, OpenFileLimit, Result, RpcError, Status};
 pub use file::{DataPath, File};
 pub use io::Stability;

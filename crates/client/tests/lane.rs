@@ -202,7 +202,7 @@ async fn a_stream_changes_roads_and_back_when_the_server_restarts() {
         assert!(on_disk(&served.export().join("stream"))[..at * piece] == data[..at * piece]);
         assert_eq!(on_disk(&served.export().join("idle")), b"idle, and dirty");
         let end = session.counters();
-        assert!(end.data_path_changes >= 4, "{} changes", end.data_path_changes);
+        assert!(end.events.data_path_changes >= 4, "{} changes", end.events.data_path_changes);
         assert_eq!(wire_io(&changed[0]), 0, "before the first restart all went by the lane");
         assert!(session.lane().local);
     }
@@ -275,7 +275,7 @@ async fn a_required_lane_is_waited_for_while_the_server_restarts() {
         tokio::spawn(async move { session.open(b"file", &OpenOptions::reading()).await })
     };
     for cleanly in [false, true, false] {
-        let lost = session.counters().probes;
+        let lost = session.counters().events.probes;
         if cleanly {
             served.stop();
         } else {
@@ -283,7 +283,7 @@ async fn a_required_lane_is_waited_for_while_the_server_restarts() {
         }
         let opening = open();
         // It has registered with nobody, or is about to.
-        wait_for("a probe", || session.counters().probes > lost).await;
+        wait_for("a probe", || session.counters().events.probes > lost).await;
         served.restart();
         let file = tokio::time::timeout(support::BOUND, opening).await.unwrap().unwrap().unwrap();
         assert_eq!(file.data_path(), DataPath::Lane);
@@ -361,8 +361,8 @@ async fn an_export_can_forbid_the_lane_for_a_while() {
     file.commit().await.unwrap();
     assert!(on_disk(&served.export().join("file")) == data);
     let counters = session.counters();
-    assert_eq!((counters.calls(Operation::Commit), counters.bytes_resent), (1, 0));
-    assert_eq!(counters.data_path_changes, 2);
+    assert_eq!((counters.calls(Operation::Commit), counters.events.bytes_resent), (1, 0));
+    assert_eq!(counters.events.data_path_changes, 2);
 }
 
 /// Unstable data written over the wire, then another server with a lane: what the first may have forgotten is
@@ -390,7 +390,7 @@ async fn what_a_server_without_a_lane_forgot_is_written_again_by_the_lane() {
     assert!(on_disk(&served.export().join("file")) == data);
     file.commit().await.unwrap();
     let after = session.counters();
-    assert_eq!(after.bytes_resent, data.len() as u64);
+    assert_eq!(after.events.bytes_resent, data.len() as u64);
     assert_eq!(after.calls(Operation::Write), before.calls(Operation::Write));
     assert_eq!(after.calls(Operation::Commit), 0);
 }
@@ -415,7 +415,7 @@ async fn what_one_open_keeps_is_durable_before_another_has_a_grant() {
     granted.write_at(b"newer", 0).await.unwrap();
     keeper.commit().await.unwrap();
     assert_eq!(on_disk(&served.export().join("file"))[..8], [b"newer", &data[5..8]].concat());
-    assert_eq!(session.counters().bytes_resent, data.len() as u64);
+    assert_eq!(session.counters().events.bytes_resent, data.len() as u64);
 }
 
 /// A relay in front of the server, whose connections can be cut.
@@ -476,7 +476,7 @@ async fn a_lost_connection_takes_its_lane_and_the_next_one_brings_the_next() {
         wait_for("the lane", || session.lane().local).await;
         file.read_into(Vec::new(), 0, 1).await.unwrap();
         assert_eq!(file.data_path(), DataPath::Lane);
-        assert!(session.counters().probes >= 5);
+        assert!(session.counters().events.probes >= 5);
     }
 }
 

@@ -237,9 +237,9 @@ async fn the_lane_is_switched_off_and_on_under_open_files() {
         session.set_lane_mode(LaneMode::Off);
         assert_eq!(file.data_path(), DataPath::Wire);
         assert!(session.lane().reasons[0].contains("lane=off"), "{:?}", session.lane());
-        let probes = session.counters().probes;
+        let probes = session.counters().events.probes;
         write(DataPath::Wire).await;
-        assert_eq!(session.counters().probes, probes, "off is off");
+        assert_eq!(session.counters().events.probes, probes, "off is off");
         session.set_lane_mode(LaneMode::Auto);
         wait_for("a lane", || session.lane().local).await;
         write(DataPath::Lane).await;
@@ -248,7 +248,7 @@ async fn the_lane_is_switched_off_and_on_under_open_files() {
     let data_paths: Vec<bool> = notebook.data_paths.lock().iter().map(|report| report.local).collect();
     // A change, and the word that it may be looked for again, in between.
     assert_eq!(data_paths.iter().filter(|local| **local).count(), 4, "{data_paths:?}");
-    assert_eq!(session.counters().reconnects, 0);
+    assert_eq!(session.counters().events.reconnects, 0);
     session.set_lane_mode(LaneMode::Required);
     assert!(session.open(b"file", &OpenOptions::reading()).await.is_ok());
 }
@@ -296,7 +296,7 @@ async fn an_export_that_was_taken_away_is_said_and_works_when_it_is_back() {
         served.reload_for("*", "no_root_squash");
         session.attributes(&session.root()).await.unwrap();
     }
-    assert_eq!(session.counters().reconnects, 0);
+    assert_eq!(session.counters().events.reconnects, 0);
 }
 
 /// A call that nobody waits for any more leaves nothing behind, whether the server answers late or never.
@@ -315,7 +315,7 @@ async fn calls_are_forgotten_when_nobody_waits_for_them() {
     for _ in 0..200 {
         session.attributes(&session.root()).await.unwrap();
     }
-    assert_eq!(session.counters().reconnects, 0);
+    assert_eq!(session.counters().events.reconnects, 0);
 }
 
 #[tokio::test]

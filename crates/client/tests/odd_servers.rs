@@ -286,7 +286,7 @@ async fn a_server_that_always_forgets_is_an_error() {
     let file = session.open(b"file", &both()).await.unwrap();
     let error = file.write_stable(Bytes::from_static(b"data"), 0, Stability::FileSync).await.unwrap_err();
     assert!(matches!(error, Error::Protocol { .. }), "{error}");
-    assert!(session.counters().bytes_resent >= 4);
+    assert!(session.counters().events.bytes_resent >= 4);
 }
 
 #[tokio::test]

@@ -26,7 +26,7 @@ async fn what_a_restarted_server_may_have_forgotten_is_written_again() {
         file.write_at(piece, (index * PIECE) as u64).await.unwrap();
     }
     file.commit().await.unwrap();
-    assert_eq!(session.counters().bytes_resent, 0);
+    assert_eq!(session.counters().events.bytes_resent, 0);
     for (index, piece) in data.chunks(PIECE).enumerate().skip(40) {
         file.write_at(piece, (index * PIECE) as u64).await.unwrap();
     }
@@ -40,10 +40,10 @@ async fn what_a_restarted_server_may_have_forgotten_is_written_again() {
     file.commit().await.unwrap();
     assert!(on_disk(&path) == data);
     let after = session.counters();
-    assert_eq!(after.bytes_resent, (24 * PIECE) as u64);
+    assert_eq!(after.events.bytes_resent, (24 * PIECE) as u64);
     assert_eq!(after.calls(Operation::Write) - before.calls(Operation::Write), 24);
     assert_eq!(after.calls(Operation::Commit) - before.calls(Operation::Commit), 2);
-    assert_eq!(after.reconnects, 1);
+    assert_eq!(after.events.reconnects, 1);
     // And nothing is kept any more.
     file.commit().await.unwrap();
     assert_eq!(session.counters().calls(Operation::Commit), after.calls(Operation::Commit));
@@ -74,7 +74,7 @@ async fn unstable_data_is_the_files_whoever_wrote_it() {
     served.restart();
     reader.commit().await.unwrap();
     assert_eq!(on_disk(&path), b"0123XY67");
-    assert_eq!(session.counters().bytes_resent, 8);
+    assert_eq!(session.counters().events.bytes_resent, 8);
 }
 
 /// The server is killed again and again while a stream is written and read; the stream goes on, and what was
@@ -116,7 +116,7 @@ async fn a_stream_survives_kills() {
     }
     writer.await.unwrap().unwrap();
     assert!(on_disk(&path) == *data);
-    assert!(session.counters().reconnects >= 4);
+    assert!(session.counters().events.reconnects >= 4);
 }
 
 /// Many calls are in flight when the server is killed; every one is answered after the restart.
@@ -136,7 +136,7 @@ async fn calls_in_flight_are_sent_again_after_a_reconnect() {
     for call in calls {
         call.await.unwrap();
     }
-    assert_eq!(session.counters().reconnects, 1);
+    assert_eq!(session.counters().events.reconnects, 1);
 }
 
 /// A name is made once although the answer was lost: the server's cache of answers, or the client's care,

@@ -62,7 +62,7 @@ async fn everybody_is_himself_over_the_lane_on_one_lane_and_one_connection() {
     let session = served.lane().await;
     everybody_is_himself(&session, &served, DataPath::Lane).await;
     let counters = session.counters();
-    assert_eq!(counters.probes, 1, "one lane for all");
+    assert_eq!(counters.events.probes, 1, "one lane for all");
     assert_eq!(counters.calls(Operation::Read) + counters.calls(Operation::Write), 0);
     assert!(counters.lane.opens >= 4, "users' opens are in the session's counters");
 }

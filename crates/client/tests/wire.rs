@@ -87,7 +87,7 @@ async fn every_procedure_does_what_it_says() {
     let counters = session.counters();
     assert_eq!(counters.calls(Operation::Create), 4);
     assert_eq!(counters.calls(Operation::Symlink), 1);
-    assert_eq!(counters.reconnects, 0);
+    assert_eq!(counters.events.reconnects, 0);
     session.close().await;
 }
 
@@ -126,7 +126,7 @@ async fn large_reads_and_writes_are_split_and_come_back_whole() {
     let counters = session.counters();
     assert_eq!(counters.wire.bytes_written, data.len() as u64);
     assert_eq!(counters.wire.commits, 1);
-    assert_eq!(counters.bytes_resent, 0);
+    assert_eq!(counters.events.bytes_resent, 0);
     assert_eq!(counters.lane, client::DataPathCounters::default());
 }
 

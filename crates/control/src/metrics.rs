@@ -36,6 +36,22 @@ pub struct Metric {
     pub unit: MetricUnit,
 }
 
+impl Metric {
+    /// What it says, how it changes and what it counts.
+    #[must_use]
+    pub fn description(&self) -> String {
+        let kind = match self.kind {
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+        };
+        let unit = match self.unit {
+            MetricUnit::Count => "",
+            MetricUnit::Bytes => ", bytes",
+        };
+        format!("{} ({kind}{unit})", self.help.trim_end_matches('.'))
+    }
+}
+
 /// A struct of declared numbers.
 pub trait Metrics {
     /// The declarations, in the order of the fields.
@@ -48,7 +64,7 @@ pub trait Metrics {
 /// Declares a struct of `u64` fields that implements [`Metrics`], and serde's traits for JSON.
 ///
 /// The documentation of a field is its help. `counted by` declares a second struct, of atomic counters, with
-/// a method `snapshot` that makes the first one.
+/// a method `snapshot` that makes the first one. `as` gives the name in the JSON, where it isn't the field's.
 ///
 /// ```
 /// use samehost_control::Metrics as _;
@@ -59,7 +75,7 @@ pub trait Metrics {
 ///         /// Files that were found.
 ///         hits: Counter<Count> = "hits",
 ///         /// Bytes that were read for others.
-///         read: Counter<Bytes> = "payload",
+///         read as "bytes": Counter<Bytes> = "payload",
 ///     }
 /// }
 ///
@@ -68,7 +84,9 @@ pub trait Metrics {
 /// assert_eq!(live.snapshot(), CacheStatus { hits: 0, read: 512 });
 /// let titles = CacheStatus::METRICS.iter().map(|metric| metric.title);
 /// assert!(titles.zip(live.snapshot().values()).eq([("hits", 0), ("payload", 512)]));
+/// assert_eq!(CacheStatus::METRICS[1].name, "bytes");
 /// assert_eq!(CacheStatus::METRICS[1].help, "Bytes that were read for others.");
+/// assert_eq!(CacheStatus::METRICS[1].description(), "Bytes that were read for others (counter, bytes)");
 /// ```
 #[macro_export]
 macro_rules! metrics {
@@ -77,20 +95,21 @@ macro_rules! metrics {
         $visibility:vis struct $name:ident $(, counted by $live:ident)? {
             $(
                 $(#[doc = $help:literal])+
-                $field:ident: $kind:ident<$unit:ident> = $title:literal
+                $field:ident $(as $name_in_json:literal)?: $kind:ident<$unit:ident> = $title:literal
             ),+ $(,)?
         }
     ) => {
         $(#[doc = $about])+
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ::serde::Serialize, ::serde::Deserialize)]
         #[serde(default)]
+        #[non_exhaustive]
         $visibility struct $name {
-            $($(#[doc = $help])+ pub $field: u64,)+
+            $($(#[doc = $help])+ $(#[serde(rename = $name_in_json)])? pub $field: u64,)+
         }
 
         impl $crate::Metrics for $name {
             const METRICS: &'static [$crate::Metric] = &[$($crate::Metric {
-                name: stringify!($field),
+                name: $crate::metrics! { @name $field $($name_in_json)? },
                 title: $title,
                 help: concat!($($help),+).trim_ascii(),
                 kind: $crate::MetricKind::$kind,
@@ -104,6 +123,8 @@ macro_rules! metrics {
 
         $crate::metrics! { @live $name $($live)? { $($field),+ } }
     };
+    (@name $field:ident) => { stringify!($field) };
+    (@name $field:ident $name_in_json:literal) => { $name_in_json };
     (@live $name:ident { $($field:ident),+ }) => {};
     (@live $name:ident $live:ident { $($field:ident),+ }) => {
         #[doc = concat!("The counters behind [`", stringify!($name), "`].")]

@@ -35,6 +35,6 @@ mod users;
 pub use error::Error;
 pub use fuse::attach::{FSTYPE, detach};
 pub use mount::Mount;
-pub use report::{LaneChange, MountReport};
+pub use report::{LaneChange, MountCounters, MountReport};
 pub use runtime::runtime;
 pub use settings::{AttributeTimes, Direct, LookupCache, MountOptions};

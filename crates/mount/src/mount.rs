@@ -25,7 +25,7 @@ use crate::fuse::request::{ControlOperation, DecodeError, FuseRequest, Init, Ope
 use crate::inode::InodeTable;
 use crate::passthrough::Passthrough;
 use crate::privileges;
-use crate::report::{LaneHistory, MountReport};
+use crate::report::{LaneHistory, MountCounters, MountReport};
 use crate::requests::Requests;
 use crate::settings::MountOptions;
 
@@ -180,19 +180,21 @@ impl Mount {
     /// The status of the mount.
     #[must_use]
     pub fn report(&self) -> MountReport {
-        let (not_passed, opens_passed, opens_refused) = self.filesystem.passthrough().results();
+        let (not_passed, opens_passed_through, opens_refused) = self.filesystem.passthrough().results();
         let (open_files, inodes) = self.filesystem.count();
         let session = self.filesystem.session();
         let (requests, under_way) = self.requests.count();
         MountReport {
             lane: session.lane(),
             not_passed,
-            opens_passed,
-            opens_refused,
-            open_files,
-            inodes,
-            requests,
-            under_way,
+            kernel: MountCounters {
+                open_files: open_files as u64,
+                opens_passed_through,
+                opens_refused,
+                inodes: inodes as u64,
+                requests,
+                requests_under_way: under_way as u64,
+            },
             changes: self.history.list(),
             counters: session.counters(),
         }

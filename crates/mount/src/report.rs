@@ -52,26 +52,34 @@ impl LaneHistory {
     }
 }
 
+control::metrics! {
+    /// What the kernel asked of a mount.
+    pub struct MountCounters {
+        /// Open files.
+        open_files: Gauge<Count> = "open files",
+        /// Opens that were passed through. No counter has the reads and writes of passed-through files,
+        /// because the kernel handles them.
+        opens_passed_through: Counter<Count> = "opens passed through",
+        /// Opens whose backing file the kernel refused.
+        opens_refused: Counter<Count> = "refused",
+        /// Inodes that the kernel knows.
+        inodes: Gauge<Count> = "inodes",
+        /// Requests that were read from the kernel.
+        requests: Counter<Count> = "requests",
+        /// Requests without a reply yet. One that stays so waits for a server.
+        requests_under_way: Gauge<Count> = "under way",
+    }
+}
+
 /// The status of a mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountReport {
     /// Whether there is a lane, and if not, why not.
     pub lane: LaneReport,
-    /// Why the last open of a granted file wasn't passed through; `None` if it was. No counter has the reads
-    /// and writes of passed-through files, because the kernel handles them.
+    /// Why the last open of a granted file wasn't passed through; `None` if it was.
     pub not_passed: Option<String>,
-    /// Opens that were passed through.
-    pub opens_passed: u64,
-    /// Opens whose backing file the kernel refused.
-    pub opens_refused: u64,
-    /// Open files.
-    pub open_files: usize,
-    /// Inodes that the kernel knows.
-    pub inodes: usize,
-    /// Requests that were read from the kernel.
-    pub requests: u64,
-    /// Requests under way.
-    pub under_way: usize,
+    /// What the kernel asked.
+    pub kernel: MountCounters,
     /// Changes of the lane, the oldest first; the last one is the present state.
     pub changes: Vec<LaneChange>,
     /// What this process transferred, by data path.

@@ -34,11 +34,14 @@ fn written_data_is_read_back_on_every_transport() {
         let lane = &report.counters.lane;
         match transport {
             Transport::Passed => {
-                assert!(report.opens_passed >= 3 && report.opens_refused == 0, "{report:?}");
+                assert!(
+                    report.kernel.opens_passed_through >= 3 && report.kernel.opens_refused == 0,
+                    "{report:?}"
+                );
                 assert_eq!((wire.reads, wire.writes, lane.reads, lane.writes), (0, 0, 0, 0));
             }
             Transport::Served => {
-                assert_eq!((report.opens_passed, wire.reads, wire.writes), (0, 0, 0));
+                assert_eq!((report.kernel.opens_passed_through, wire.reads, wire.writes), (0, 0, 0));
                 assert!(lane.writes > 0 && report.not_passed.is_some());
             }
             Transport::Wire => assert!(wire.writes > 0 && lane.writes == 0 && wire.commits > 0),
@@ -210,7 +213,7 @@ fn opens_of_every_kind_work_together_on_one_file() {
         for file in [reader, writer, both, appender, unbuffered] {
             drop(file);
         }
-        assert_eq!(mounted.mount.report().opens_refused, 0);
+        assert_eq!(mounted.mount.report().kernel.opens_refused, 0);
         fs::remove_file(mounted.path("file")).unwrap();
     }
 }
@@ -380,20 +383,20 @@ fn a_process_waiting_for_a_dead_server_can_be_killed() {
             .unwrap();
         let mut ready = [0; 6];
         child.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
-        wait_for("the request", || mounted.mount.report().under_way > 0);
+        wait_for("the request", || mounted.mount.report().kernel.requests_under_way > 0);
         let waiting = children(child.id());
         for pid in &waiting {
             // A signal that isn't fatal changes nothing; a later one still interrupts.
             let _ = Command::new("kill").args(["-WINCH", &pid.to_string()]).status();
         }
         std::thread::sleep(std::time::Duration::from_millis(300));
-        assert!(mounted.mount.report().under_way > 0);
+        assert!(mounted.mount.report().kernel.requests_under_way > 0);
         for pid in waiting {
             let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).status();
         }
         child.kill().unwrap();
         child.wait().unwrap();
-        wait_for("the request to be aborted", || mounted.mount.report().under_way == 0);
+        wait_for("the request to be aborted", || mounted.mount.report().kernel.requests_under_way == 0);
         served.thaw();
         assert_eq!(fs::read(mounted.path("file")).unwrap(), b"data");
         fs::remove_file(mounted.path("file")).unwrap();
@@ -429,11 +432,11 @@ fn a_restart_of_the_server_is_transparent() {
             let _ = fs::read(mounted.path("file"));
             mounted.mount.report().lane.local
         });
-        let passed = mounted.mount.report().opens_passed;
+        let passed = mounted.mount.report().kernel.opens_passed_through;
         drop(file);
         wait_for("passthrough again", || {
             let _ = fs::read(mounted.path("file"));
-            mounted.mount.report().opens_passed > passed
+            mounted.mount.report().kernel.opens_passed_through > passed
         });
     }
 }

@@ -162,6 +162,13 @@ impl<T> Descriptor<T> {
         table.iter().find(|each| each.sources.contains(&source) && each.names().any(|known| known == name))
     }
 
+    /// The options of `table` in `source` that change something, as help texts list them: usage and
+    /// description.
+    pub fn entries(table: &'static [Self], source: Source) -> impl Iterator<Item = (String, String)> {
+        let effective = table.iter().filter(move |each| each.sources.contains(&source) && each.has_effect());
+        effective.map(|each| (each.usage(), each.description()))
+    }
+
     /// Its name and its aliases.
     pub fn names(&self) -> impl Iterator<Item = &'static str> + use<T> {
         std::iter::once(self.name).chain(self.aliases.iter().copied())
@@ -250,6 +257,11 @@ impl<T> Descriptor<T> {
         !self.help.is_empty()
     }
 
+    /// Whether it is refused whatever its value.
+    pub const fn is_refused(&self) -> bool {
+        matches!(self.kind, Kind::Refused(_))
+    }
+
     /// The placeholder for its value in help texts; `None` if it takes no value.
     pub fn placeholder(&self) -> Option<String> {
         match &self.kind {
@@ -259,6 +271,17 @@ impl<T> Descriptor<T> {
             }
             Kind::Path(_) => Some("DIR".to_owned()),
             Kind::Flag(_) | Kind::Any(_) | Kind::Refused(_) => None,
+        }
+    }
+
+    /// The ways to write it that have a fixed text: `ro`, `lane=auto`, and `timeo=` before a value.
+    pub fn completions(&self) -> Vec<String> {
+        match &self.kind {
+            Kind::Flag(_) | Kind::Any(_) | Kind::Refused(_) => vec![self.name.to_owned()],
+            Kind::Word { words, .. } => {
+                words.iter().map(|(word, _)| format!("{}={word}", self.name)).collect()
+            }
+            Kind::Number { .. } | Kind::PowerOfTwo(_) | Kind::Path(_) => vec![format!("{}=", self.name)],
         }
     }
 

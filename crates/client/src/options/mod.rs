@@ -3,7 +3,6 @@
 //! [`SESSION`] describes the options that users write in URLs, on the command line and behind `-o`.
 
 mod descriptor;
-pub mod help;
 mod nearest;
 mod table;
 

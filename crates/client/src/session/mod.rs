@@ -131,11 +131,6 @@ impl Session {
     /// The session's counters now, those of all users together.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        let stats = self.inner.rpc.stats();
-        Counters {
-            reconnects: stats.reconnects,
-            retransmits: stats.retransmits,
-            ..self.inner.counters.snapshot()
-        }
+        self.inner.counters.snapshot(self.inner.rpc.stats())
     }
 }

@@ -10,7 +10,7 @@ mod table;
 use std::time::Duration;
 
 pub use client::options::OptionError;
-use client::options::{Descriptor, SESSION, Setting, Source, help};
+use client::options::{Descriptor, SESSION, Setting, Source};
 
 pub use remount::{Remount, remount};
 pub use table::MOUNT;
@@ -114,17 +114,26 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     session.flat_map(Descriptor::names).chain(MOUNT.iter().flat_map(Descriptor::names))
 }
 
-/// A list of all options for help texts, at most 80 columns wide.
-#[must_use]
-pub fn help() -> String {
-    format!(
-        "{}{}Accepted, as the mount behaves that way in any case (and x-...):\n{}\
-         Refused, with the reason:\n{}",
-        help::list(SESSION, Source::Mount),
-        help::list(MOUNT, Source::Mount),
-        help::names(MOUNT, help::is_implied),
-        help::names(MOUNT, |each| help::is_refused(each) && each.name != "remount"),
-    )
+/// The options that change something, for help texts: usage and description.
+pub fn entries() -> impl Iterator<Item = (String, String)> {
+    Descriptor::entries(SESSION, Source::Mount).chain(Descriptor::entries(MOUNT, Source::Mount))
+}
+
+/// The names of options that are accepted because the mount behaves that way in any case.
+pub fn implied() -> impl Iterator<Item = &'static str> {
+    MOUNT.iter().filter(|each| !each.has_effect() && !each.is_refused()).flat_map(Descriptor::names)
+}
+
+/// The names of options that are refused, apart from `remount`, which has a meaning of its own.
+pub fn refused() -> impl Iterator<Item = &'static str> {
+    MOUNT.iter().filter(|each| each.is_refused() && each.name != "remount").flat_map(Descriptor::names)
+}
+
+/// What can be completed behind `-o`.
+pub fn completions() -> impl Iterator<Item = String> {
+    let session = SESSION.iter().filter(|each| each.sources.contains(&Source::Mount));
+    let mount = MOUNT.iter().filter(|each| !each.is_refused());
+    session.flat_map(Descriptor::completions).chain(mount.flat_map(Descriptor::completions))
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ use crate::settings::MountOptions;
 pub use daemon::{Presenter, ProcessEnd, background, foreground};
 pub use message::{DaemonFailure, DaemonMessage};
 pub use start::{Started, start};
-pub use status::{DataPathStatus, LaneChangeStatus, MountRequest, MountStatus, run_dirs};
+pub use status::{LaneChangeStatus, MountRequest, MountStatus, run_dirs};
 
 /// What to mount, where and how.
 #[derive(Debug, Clone)]

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use client::{DataPathCounters, LaneMode};
+use client::{DataPathCounters, LaneMode, SessionEvents};
 use control::{Reply, Socket};
 use serde::{Deserialize, Serialize};
 
 use crate::mount::Mount;
-use crate::report::MountReport;
+use crate::report::{MountCounters, MountReport};
 
 /// The status of a running mount.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,56 +39,19 @@ pub struct MountStatus {
     pub reasons: Vec<String>,
     /// The server's instance, while there is a lane.
     pub instance: Option<String>,
-    /// Open files.
-    pub open_files: u64,
-    /// Opens that were passed through.
-    pub opens_passed_through: u64,
-    /// Requests of the kernel.
-    pub requests: u64,
-    /// Requests without a reply yet.
-    pub requests_under_way: u64,
+    /// What the kernel asked of the process.
+    #[serde(flatten)]
+    pub kernel: MountCounters,
     /// What this process transferred over the lane. Reads and writes that the kernel passes through aren't
     /// counted.
-    pub lane: DataPathStatus,
+    pub lane: DataPathCounters,
     /// What it transferred over the wire.
-    pub wire: DataPathStatus,
-    /// Connections that were made again.
-    pub reconnects: u64,
-    /// Open files that changed their data path.
-    #[serde(rename = "road_changes")]
-    pub data_path_changes: u64,
+    pub wire: DataPathCounters,
+    /// What happened to its session beside.
+    #[serde(flatten)]
+    pub events: SessionEvents,
     /// The last changes of the lane, the oldest first.
     pub changes: Vec<LaneChangeStatus>,
-}
-
-/// What was transferred over one data path.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DataPathStatus {
-    /// Files opened.
-    pub opens: u64,
-    /// Reads.
-    pub reads: u64,
-    /// Writes.
-    pub writes: u64,
-    /// Bytes read.
-    pub bytes_read: u64,
-    /// Bytes written.
-    pub bytes_written: u64,
-    /// Round trips to the server.
-    pub round_trips: u64,
-}
-
-impl From<DataPathCounters> for DataPathStatus {
-    fn from(counters: DataPathCounters) -> Self {
-        Self {
-            opens: counters.opens,
-            reads: counters.reads,
-            writes: counters.writes,
-            bytes_read: counters.bytes_read,
-            bytes_written: counters.bytes_written,
-            round_trips: counters.round_trips,
-        }
-    }
 }
 
 /// A change of the lane.
@@ -144,14 +107,10 @@ pub(super) fn snapshot(identity: &MountIdentity, mount: &Mount) -> MountStatus {
         since_seconds: age(report.changes.last().map_or(identity.since, |change| change.at)),
         reasons: data_path.reasons(&report),
         instance: report.lane.instance,
-        open_files: report.open_files as u64,
-        opens_passed_through: report.opens_passed,
-        requests: report.requests,
-        requests_under_way: report.under_way as u64,
-        lane: report.counters.lane.into(),
-        wire: report.counters.wire.into(),
-        reconnects: report.counters.reconnects,
-        data_path_changes: report.counters.data_path_changes,
+        kernel: report.kernel,
+        lane: report.counters.lane,
+        wire: report.counters.wire,
+        events: report.counters.events,
         changes: report
             .changes
             .iter()

@@ -2,8 +2,12 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use client::LaneMode;
+use server::IoMode;
+
+use super::suggestions::Suggestions;
 
 pub const CTL_LONG_HELP: &str =
     "What is changed lasts until it is taken back or the process ends; it is written nowhere.
@@ -48,12 +52,17 @@ Examples:
 #[derive(Debug, Args)]
 pub struct LaneArgs {
     /// auto: take the lane where it comes up; off: the wire only; required: nothing without a lane
-    #[arg(value_name = "auto|off|required")]
+    #[arg(value_name = "auto|off|required", value_parser = lane_mode(), hide_possible_values = true)]
     pub mode: LaneMode,
 
     /// Which mount, if several are there
     #[arg(long, value_name = "MOUNTPOINT")]
     pub mount: Option<PathBuf>,
+}
+
+/// Reads a [`LaneMode`], and tells shells its words.
+fn lane_mode() -> impl TypedValueParser<Value = LaneMode> {
+    PossibleValuesParser::new(LaneMode::ALL.map(LaneMode::as_str)).try_map(|word| word.parse())
 }
 
 const IO_MODE_LONG_HELP: &str = "Modes:
@@ -81,6 +90,18 @@ pub struct IoModeArgs {
     pub server: Option<String>,
 
     /// The exported directory, if it isn't for the whole server; `read` or `write`; the mode
-    #[arg(value_name = "WORD", num_args = 2..=3, required = true)]
+    #[arg(
+        value_name = "WORD",
+        num_args = 2..=3,
+        required = true,
+        value_parser = Suggestions(io_mode_words),
+        hide_possible_values = true,
+    )]
     pub words: Vec<String>,
+}
+
+/// The fixed words. An export can be anywhere.
+fn io_mode_words() -> Vec<String> {
+    let modes = IoMode::ALL.iter().map(ToString::to_string);
+    ["read", "write", "default"].into_iter().map(str::to_owned).chain(modes).collect()
 }

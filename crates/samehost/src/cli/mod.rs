@@ -6,9 +6,11 @@
 mod bench;
 mod ctl;
 mod files;
+pub mod help;
 mod mount;
 mod serve;
 mod session;
+mod suggestions;
 mod target;
 mod watch;
 
@@ -26,6 +28,8 @@ pub use target::{Place, Remote};
 pub use watch::{ProbeArgs, StatusArgs};
 
 use crate::exit::EXIT_CODES;
+use client::options::{Descriptor, SESSION, Source};
+use help::HelpPart;
 
 /// Where servers keep their sockets unless told otherwise.
 pub const DEFAULT_RUN_DIR: &str = "/run/samehost";
@@ -45,7 +49,7 @@ pub const DEFAULT_RUN_DIR: &str = "/run/samehost";
     max_term_width = 100,
     args_override_self = true
 )]
-#[command(after_long_help = LONG_HELP)]
+#[command(after_long_help = help::text(&long_help()))]
 pub struct Cli {
     /// Options of every command.
     #[command(flatten)]
@@ -68,6 +72,29 @@ Exit codes:
   2  the command line couldn't be understood; nothing was tried
   3  no lane came up where one was asked for (probe, --lane required)
   4  the server couldn't be reached; for status: no server is running";
+
+const URLS: &str = "\
+An NFS URL is nfs://HOST[:PORT]/PATH[?OPTION[&OPTION]...]. Its options win over those of the command line.";
+
+/// The text behind the options of `samehost`.
+fn long_help() -> Vec<HelpPart> {
+    let entries = Descriptor::entries(SESSION, Source::Url).collect();
+    vec![
+        HelpPart::Text(URLS.to_owned()),
+        HelpPart::List { heading: "Options of NFS URLs", entries },
+        HelpPart::Text(LONG_HELP.to_owned()),
+    ]
+}
+
+/// The text behind a command's options, in parts. `command` has been built.
+pub fn help_parts(command: &clap::Command) -> Vec<HelpPart> {
+    match command.get_bin_name() {
+        Some("samehost") => long_help(),
+        Some("samehost mount") => mount::long_help(),
+        Some("samehost status") => watch::status_long_help(),
+        _ => command.get_after_long_help().map(|text| HelpPart::Text(text.to_string())).into_iter().collect(),
+    }
+}
 
 /// Options of every command.
 #[derive(Clone, Debug, Args)]
@@ -119,14 +146,14 @@ pub enum Command {
     #[command(after_long_help = EXIT_CODES)]
     Df(DfArgs),
     /// Mount a server's directory as a filesystem
-    #[command(after_long_help = mount::long_help())]
+    #[command(after_long_help = help::text(&mount::long_help()))]
     Mount(MountArgs),
     /// Unmount what `mount` has mounted
     #[command(after_long_help = mount::UMOUNT_LONG_HELP)]
     Umount(UmountArgs),
     /// Show what the servers and mounts on this host are doing, and which clients read and write over which
     /// data path
-    #[command(after_long_help = watch::STATUS_LONG_HELP)]
+    #[command(after_long_help = help::text(&watch::status_long_help()))]
     Status(StatusArgs),
     /// Change how a running server works
     #[command(after_long_help = ctl::CTL_LONG_HELP)]
@@ -168,5 +195,21 @@ mod tests {
     #[test]
     fn the_long_help_has_the_exit_codes() {
         assert!(LONG_HELP.ends_with(EXIT_CODES));
+    }
+
+    #[test]
+    fn man_pages_have_the_parts_of_the_help() {
+        let mut command = Cli::command();
+        command.build();
+        let lists = |command: &clap::Command| {
+            let text = command.get_after_long_help().expect("a long help").to_string();
+            let parts = help_parts(command);
+            assert_eq!(help::text(&parts), text, "{}", command.get_name());
+            parts.iter().filter(|part| matches!(part, HelpPart::List { .. })).count()
+        };
+        assert_eq!(lists(&command), 1);
+        for (name, count) in [("mount", 1), ("status", 1), ("serve", 0)] {
+            assert_eq!(lists(command.find_subcommand(name).unwrap()), count, "{name}");
+        }
     }
 }

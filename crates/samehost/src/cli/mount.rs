@@ -4,6 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::help::HelpPart;
+use super::suggestions::Suggestions;
+
 const ABOUT: &str = "\
 Mounts a server's directory as a filesystem (FUSE) and returns when it is mounted,
 or with the reason why not. A process in the background serves it until it is
@@ -44,9 +47,20 @@ Exit codes:
 As mount(8)'s helper (mount.samehost) it ends with mount(8)'s codes: 0, 1 usage or
 permission, 2 system, 32 failure.";
 
-/// The help text of `samehost mount`.
-pub fn long_help() -> String {
-    format!("{ABOUT}{}\n{NOTES}", mount::options::help())
+/// The text behind the options of `samehost mount`.
+pub fn long_help() -> Vec<HelpPart> {
+    let implied = mount::options::implied().collect::<Vec<_>>().join(", ");
+    let refused = mount::options::refused().collect::<Vec<_>>().join(", ");
+    let others = format!(
+        "Accepted, because the mount behaves that way in any case: {implied}, and x-...\n\nRefused, with the \
+         reason: {refused}"
+    );
+    vec![
+        HelpPart::Text(ABOUT.to_owned()),
+        HelpPart::List { heading: "Mount options", entries: mount::options::entries().collect() },
+        HelpPart::Text(others),
+        HelpPart::Text(NOTES.to_owned()),
+    ]
 }
 
 /// Options of `samehost mount`.
@@ -59,7 +73,12 @@ pub struct MountArgs {
     #[arg(value_name = "MOUNTPOINT")]
     pub mountpoint: PathBuf,
     /// Mount options, separated by commas; may be repeated
-    #[arg(short, value_name = "OPTIONS")]
+    #[arg(
+        short,
+        value_name = "OPTIONS",
+        value_parser = Suggestions(|| mount::options::completions().collect()),
+        hide_possible_values = true,
+    )]
     pub options: Vec<String>,
     /// Stay in the foreground and log to standard error, until unmounted, SIGTERM or SIGINT
     #[arg(short, long)]

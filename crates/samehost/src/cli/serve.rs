@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use server::IoMode;
 
@@ -69,11 +70,23 @@ pub struct ServeArgs {
     ///
     /// Holds where an export's option read_io= doesn't say otherwise; `samehost ctl io-mode` changes it while
     /// the server runs.
-    #[arg(long, value_name = "MODE", default_value_t = IoMode::Buffered)]
+    #[arg(
+        long,
+        value_name = "MODE",
+        value_parser = io_mode(),
+        hide_possible_values = true,
+        default_value_t = IoMode::Buffered,
+    )]
     pub read_io: IoMode,
 
     /// How files are written: buffered, dontcache or direct; likewise, with write_io=
-    #[arg(long, value_name = "MODE", default_value_t = IoMode::Buffered)]
+    #[arg(
+        long,
+        value_name = "MODE",
+        value_parser = io_mode(),
+        hide_possible_values = true,
+        default_value_t = IoMode::Buffered,
+    )]
     pub write_io: IoMode,
 
     /// Worker threads: how many calls on the wire can wait for the filesystem at the same time
@@ -147,6 +160,11 @@ pub struct ServeArgs {
     /// it
     #[arg(long, hide = true)]
     pub until_stdin_ends: bool,
+}
+
+/// Reads an [`IoMode`], and tells shells its words.
+fn io_mode() -> impl TypedValueParser<Value = IoMode> {
+    PossibleValuesParser::new(IoMode::ALL.map(|mode| mode.to_string())).try_map(|word| word.parse())
 }
 
 /// What stands for a user or a group.

@@ -1,22 +1,56 @@
 //! `status` and `probe`: is it local, and if not, why not?
 
 use clap::Args;
+use client::{DataPathCounters, SessionEvents};
+use control::Metrics;
+use mount::MountCounters;
+use server::status::{GrantStatus, MemoryStatus, ProcedureStatus, WireStatus};
 
+use super::help::HelpPart;
 use super::session::SessionArgs;
 use super::target::Remote;
 
-pub const STATUS_LONG_HELP: &str = "\
+const STATUS_ABOUT: &str = "\
 Every server and every mount with a socket in the run directory is asked; for ordinary users \
 also in $XDG_RUNTIME_DIR/samehost, where their mounts have it if they may not write to the run \
 directory. For each client of a server, and for each mount, it says whether it is local and, if \
-not, why not. Who doesn't answer within two seconds is named, and keeps nobody else from being \
-shown.
+not, why not. A process that doesn't answer within two seconds is named, and doesn't keep the \
+others from being shown.";
 
+const STATUS_EXIT_CODES: &str = "\
 Exit codes:
   0  every server and mount that was found answered
   1  one was found and didn't answer; the others are shown
   2  the command line couldn't be understood; nothing was tried
   4  no server is running, and nothing is mounted";
+
+/// The text behind the options of `samehost status`.
+pub fn status_long_help() -> Vec<HelpPart> {
+    let mut entries = Vec::new();
+    put_numbers::<MemoryStatus>(&mut entries, "servers[].memory");
+    put_numbers::<WireStatus>(&mut entries, "servers[].wire");
+    put_numbers::<GrantStatus>(&mut entries, "servers[].grants");
+    put_numbers::<ProcedureStatus>(&mut entries, "servers[].counters.PATH.PROCEDURE");
+    put_numbers::<MountCounters>(&mut entries, "mounts[]");
+    put_numbers::<SessionEvents>(&mut entries, "mounts[]");
+    put_numbers::<DataPathCounters>(&mut entries, "mounts[].lane, mounts[].wire");
+    vec![
+        HelpPart::Text(STATUS_ABOUT.to_owned()),
+        HelpPart::List { heading: "Numbers in the JSON", entries },
+        HelpPart::Text(STATUS_EXIT_CODES.to_owned()),
+    ]
+}
+
+/// Appends the numbers of an object in the JSON.
+fn put_numbers<M: Metrics>(entries: &mut Vec<(String, String)>, object: &str) {
+    for (index, metric) in M::METRICS.iter().enumerate() {
+        let description = match index {
+            0 => format!("In {object}: {}", metric.description()),
+            _ => metric.description(),
+        };
+        entries.push((metric.name.to_owned(), description));
+    }
+}
 
 /// Options of `samehost status`.
 #[derive(Debug, Args)]

@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
-use clap::CommandFactory;
+use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 use clap_mangen::Man;
+use clap_mangen::roff::Roff;
 
-use crate::cli::Cli;
+use crate::cli::{Cli, help, help_parts};
 use crate::exit::{Ended, Exit, Failure, Stop};
 use crate::output::Output;
 
@@ -32,12 +33,40 @@ pub fn man(dir: Option<&Path>) -> Ended {
     };
     let say = |error| Failure::new(dir.display().to_string(), error);
     std::fs::create_dir_all(dir).map_err(say)?;
-    clap_mangen::generate_to(command, dir).map_err(say)?;
+    pages(command, &|name, page| std::fs::write(dir.join(name), page).map_err(|error| say(error).into()))?;
     Ok(Exit::Done)
 }
 
-fn page(command: clap::Command) -> Result<Vec<u8>, Stop> {
-    let mut text = Vec::new();
-    Man::new(command).render(&mut text).map_err(|error| Failure::new("man page", error))?;
-    Ok(text)
+/// Calls `write` with the file name and the page of a command, and of its subcommands.
+fn pages(command: Command, write: &dyn Fn(String, Vec<u8>) -> Result<(), Stop>) -> Result<(), Stop> {
+    for subcommand in command.get_subcommands().filter(|each| !each.is_hide_set()) {
+        pages(subcommand.clone(), write)?;
+    }
+    write(Man::new(command.clone()).get_filename(), page(command)?)
+}
+
+/// A command's page. [`Man::render`] would run the help's lists together.
+fn page(command: Command) -> Result<Vec<u8>, Stop> {
+    let mut notes = Roff::new();
+    help::put_sections(&mut notes, &help_parts(&command));
+    let has_arguments = command.get_arguments().any(|argument| !argument.is_hide_set());
+    let has_subcommands = command.get_subcommands().any(|each| !each.is_hide_set());
+    let man = Man::new(command);
+    let mut page = Vec::new();
+    let mut render = || {
+        man.render_title(&mut page)?;
+        man.render_name_section(&mut page)?;
+        man.render_synopsis_section(&mut page)?;
+        man.render_description_section(&mut page)?;
+        if has_arguments {
+            man.render_options_section(&mut page)?;
+        }
+        if has_subcommands {
+            man.render_subcommands_section(&mut page)?;
+        }
+        notes.to_writer(&mut page)?;
+        man.render_version_section(&mut page)
+    };
+    render().map_err(|error| Failure::new("man page", error))?;
+    Ok(page)
 }

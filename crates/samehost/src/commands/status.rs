@@ -125,11 +125,7 @@ fn show(output: &mut Output, status: &Status, procedures: bool) -> Result<(), St
         human::seconds(status.uptime_seconds)
     ))?;
     output.line(format!("  listens on  {}", status.listen.join(", ")))?;
-    output.line(format!(
-        "  memory      {} resident, {} at the peak",
-        human::bytes(status.memory.resident),
-        human::bytes(status.memory.peak)
-    ))?;
+    output.line(format!("  memory      {}", numbers(&status.memory)))?;
     output.line(format!(
         "  I/O modes   {} for reads, {} for writes, where no export says otherwise",
         status.io.read, status.io.write
@@ -213,15 +209,7 @@ fn strangers(output: &mut Output, status: &Status) -> Result<(), Stop> {
     if wire.refused + wire.displaced + wire.broken + wire.denied == 0 {
         return Ok(());
     }
-    output.line(format!(
-        "  connections: {} accepted, {} refused, {} displaced while idle, {} broken; {} calls denied: \
-         nothing is exported to who made them",
-        human::thousands(wire.accepted),
-        human::thousands(wire.refused),
-        human::thousands(wire.displaced),
-        human::thousands(wire.broken),
-        human::thousands(wire.denied)
-    ))
+    output.line(format!("  connections: {}", numbers(wire)))
 }
 
 fn client_row(connection: &ConnectionStatus, lane: Option<&LaneStatus>) -> [String; 10] {
@@ -263,12 +251,9 @@ fn data_paths(output: &mut Output, status: &Status) -> Result<(), Stop> {
     }
     section(output, &table)?;
     output.line(format!(
-        "  grants: {} open, {} given, {} refused, {} asked for of files that aren't there. What a client \
-         reads and writes through a grant never passes the server and isn't counted here.",
-        human::thousands(status.grants.open),
-        human::thousands(status.grants.granted),
-        human::thousands(status.grants.refused),
-        human::thousands(status.grants.not_found)
+        "  grants: {}. What a client reads and writes through a grant never passes the server and isn't \
+         counted here.",
+        numbers(&status.grants)
     ))
 }
 
@@ -296,6 +281,12 @@ fn cells<M: Metrics>(values: impl IntoIterator<Item = u64>) -> impl Iterator<Ite
         MetricUnit::Count => human::thousands(value),
         MetricUnit::Bytes => human::bytes(value),
     })
+}
+
+/// Declared numbers in a line, each with its title.
+fn numbers<M: Metrics>(of: &M) -> String {
+    let cells = cells::<M>(of.values()).zip(M::METRICS);
+    cells.map(|(cell, metric)| format!("{cell} {}", metric.title)).collect::<Vec<_>>().join(", ")
 }
 
 fn section(output: &mut Output, table: &TextTable) -> Result<(), Stop> {

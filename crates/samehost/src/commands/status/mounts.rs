@@ -4,9 +4,11 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use control::{Answers, MOUNT};
+use client::DataPathCounters;
+use control::{Answers, MOUNT, Metrics};
 use mount::process::{MountStatus, run_dirs};
 
+use super::{cells, numbers, titles};
 use crate::exit::Stop;
 use crate::human;
 use crate::output::Output;
@@ -42,16 +44,8 @@ pub fn show(output: &mut Output, status: &MountStatus) -> Result<(), Stop> {
         let label = if index == 0 { "because" } else { "" };
         output.line(format!("  {label:<10}  {}", human::name(reason.as_bytes())))?;
     }
-    output.line(format!(
-        "  open files  {}; {} passed through so far",
-        human::thousands(status.open_files),
-        human::count(status.opens_passed_through, "open")
-    ))?;
-    output.line(format!(
-        "  requests    {} of the kernel, {} under way",
-        human::thousands(status.requests),
-        human::thousands(status.requests_under_way)
-    ))?;
+    output.line(format!("  kernel      {}", numbers(&status.kernel)))?;
+    output.line(format!("  session     {}", numbers(&status.events)))?;
     output.line("")?;
     for line in data_paths(status).lines(2) {
         output.line(line)?;
@@ -67,27 +61,15 @@ pub fn show(output: &mut Output, status: &MountStatus) -> Result<(), Stop> {
 }
 
 fn data_paths(status: &MountStatus) -> TextTable {
-    let mut table = TextTable::new(&[
-        ("data path", Align::Left),
-        ("opens", Align::Right),
-        ("reads", Align::Right),
-        ("bytes read", Align::Right),
-        ("writes", Align::Right),
-        ("bytes written", Align::Right),
-        ("round trips", Align::Right),
-    ]);
-    let passed = human::thousands(status.opens_passed_through);
-    table.row(["passed through", &passed, "-", "-", "-", "-", "-"]);
+    let mut columns = vec![("data path", Align::Left)];
+    columns.extend(titles::<DataPathCounters>());
+    let mut table = TextTable::new(&columns);
+    // Of what is passed through only the opens are known.
+    let passed = human::thousands(status.kernel.opens_passed_through);
+    let unknown = DataPathCounters::METRICS.iter().skip(1).map(|_| "-".to_owned());
+    table.row(["passed through".to_owned(), passed].into_iter().chain(unknown));
     for (data_path, counted) in [("lane", &status.lane), ("wire", &status.wire)] {
-        table.row([
-            data_path.to_owned(),
-            human::thousands(counted.opens),
-            human::thousands(counted.reads),
-            human::bytes(counted.bytes_read),
-            human::thousands(counted.writes),
-            human::bytes(counted.bytes_written),
-            human::thousands(counted.round_trips),
-        ]);
+        table.row([data_path.to_owned()].into_iter().chain(cells::<DataPathCounters>(counted.values())));
     }
     table
 }
