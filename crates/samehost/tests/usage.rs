@@ -122,6 +122,9 @@ fn completions_are_shell_scripts() {
         assert!(COMMANDS.iter().all(|command| script.text().contains(command)), "{shell}");
     }
     let script = run(&mut samehost(["completions", "bash"])).exits(0);
+    for words in ["auto off required", "buffered dontcache direct", "lookupcache=pos", "timeo="] {
+        assert!(script.text().contains(words), "{words}");
+    }
     let scratch = tempfile::tempdir().unwrap();
     std::fs::write(scratch.path().join("completions"), &script.stdout).unwrap();
     run(Command::new("bash").arg("-n").arg(scratch.path().join("completions"))).exits(0);
@@ -139,6 +142,17 @@ fn there_is_a_man_page_for_every_command() {
     let page = run(&mut samehost(["man"])).exits(0);
     assert_eq!(page.text(), std::fs::read_to_string(dir.join("samehost.1")).unwrap());
     assert!(page.text().contains("Exit codes"));
+    // The tables of options and of the status's numbers.
+    let urls = page.text().replace("\\-", "-");
+    assert!(urls.contains(".TP\n\\fBretrans=N\\fR\n"), "{urls}");
+    for (command, entry) in [
+        ("mount", "acregmin=N\\fR\nHow long attributes of a file are believed, at least (seconds, 0 to "),
+        ("mount", "timeo=N\\fR\nTime to wait for a reply before a call is repeated; more than 6000 means "),
+        ("status", "retransmits\\fR\nRPC calls that were sent again after a reconnect (counter)"),
+    ] {
+        let page = std::fs::read_to_string(dir.join(format!("samehost-{command}.1"))).unwrap();
+        assert!(page.replace("\\-", "-").contains(&format!(".TP\n\\fB{entry}")), "{command}: {page}");
+    }
 }
 
 #[test]

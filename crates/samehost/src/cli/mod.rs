@@ -88,10 +88,10 @@ fn long_help() -> Vec<HelpPart> {
 
 /// The text behind a command's options, in parts. `command` has been built.
 pub fn help_parts(command: &clap::Command) -> Vec<HelpPart> {
-    match command.get_bin_name() {
-        Some("samehost") => long_help(),
-        Some("samehost mount") => mount::long_help(),
-        Some("samehost status") => watch::status_long_help(),
+    match command.get_display_name().unwrap_or_else(|| command.get_name()) {
+        "samehost" => long_help(),
+        "samehost-mount" => mount::long_help(),
+        "samehost-status" => watch::status_long_help(),
         _ => command.get_after_long_help().map(|text| HelpPart::Text(text.to_string())).into_iter().collect(),
     }
 }
