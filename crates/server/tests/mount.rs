@@ -80,12 +80,14 @@ fn the_status_is_true_and_comes_over_its_socket() {
     assert!(client.read(&[1; 32], 0, 500).is_err());
     let found = status::query(&scratch.run_dir()).unwrap();
     let [found] = &found[..] else { panic!("{found:?}") };
-    let counter = |name: &str| found.counters["wire"][name];
-    let counted = |ops, errors, bytes| status::ProcedureStatus { ops, errors, bytes };
-    assert_eq!(counter("READ"), counted(2, 1, 500));
-    assert_eq!(counter("WRITE"), counted(1, 0, 1000));
-    assert_eq!(counter("MOUNT.MNT"), counted(1, 0, 0));
-    assert_eq!(counter("COMMIT"), counted(0, 0, 0));
+    let counted = |name: &str| {
+        let procedure = found.counters["wire"][name];
+        (procedure.ops, procedure.errors, procedure.bytes)
+    };
+    assert_eq!(counted("READ"), (2, 1, 500));
+    assert_eq!(counted("WRITE"), (1, 0, 1000));
+    assert_eq!(counted("MOUNT.MNT"), (1, 0, 0));
+    assert_eq!(counted("COMMIT"), (0, 0, 0));
     assert_eq!(found.connections.len(), 1);
     assert_eq!(found.connections[0].peer, client.stream.local_addr().unwrap().to_string());
     assert_eq!(found.connections[0].calls, 5);
