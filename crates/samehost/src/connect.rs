@@ -132,7 +132,7 @@ fn parent_failure(failure: Failure, url: &Url) -> Failure {
 }
 
 fn options(global: &Global, session: &SessionArgs) -> Options {
-    Options { run_dir: global.run_dir.clone(), retry: Some(CONNECT_TIMEOUT), ..session.options.clone() }
+    session.options.clone().run_dir(&global.run_dir).retry(CONNECT_TIMEOUT)
 }
 
 /// `url` with `name` behind its path.

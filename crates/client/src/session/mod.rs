@@ -121,9 +121,9 @@ impl Session {
         self.lane()
     }
 
-    /// Whether to use the lane from now on; [`Options::lane`] is the first mode. When the lane is switched off,
-    /// files with a grant go on over the wire with their next read or write. When it is switched on, a lane is
-    /// looked for in the background ([`Session::probe`] waits for it).
+    /// Whether to use the lane from now on; [`Options::lane`] is the first mode. When the lane is switched
+    /// off, files with a grant go on over the wire with their next read or write. When it is switched on, a
+    /// lane is looked for in the background ([`Session::probe`] waits for it).
     pub fn set_lane_mode(&self, mode: LaneMode) {
         self.inner.lane.set_mode(mode);
     }
