@@ -43,7 +43,7 @@
 //! | what a caller says | `attribute_sink`, `options`, `url`, `error`, `user` |
 //! | the wire | `operations` (what every NFS version can do), `nfs3`, `wire` |
 //! | the lane | `open_prefetch`, `lane` |
-//! | unstable data | `uncommitted` |
+//! | unstable data | `uncommitted_writes` |
 //! | a session | `session` |
 //! | files | `file`, `open` |
 //! | whole files, and the blocking interface | `copy`, `blocking` |
@@ -56,11 +56,13 @@ mod error;
 mod file;
 mod lane;
 mod nfs3;
+mod open;
 mod open_prefetch;
 mod operations;
 pub mod options;
 mod session;
 mod types;
+mod uncommitted_writes;
 mod url;
 mod user;
 mod wire;

@@ -8,13 +8,11 @@
 //! | `directory` | listings |
 //! | `listed` | names that a listing leaves out after it has started over |
 //! | `cookie_loop` | listings whose cookies repeat |
-//! | `open` | from a name to an open file |
 
 mod connect;
 mod cookie_loop;
 mod directory;
 mod listed;
-mod open;
 mod operations;
 mod path;
 
@@ -22,10 +20,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::counters::{Counters, SessionCounters};
-use crate::file::UncommittedPool;
 use crate::lane::LaneManager;
 use crate::options::{Credential, LaneMode, Options};
 use crate::types::{FsInfo, Handle, LaneReport};
+use crate::uncommitted_writes::UncommittedPool;
 use crate::user::User;
 use crate::wire::WireCaller;
 
@@ -33,6 +31,7 @@ pub use cookie_loop::CookieLoopDetector;
 pub use directory::Directory;
 pub use listed::Listed;
 pub use path::Follow;
+pub(crate) use path::PathWalk;
 
 /// A session with a server. Clones share it; so do the files that were opened with it.
 #[derive(Debug, Clone)]
