@@ -27,7 +27,7 @@ test:
 	$(CARGO) build --locked -p samehost
 	$(CARGO) test --workspace --locked --no-fail-fast
 
-# What an ordinary user can run, in some minutes.
+# What an ordinary user can run: under three minutes with the dependencies built.
 test-fast:
 	scripts/test-fast
 

@@ -34,8 +34,14 @@ fn held() -> Held {
 
 /// Writes and reads until told to stop or until the server has gone; a soft client says so with an error.
 fn work(url: &Url, lane: LaneMode, run_dir: &Path, name: &str, stop: &AtomicBool, done: &AtomicU64) {
-    let timeo = Duration::from_millis(200);
-    let options = Options::new().lane(lane).run_dir(run_dir).hard(false).timeo(timeo).retrans(0);
+    let options = Options {
+        lane,
+        run_dir: run_dir.to_owned(),
+        hard: false,
+        timeo: Duration::from_millis(200),
+        retrans: 0,
+        ..Options::default()
+    };
     let Ok(session) = Session::connect(url, options) else { return };
     let inner = session.session();
     session.run(async {

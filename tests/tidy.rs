@@ -13,6 +13,8 @@ mod findings;
 mod licences;
 #[path = "tidy/metadata.rs"]
 mod metadata;
+#[path = "tidy/names.rs"]
+mod names;
 #[path = "tidy/plan.rs"]
 mod plan;
 #[path = "tidy/sources.rs"]
@@ -169,6 +171,11 @@ fn split_path(path: &str) -> Option<(&str, &str, &str)> {
     let (name, rest) = path.strip_prefix("crates/")?.split_once('/')?;
     let (folder, rest) = rest.split_once('/')?;
     Some((name, folder, rest))
+}
+
+#[test]
+fn names_in_the_documents_exist() {
+    names::check().assert_none("names in the documents");
 }
 
 #[test]

@@ -59,7 +59,8 @@ impl Worker {
     /// Does it, and prints JSON.
     pub fn run(self) -> Result<()> {
         let lane = self.lane.parse().map_err(anyhow::Error::msg)?;
-        let session = Session::connect(&self.url, Options::new().lane(lane).run_dir(self.run_dir))?;
+        let session =
+            Session::connect(&self.url, Options { lane, run_dir: self.run_dir, ..Options::default() })?;
         let result = match self.work.as_str() {
             "bystander" => bystander(&session)?,
             work => stream(&session, work == "stream-write")?,

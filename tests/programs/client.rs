@@ -39,9 +39,13 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 fn connect(url: &str, run_dir: &str, lane: &str) -> Result<Session> {
     let url: Url = url.parse()?;
-    // A server that is killed during a call answers soon after its restart, not after a minute.
-    let timeo = std::time::Duration::from_secs(5);
-    let options = Options::new().lane(lane.parse()?).run_dir(run_dir).timeo(timeo);
+    let options = Options {
+        lane: lane.parse()?,
+        run_dir: run_dir.into(),
+        // A server that is killed while it has our call answers soon after its restart, not after a minute.
+        timeo: std::time::Duration::from_secs(5),
+        ..Options::default()
+    };
     Ok(Session::connect(&url, options)?)
 }
 

@@ -108,7 +108,7 @@ impl Load {
     fn target(&self) -> Result<LoadTarget> {
         let wire = Wire::connect(self.port)?;
         if self.vers == 3 {
-            let options = Options::new().lane(LaneMode::Off);
+            let options = Options { lane: LaneMode::Off, ..Options::default() };
             let session = Client::connect(&self.url, options)?;
             let inner = session.session();
             let found = session.run(inner.walk(inner.target(), Follow::Yes))?;

@@ -132,7 +132,7 @@ fn parent_failure(failure: Failure, url: &Url) -> Failure {
 }
 
 fn options(global: &Global, session: &SessionArgs) -> Options {
-    session.options.clone().run_dir(&global.run_dir).retry(CONNECT_TIMEOUT)
+    Options { run_dir: global.run_dir.clone(), retry: Some(CONNECT_TIMEOUT), ..session.options.clone() }
 }
 
 /// `url` with `name` behind its path.

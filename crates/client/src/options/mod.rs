@@ -1,4 +1,4 @@
-//! The options of sessions and of opens, with nfs(5)'s names where it has them.
+//! How a session behaves and how a file is opened. The names are those of nfs(5) where it has them.
 //!
 //! [`SESSION`] describes the options that users write in URLs, on the command line and behind `-o`.
 
@@ -24,12 +24,12 @@ pub(crate) const MAX_TRANSFER: u32 = 1 << 20;
 /// Whether to use the lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LaneMode {
-    /// If there is one.
+    /// When it is there.
     #[default]
     Auto,
     /// Never.
     Off,
-    /// Always: connecting or opening without a lane is an error.
+    /// Nothing else: connecting or opening without one is an error.
     Required,
 }
 
@@ -54,7 +54,7 @@ impl fmt::Display for LaneMode {
     }
 }
 
-/// The error of a text that is no [`LaneMode`].
+/// A text that is no [`LaneMode`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("lane mode {0:?} is none of auto, off, required")]
 pub struct UnknownLaneMode(String);
@@ -68,37 +68,36 @@ impl FromStr for LaneMode {
     }
 }
 
-/// Whether to connect from a port below 1024, which exports with the option `secure` require.
+/// Whether to connect from a port below 1024, which exports with the option `secure` ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ReservedPort {
-    /// If the process is permitted to; otherwise from any port.
+    /// If the process may; an ordinary port otherwise.
     #[default]
     Auto,
-    /// Always; connecting fails if the process isn't permitted to.
+    /// Always; connecting fails where it may not.
     Yes,
     /// Never.
     No,
 }
 
-/// The credential of a session's calls (RFC 5531 section 8).
+/// Who the session acts as.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Credential {
-    /// AUTH_NONE: no user. There is no lane with it.
+    /// AUTH_NONE: nobody. There is no lane with it.
     None,
     /// AUTH_SYS (RFC 5531 appendix A).
     Sys {
-        /// The user.
+        /// User.
         uid: u32,
-        /// The group.
+        /// Group.
         gid: u32,
-        /// Supplementary groups. AUTH_SYS carries the first 16.
+        /// Further groups; the wire has room for the first 16.
         groups: Vec<u32>,
     },
 }
 
 impl Credential {
-    /// AUTH_SYS with the effective user and the groups of this process.
+    /// The calling process's own user and groups.
     #[must_use]
     pub fn own() -> Self {
         Self::Sys {
@@ -113,70 +112,55 @@ impl Credential {
     }
 }
 
-/// The options of a session. A method of each field's name sets it:
-///
-/// ```
-/// use std::time::Duration;
-///
-/// use samehost_client::{LaneMode, Options};
-///
-/// let options = Options::new().lane(LaneMode::Off).hard(false).timeo(Duration::from_secs(5)).nconnect(4);
-/// assert_eq!((options.nconnect, options.retrans), (4, 2));
-/// ```
+/// How a session behaves.
 #[derive(Debug, Clone)]
-#[non_exhaustive]
 pub struct Options {
-    /// Whether to use the lane. Default: [`LaneMode::Auto`].
+    /// Whether to use the lane.
     pub lane: LaneMode,
-    /// The directory with the servers' rendezvous sockets. Default: `/run/samehost`.
+    /// Where a server's rendezvous sockets are looked for; /run/samehost.
     pub run_dir: PathBuf,
-    /// The users whose endpoints are trusted besides uid 0's and this process's own. Default: none.
+    /// Whose endpoints are trusted besides uid 0's and this process's own.
     pub trusted_uids: Vec<u32>,
-    /// Whether to look for rendezvous sockets in the host's other network namespaces, too, where the process
-    /// is permitted to. Default: true.
+    /// Look for rendezvous sockets in the host's other network namespaces, too, where the process may.
     pub search_namespaces: bool,
-    /// The number of READs and WRITEs over the wire after which the session probes for a lane again: a power
-    /// of two, or 0. With 0 it still probes after it has lost a lane and after a reconnect. Default: 0.
+    /// Probe again after this many wire reads and writes: a power of two, or 0 for never (which is not "never
+    /// again": a lost lane and a reconnect are reasons of their own).
     pub probe_throttle: u32,
-    /// Whether calls are repeated without a limit (`hard`), or fail after [`retrans`](field@Self::retrans)
-    /// repetitions (`soft`). Default: true.
+    /// `hard`: retry for ever. `soft` (false): an error after `retrans` retries.
     pub hard: bool,
-    /// The time to wait for a reply before a call is repeated. Default: 60 s.
+    /// How long an answer may take before it counts as a retry; 60 s.
     pub timeo: Duration,
-    /// Whether a timeout of a soft session is ETIMEDOUT to the applications of a mount, instead of EIO. The
-    /// session's own errors are the same either way. Default: false.
+    /// A soft session's timeouts are ETIMEDOUT to the applications of a mount, instead of EIO. The session
+    /// itself reports the same errors either way.
     pub softerr: bool,
-    /// The time limit of [`Session::connect`](crate::Session::connect): connections, MOUNT, transfer sizes
-    /// and, if required, the lane. It also holds for hard sessions, which wait without a limit only for a
-    /// server that has answered once. `None` and zero (in nfs(5) a single attempt) mean 2 minutes. Default:
-    /// `None`.
+    /// How long a session may take to come up: the address, MOUNT, the sizes and, if required, the lane. The
+    /// limit holds for hard sessions, too: they wait without a limit only for a server that has answered
+    /// once. `None` and zero (nfs(5): a single attempt) mean 2 minutes.
     pub retry: Option<Duration>,
-    /// The repetitions of a call before a soft session gives up, or a hard one logs that the server doesn't
-    /// answer. Default: 2.
+    /// Retries before a soft session gives up, or a hard one says that the server does not answer; 2.
     pub retrans: u32,
-    /// The number of TCP connections to the server, 1 to 16. Default: 1.
+    /// TCP connections to the server, 1..=16.
     pub nconnect: u32,
-    /// The size of a READ over the wire in bytes, at most 1 MiB and the server's limit; `None` for the
-    /// server's preference. Default: `None`.
+    /// Bytes a READ; the server's preference if `None`, never more than it can.
     pub rsize: Option<u32>,
-    /// The size of a WRITE over the wire, likewise.
+    /// Bytes a WRITE, likewise.
     pub wsize: Option<u32>,
-    /// Whether to connect from a port below 1024. Default: [`ReservedPort::Auto`].
+    /// Whether to connect from a port below 1024.
     pub reserved_port: ReservedPort,
-    /// The credential of the calls. Default: [`Credential::own`].
+    /// Who the session acts as.
     pub credential: Credential,
-    /// The port that serves NFS, unless the URL names one. Without either, 2049 is tried, then rpcbind is
-    /// asked. Default: `None`.
+    /// The port that serves NFS, unless the URL names one. Without either 2049 is tried, then rpcbind is
+    /// asked.
     pub port: Option<u16>,
-    /// The port that serves MOUNT. With `None` NFS's port is tried, then rpcbind is asked. Default: `None`.
+    /// The port that serves MOUNT, if it is not NFS's own and rpcbind is not to be asked.
     pub mount_port: Option<u16>,
-    /// The largest amount of data, in bytes, that all files of the session together have written over the
-    /// wire and not committed. When it is reached they commit. The data is kept in memory to be sent again if
-    /// the server forgets it. Default: 64 MiB.
+    /// How many bytes a session's files may have written over the wire and not committed; they commit by
+    /// themselves when that many are reached. They are kept in memory to be sent again should the server
+    /// forget them; 64 MiB.
     pub unstable_max: usize,
-    /// The number of calls in flight for one large read or write, 1 to 64. Default: 8.
+    /// Requests in flight for one large read or write; 8.
     pub window: usize,
-    /// Receives the attributes that replies carry, and changes of the lane. Default: `None`.
+    /// Receives the attributes that replies carry, and changes of the lane. Default: none.
     pub attribute_sink: Option<Arc<dyn AttributeSink>>,
 }
 
@@ -207,65 +191,14 @@ impl Default for Options {
     }
 }
 
-macro_rules! setters {
-    ($($field:ident: $type:ty => $value:expr,)+) => {
-        impl Options {
-            $(
-                #[doc = concat!("Sets [`", stringify!($field), "`](field@Self::", stringify!($field), ").")]
-                #[must_use]
-                pub fn $field(mut self, $field: $type) -> Self {
-                    self.$field = $value;
-                    self
-                }
-            )+
-        }
-    };
-}
-
-setters! {
-    lane: LaneMode => lane,
-    run_dir: impl Into<PathBuf> => run_dir.into(),
-    trusted_uids: impl Into<Vec<u32>> => trusted_uids.into(),
-    search_namespaces: bool => search_namespaces,
-    probe_throttle: u32 => probe_throttle,
-    hard: bool => hard,
-    timeo: Duration => timeo,
-    softerr: bool => softerr,
-    retry: impl Into<Option<Duration>> => retry.into(),
-    retrans: u32 => retrans,
-    nconnect: u32 => nconnect,
-    rsize: impl Into<Option<u32>> => rsize.into(),
-    wsize: impl Into<Option<u32>> => wsize.into(),
-    reserved_port: ReservedPort => reserved_port,
-    credential: Credential => credential,
-    port: impl Into<Option<u16>> => port.into(),
-    mount_port: impl Into<Option<u16>> => mount_port.into(),
-    unstable_max: usize => unstable_max,
-    window: usize => window,
-    attribute_sink: Arc<dyn AttributeSink> => Some(attribute_sink),
-}
-
 impl Options {
-    /// The defaults.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// The retransmission policy of the session's connections; the lane's waits keep to it, too.
     pub(crate) const fn policy(&self) -> Policy {
         Policy { timeo: self.timeo, retrans: self.retrans, hard: self.hard }
     }
 }
 
-/// The options of an open, in the manner of [`std::fs::OpenOptions`].
-///
-/// ```
-/// use samehost_client::OpenOptions;
-///
-/// let log = OpenOptions::new().read(true).write(true).create(true).mode(0o600);
-/// # let _ = log;
-/// ```
+/// How to open a file, in the manner of [`std::fs::OpenOptions`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct OpenOptions {
     pub(crate) read: bool,
@@ -278,7 +211,7 @@ pub struct OpenOptions {
 }
 
 impl OpenOptions {
-    /// Neither reading nor writing.
+    /// Nothing yet: neither reading nor writing.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -290,61 +223,60 @@ impl OpenOptions {
         Self::new().read(true)
     }
 
-    /// Whether the open only reads an existing file.
+    /// Whether nothing but reading what is there is wanted.
     pub(crate) const fn only_reads(&self) -> bool {
         self.read && !(self.write || self.create || self.create_new || self.truncate)
     }
 
-    /// For writing: the file is created, or truncated if it exists.
+    /// For writing, made if it is missing, emptied if it is not.
     #[must_use]
     pub fn replacing() -> Self {
         Self::new().write(true).create(true).truncate(true)
     }
 
-    /// Whether the file can be read.
+    /// Allow reading.
     #[must_use]
     pub const fn read(mut self, yes: bool) -> Self {
         self.read = yes;
         self
     }
 
-    /// Whether the file can be written.
+    /// Allow writing.
     #[must_use]
     pub const fn write(mut self, yes: bool) -> Self {
         self.write = yes;
         self
     }
 
-    /// Whether the file is created if it doesn't exist.
+    /// Make the file if it is missing.
     #[must_use]
     pub const fn create(mut self, yes: bool) -> Self {
         self.create = yes;
         self
     }
 
-    /// Whether the file is created, and the open fails if the name exists (an EXCLUSIVE create, which can be
-    /// repeated safely).
+    /// Make the file, and fail if its name exists (an EXCLUSIVE create, safe to retry).
     #[must_use]
     pub const fn create_new(mut self, yes: bool) -> Self {
         self.create_new = yes;
         self
     }
 
-    /// Whether the file is truncated.
+    /// Empty the file.
     #[must_use]
     pub const fn truncate(mut self, yes: bool) -> Self {
         self.truncate = yes;
         self
     }
 
-    /// Whether the open fails if the name is a symbolic link, instead of following it.
+    /// Fail on a symbolic link instead of following it.
     #[must_use]
     pub const fn no_follow(mut self, yes: bool) -> Self {
         self.no_follow = yes;
         self
     }
 
-    /// The permission bits of a file that the open creates. Default: 0o644.
+    /// The permission bits of a file that is made; 0o644 if not given.
     #[must_use]
     pub const fn mode(mut self, mode: u32) -> Self {
         self.mode = Some(mode & 0o7777);

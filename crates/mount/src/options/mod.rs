@@ -71,7 +71,7 @@ pub fn parse(
     };
     let mut parsed = Parsed {
         mount,
-        session: defaults.retry(None),
+        session: client::Options { retry: None, ..defaults },
         background: false,
         retry: Duration::ZERO,
         skipped: Vec::new(),
