@@ -406,7 +406,7 @@ async fn what_never_answers_is_given_up_even_by_a_hard_session() {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let url = Url::new("127.0.0.1", Some(listener.local_addr().unwrap().port()), b"/x");
     let options = Options {
-        retry: Some(Duration::from_millis(300)),
+        attempt_timeout: Duration::from_millis(300),
         timeo: Duration::from_millis(50),
         retrans: 0,
         ..Options::default()

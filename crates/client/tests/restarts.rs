@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use samehost_client as client;
 
-use client::{Error, OpenOptions, Operation, Stability};
+use client::{Error, LaneMode, OpenOptions, Operation, Session, Stability, Url};
 use support::{Served, on_disk, pattern, wait_for};
 
 const PIECE: usize = 16 << 10;
@@ -178,4 +178,25 @@ async fn a_soft_session_gives_up_and_recovers() {
         answered = answered || session.attributes(&root).await.is_ok();
     }
     assert!(answered);
+}
+
+/// nfs(5)'s `retry`: with 0 the first failure is final, and so it is without the option; otherwise a server
+/// that isn't there yet is tried again.
+#[tokio::test]
+async fn a_server_that_is_not_there_yet_is_tried_again_for_retry() {
+    let mut served = Served::wire_only();
+    let url = served.url();
+    let mut options = served.options(LaneMode::Off);
+    served.kill();
+    let zero: Url = format!("{url}?retry=0").parse().unwrap();
+    for url in [&url, &zero] {
+        let error = Session::connect(url, options.clone()).await.unwrap_err();
+        assert!(error.is_unreachable(), "{url}: {error}");
+    }
+    options.retry = Some(support::BOUND);
+    let mut connecting = std::pin::pin!(Session::connect(&url, options));
+    let early = tokio::time::timeout(Duration::from_millis(50), &mut connecting).await;
+    assert!(early.is_err(), "there is no server yet");
+    served.restart();
+    connecting.await.unwrap();
 }

@@ -11,9 +11,9 @@ use crate::cli::{Global, SessionArgs};
 use crate::exit::{Exit, Failure};
 use crate::human;
 
-/// How long a session may take to connect. A connected hard session waits for ever, but a URL that never
-/// named an NFS server shouldn't. The URL's option `retry` overrides this.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long one attempt to connect may take. A connected hard session waits for ever, but a URL that never
+/// named an NFS server shouldn't. A command makes one attempt; the URL's option `retry` asks for more.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A cache of sessions, one for each directory that operands name. Its size is bounded by the number of
 /// operands.
@@ -132,7 +132,7 @@ fn parent_failure(failure: Failure, url: &Url) -> Failure {
 }
 
 fn options(global: &Global, session: &SessionArgs) -> Options {
-    Options { run_dir: global.run_dir.clone(), retry: Some(CONNECT_TIMEOUT), ..session.options.clone() }
+    Options { run_dir: global.run_dir.clone(), attempt_timeout: ATTEMPT_TIMEOUT, ..session.options.clone() }
 }
 
 /// `url` with `name` behind its path.

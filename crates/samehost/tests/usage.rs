@@ -77,6 +77,8 @@ fn an_unreachable_server_exits_with_4_and_a_next_step() {
         run(&mut samehost([command, "--soft", "--timeo", "5", "--retrans", "0", &url]))
             .exits(4)
             .complains(&[&url, "next:"]);
+        // nfs(5): the first failure is final.
+        run(&mut samehost([command, &format!("{url}?retry=0")])).exits(4).complains(&[&url, "next:"]);
     }
 }
 

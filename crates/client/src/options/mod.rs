@@ -133,10 +133,14 @@ pub struct Options {
     /// A soft session's timeouts are ETIMEDOUT to the applications of a mount, instead of EIO. The session
     /// itself reports the same errors either way.
     pub softerr: bool,
-    /// How long a session may take to come up: the address, MOUNT, the sizes and, if required, the lane. The
-    /// limit holds for hard sessions, too: they wait without a limit only for a server that has answered
-    /// once. `None` and zero (nfs(5): a single attempt) mean 2 minutes.
+    /// How long to go on trying to reach the server at first, with a session that is hard or soft: nfs(5)'s
+    /// `retry`. With `None` or zero the first failure is final. Default: `None`; mounts without the option use
+    /// nfs(5)'s defaults.
     pub retry: Option<Duration>,
+    /// How long one attempt may take to bring a session up: the address, MOUNT, the transfer sizes and, if
+    /// required, the lane. It also holds for hard sessions, which wait without a limit only for a server that
+    /// has answered once. Default: 2 minutes.
+    pub attempt_timeout: Duration,
     /// Retries before a soft session gives up, or a hard one says that the server does not answer; 2.
     pub retrans: u32,
     /// TCP connections to the server, 1..=16.
@@ -176,6 +180,7 @@ impl Default for Options {
             timeo: Duration::from_secs(60),
             softerr: false,
             retry: None,
+            attempt_timeout: Duration::from_secs(120),
             retrans: 2,
             nconnect: 1,
             rsize: None,

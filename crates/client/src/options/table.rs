@@ -172,7 +172,8 @@ pub const SESSION: &[Descriptor<Options>] = &[
             set: |options, minutes| options.retry = Some(Duration::from_secs(u64::from(minutes) * 60)),
         },
         default: None,
-        help: "Time to reach the server at first; 0: one attempt; without it 2, for mounts with bg 10000",
+        help: "Time for which a server that can't be reached at first is tried again; 0: the first failure is \
+               final; without it 2 for mounts, with bg 10000, and 0 for URLs",
     },
     Descriptor {
         name: "resvport",

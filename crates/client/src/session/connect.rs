@@ -1,7 +1,7 @@
 //! From a URL to a session: connections, root, transfer sizes, lane.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{Inner, Session};
 use crate::counters::SessionCounters;
@@ -16,25 +16,40 @@ use crate::url::Url;
 use crate::user::User;
 use crate::wire::{Wire, WireCaller, retry_delayed};
 
-/// How long a session may take to connect unless [`Options::retry`] says otherwise: nfs(5)'s `retry` of a
-/// mount in the foreground.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(120);
+/// The first pause between two attempts to connect; it doubles.
+const MIN_RETRY_PAUSE: Duration = Duration::from_millis(250);
+/// The longest pause, as in mount.nfs(8).
+const MAX_RETRY_PAUSE: Duration = Duration::from_secs(10);
 
 /// The transfer size for a server that states none, in bytes: every server supports it.
 const DEFAULT_TRANSFER: u32 = 32 << 10;
 
 impl Session {
-    /// Connects, mounts, asks for the transfer sizes, and looks for a lane, all within [`Options::retry`].
+    /// Connects, mounts, asks for the transfer sizes, and looks for a lane. While the server can't be reached
+    /// it tries again for [`Options::retry`].
     ///
     /// # Errors
     /// [`Error::Resolve`], [`Error::Rpc`], [`Error::NoAnswer`], [`Error::Mount`]; with
     /// [`LaneMode::Required`], [`Error::NoLane`].
     pub async fn connect(url: &Url, mut options: Options) -> Result<Self> {
         url.apply(&mut options)?;
-        let after = options.retry.filter(|retry| !retry.is_zero()).unwrap_or(CONNECT_TIMEOUT);
-        match tokio::time::timeout(after, Box::pin(Self::connect_once(url, Arc::new(options)))).await {
-            Ok(session) => session,
-            Err(_) => Err(Error::NoAnswer { object: url.to_string(), after }),
+        let options = Arc::new(options);
+        let started = Instant::now();
+        let mut pause = MIN_RETRY_PAUSE;
+        loop {
+            let attempt = Box::pin(Self::connect_once(url, options.clone()));
+            let error = match tokio::time::timeout(options.attempt_timeout, attempt).await {
+                Ok(Ok(session)) => return Ok(session),
+                Ok(Err(error)) => error,
+                Err(_) => Error::NoAnswer { object: url.to_string(), after: options.attempt_timeout },
+            };
+            let left = options.retry.unwrap_or_default().saturating_sub(started.elapsed());
+            if !error.is_unreachable() || left.is_zero() {
+                return Err(error);
+            }
+            tracing::debug!(%url, %error, ?left, "the server can't be reached yet");
+            tokio::time::sleep(pause.min(left)).await;
+            pause = (pause * 2).min(MAX_RETRY_PAUSE);
         }
     }
 

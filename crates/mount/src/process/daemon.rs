@@ -20,10 +20,6 @@ use super::{DaemonFailure, DaemonMessage, MountPlan, ProcessError};
 use crate::error::Error;
 use crate::mount::Mount;
 
-/// The first pause between attempts to reach the server; it doubles.
-const MIN_RETRY_PAUSE: Duration = Duration::from_millis(250);
-/// The longest pause.
-const MAX_RETRY_PAUSE: Duration = Duration::from_secs(10);
 /// The least time for one attempt, even if `retry` is shorter.
 const MIN_ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the end of the session may take.
@@ -176,34 +172,30 @@ fn is_unreachable(error: &Error) -> bool {
     matches!(error, Error::Client(error) if error.is_unreachable())
 }
 
-/// Mounts. While the server can't be reached it tries again for `retry`; `waiting` gets the first failure and
-/// the time that is left.
+/// Mounts. If the first attempt doesn't reach the server, `waiting` gets the failure and the time that is
+/// left of `retry`, for which it is tried again.
 async fn mount(
     plan: &MountPlan,
     retry: Duration,
     waiting: impl Fn(&Error, Duration),
 ) -> Result<Mount, Error> {
-    let deadline = Instant::now() + retry;
-    let mut pause = MIN_RETRY_PAUSE;
-    let mut is_reported = false;
-    loop {
+    let started = Instant::now();
+    let start = |retry: Duration, left: Duration| {
         let mut session = plan.session.clone();
-        session.retry = Some(deadline.saturating_duration_since(Instant::now()).max(MIN_ATTEMPT_TIMEOUT));
-        let error = match Mount::start(&plan.url, session, plan.options.clone(), &plan.at).await {
-            Ok(mount) => return Ok(mount),
-            Err(error) => error,
-        };
-        let left = deadline.saturating_duration_since(Instant::now());
-        if !is_unreachable(&error) || left.is_zero() {
-            return Err(error);
-        }
-        if !is_reported {
-            is_reported = true;
-            waiting(&error, left);
-        }
-        tokio::time::sleep(pause.min(left)).await;
-        pause = (pause * 2).min(MAX_RETRY_PAUSE);
+        session.retry = Some(retry);
+        session.attempt_timeout = left.min(session.attempt_timeout).max(MIN_ATTEMPT_TIMEOUT);
+        Mount::start(&plan.url, session, plan.options.clone(), &plan.at)
+    };
+    let error = match start(Duration::ZERO, retry).await {
+        Err(error) if is_unreachable(&error) => error,
+        ended => return ended,
+    };
+    let left = retry.saturating_sub(started.elapsed());
+    if left.is_zero() {
+        return Err(error);
     }
+    waiting(&error, left);
+    start(left, left).await
 }
 
 /// SIGTERM and SIGINT.
