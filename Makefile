@@ -61,10 +61,10 @@ fuzz:
 	scripts/setup build
 	scripts/fuzz $(FUZZ_SECONDS)
 
-# xfstests' quick group by each road and on the plain directory; XFSTESTS is a built checkout (tests/xfstests/README.md). Takes hours.
+# xfstests' quick group over each data path and on the plain directory; XFSTESTS is a built checkout (tests/xfstests/README.md). Takes hours.
 xfstests: all
 	mkdir -p target/xfstests
-	for road in raw lane served wire; do tests/xfstests/run $(XFSTESTS) $$road >target/xfstests/$$road.txt || exit 1; done
+	for data_path in raw lane served wire; do tests/xfstests/run $(XFSTESTS) $$data_path >target/xfstests/$$data_path.txt || exit 1; done
 
 man: all
 	target/release/samehost man $(MAN)

@@ -1,5 +1,5 @@
-//! Memory, descriptors and time at start, bounded and said. What is asserted are bounds that no slow machine
-//! breaks; the figures themselves are printed.
+//! The server's memory, descriptors and start time stay within fixed bounds. The bounds leave room for slow
+//! machines; the measured values are printed.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use samehost_tests::scratch::pattern;
 use samehost_tests::{Scratch, Serve, Server, need_root, wait_for};
 
-/// Resident memory with one client.
+/// The most resident memory with one client.
 const ONE_CLIENT_KIB: u64 = 32 << 10;
-/// With a thousand connections that say nothing.
+/// The same with a thousand idle connections.
 const IDLE_KIB: u64 = 48 << 10;
-/// While 64 connections write 1 MiB each at once: what is received is budgeted, so far below 64 MiB.
+/// The same while 64 connections write 1 MiB each: received data has a budget, so far less than 64 MiB.
 const WRITING_KIB: u64 = 64 << 10;
 
 fn connect(server: &Server) -> TcpStream {
@@ -24,7 +24,7 @@ fn connect(server: &Server) -> TcpStream {
     stream
 }
 
-/// A call in a record of its own, AUTH_SYS as root.
+/// An RPC call as one record, with AUTH_SYS credentials of root.
 fn call(xid: u32, program: u32, procedure: u32, arguments: &[u8]) -> Vec<u8> {
     let credential: [u32; 5] = [0, 0, 0, 0, 0]; // stamp, no machine name, uid, gid, no further groups
     let mut words: Vec<u32> = vec![xid, 0, 2, program, 3, procedure, 1, 20];
@@ -44,7 +44,7 @@ fn reply(stream: &mut TcpStream) -> Vec<u8> {
     let length = u32::from_be_bytes(head) & 0x7fff_ffff;
     let mut body = vec![0; length as usize];
     stream.read_exact(&mut body).expect("the server answers");
-    // xid, REPLY, MSG_ACCEPTED, AUTH_NONE with nothing in it, SUCCESS
+    // xid, REPLY, MSG_ACCEPTED, an empty AUTH_NONE verifier, SUCCESS
     assert_eq!(
         body[4..24],
         [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
@@ -90,7 +90,7 @@ fn start_and_one_client() {
     let mut times = Vec::new();
     for _ in 0..5 {
         let mut server = Serve::openly(&export).start();
-        let _ = server.stop(); // its port is known now; what is timed is the second start
+        let _ = server.stop(); // the first start chose the port; the second one is timed
         let start = Instant::now();
         let restarted = std::thread::scope(|scope| {
             let port = server.port();
@@ -142,7 +142,7 @@ fn a_thousand_idle_connections() {
     mount(&mut connect(&server), &export);
     let descriptors = server.daemon().descriptors().expect("it runs");
     drop(streams);
-    wait_for("the connections to be let go", || {
+    wait_for("the connections to be closed", || {
         (server.daemon().descriptors().expect("it runs") <= descriptors - 1000).then_some(())
     });
 }
@@ -174,7 +174,7 @@ fn sixty_four_connections_write_a_mebibyte_at_once() {
                 arguments.extend_from_slice(&(1_u32 << 20).to_be_bytes());
                 arguments.extend_from_slice(&2_u32.to_be_bytes()); // FILE_SYNC
                 arguments.extend_from_slice(&opaque(data));
-                // In pieces, so that many are half received at the same time.
+                // In pieces, so that many requests are partly received at the same time.
                 let record = call(9, NFS, 7, &arguments);
                 for piece in record.chunks(64 << 10) {
                     stream.write_all(piece).expect("sent");
@@ -191,7 +191,7 @@ fn sixty_four_connections_write_a_mebibyte_at_once() {
     for (i, data) in data.iter().enumerate() {
         let mut found = vec![0; data.len()];
         file.read_exact_at(&mut found, (i as u64) << 20).expect("own file");
-        // The file was opened by us before the server wrote: one page cache.
+        // The file was opened here before the server wrote: both use one page cache.
         assert!(found == *data, "what connection {i} wrote differs");
     }
 }

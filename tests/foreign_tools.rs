@@ -1,5 +1,5 @@
-//! Other people's user-space tools against our server: libnfs, showmount, rpcinfo, and tshark as the judge of
-//! every packet.
+//! Third-party user-space tools with our server: libnfs, showmount, rpcinfo, and tshark, which checks every
+//! packet.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,20 +13,20 @@ use samehost_tests::samehost::binary;
 use samehost_tests::scratch::pattern;
 use samehost_tests::{Netns, Scratch, Serve, need_root, run, run_ok};
 
-/// libnfs's tools list, read and write, on the one port that serves MOUNT and NFS.
+/// libnfs's tools list, read and write files over the one port that serves MOUNT and NFS.
 #[test]
 fn libnfs_lists_reads_and_writes() {
     libnfs_does_everything(3);
 }
 
-/// The same by NFSv4.0, but for WRITE, which Debian 12's libnfs can't encode.
+/// The same by NFSv4.0, except WRITE, which Debian 12's libnfs can't encode.
 #[test]
 fn libnfs_lists_and_reads_in_version_4() {
     libnfs_does_everything(4);
 }
 
-/// Over loopback the kernel says whose process it is: libnfs's `uid=` is worth nothing to an ordinary user of
-/// the server's host.
+/// Over loopback the kernel tells which user owns the client's process: an ordinary user of the server's host
+/// can't choose another one by libnfs's `uid=`.
 #[test]
 fn an_ordinary_user_cannot_claim_to_be_another() {
     need_root();
@@ -45,11 +45,11 @@ fn an_ordinary_user_cannot_claim_to_be_another() {
     for (process, claim, name, read) in [
         (1000, 1000, "public", true),
         (1000, 1000, "private", false),
-        // Then it is nobody.
+        // A wrong claim makes the client anonymous.
         (1000, 0, "public", true),
         (1000, 0, "private", false),
         (1000, 1001, "private", false),
-        // Root's processes speak for others, as a client host's kernel does.
+        // Root's processes may act for other users, as a client host's kernel does.
         (0, 1001, "public", true),
         (0, 1001, "private", false),
         (0, 0, "private", true),
@@ -102,7 +102,7 @@ fn libnfs_does_everything(version: u8) {
 }
 
 /// With rpcbind in the same network: rpcinfo sees our programs, showmount finds MOUNT through it, and a clean
-/// stop takes the registration back. LOCALIO isn't registered.
+/// stop removes the registration. LOCALIO isn't registered.
 #[test]
 fn showmount_and_rpcinfo_through_rpcbind() {
     need_root();
@@ -129,10 +129,10 @@ fn showmount_and_rpcinfo_through_rpcbind() {
     };
     assert!(has("100003", "3"), "NFS 3 on port {port}:\n{registered}");
     assert!(has("100005", "3"), "MOUNT 3 on port {port}:\n{registered}");
-    assert!(!registered.contains("400122"), "LOCALIO isn't rpcbind's business:\n{registered}");
+    assert!(!registered.contains("400122"), "LOCALIO must not be registered with rpcbind:\n{registered}");
     run_ok(rpcbind.command("rpcinfo").args(["-T", "tcp", "127.0.0.1", "100003", "3"]));
     run_ok(rpcbind.command("rpcinfo").args(["-T", "tcp", "127.0.0.1", "100005", "3"]));
-    // A version that nobody serves is answered with the versions that are.
+    // A call with an unsupported version is answered with the supported ones.
     let wrong = run(rpcbind.command("rpcinfo").args(["-T", "tcp", "127.0.0.1", "100003", "2"]));
     assert!(!wrong.status.success(), "NFS 2 was there: {wrong:?}");
 
@@ -144,7 +144,7 @@ fn showmount_and_rpcinfo_through_rpcbind() {
     assert!(line(&one).contains('*'), "{exports}");
     assert!(line(&two).contains("10.9.8.0/24") && line(&two).contains("127.0.0.1"), "{exports}");
 
-    // A client that has mounted (libnfs asks MOUNT and leaves without UMOUNT) is in the mount table.
+    // A client that has mounted (libnfs calls MNT and leaves without UMNT) is in the mount table.
     run_ok(rpcbind.command("nfs-ls").arg(server.libnfs_url(&one)));
     let mounts = run_ok(rpcbind.command("showmount").args(["-a", "127.0.0.1"]));
     assert!(mounts.contains(&format!("127.0.0.1:{}", one.display())), "{mounts}");
@@ -159,8 +159,8 @@ fn showmount_and_rpcinfo_through_rpcbind() {
     );
 }
 
-/// A whole run of different clients, captured: tshark finds nothing malformed, every call is answered, and
-/// the procedures that must be there are.
+/// Different clients with a capture of their traffic: tshark finds no malformed packet, every call has a
+/// reply, and the expected programs are called.
 #[test]
 fn tshark_finds_no_malformed_packet() {
     need_root();
@@ -208,15 +208,15 @@ fn tshark_finds_no_malformed_packet() {
         "_ws.malformed || rpc.fragment.error || _ws.expert.group == \"Malformed\"",
         &["frame.number", "rpc.xid", "_ws.col.Info"],
     );
-    assert!(bad.is_empty(), "malformed, says tshark ({}):\n{}", packets.summary(), bad.join("\n"));
+    assert!(bad.is_empty(), "tshark reports malformed packets ({}):\n{}", packets.summary(), bad.join("\n"));
 
     let calls = packets.fields(&ports, "rpc.msgtyp == 0", &["rpc.xid", "rpc.program", "rpc.procedure"]);
-    let answers = packets.fields(&ports, "rpc.msgtyp == 1", &["rpc.xid", "rpc.replystat"]);
+    let replies = packets.fields(&ports, "rpc.msgtyp == 1", &["rpc.xid", "rpc.replystat"]);
     let count = |lines: &[String]| {
         lines.iter().map(|l| l.split('\t').next().unwrap_or("").split(',').count()).sum::<usize>()
     };
     assert!(count(&calls) > 60, "only {} calls were seen", count(&calls));
-    assert_eq!(count(&calls), count(&answers), "calls and answers");
+    assert_eq!(count(&calls), count(&replies), "calls and replies");
     let seen = |program: &str| {
         calls.iter().any(|l| l.split('\t').nth(1).is_some_and(|p| p.split(',').any(|p| p == program)))
     };

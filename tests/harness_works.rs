@@ -1,10 +1,9 @@
-//! The harness against somebody else's server: what our own tests blame on us must not be the harness's
-//! doing.
+//! The harness with a foreign server, so that faults of the harness aren't taken for faults of ours.
 
 use samehost_tests::ganesha::Ganesha;
 use samehost_tests::{Netns, Scratch, need_root, run_ok};
 
-/// libnfs's tools reach ganesha, and see what is there.
+/// libnfs's tools reach ganesha and list its files.
 #[test]
 fn libnfs_on_ganesha() {
     need_root();

@@ -1,5 +1,5 @@
-//! Clients of an NFS server that lies about its directories: listings that never end, and a directory that is
-//! inside itself. The commands and a mount end with an error that names the directory.
+//! Clients of an NFS server with invalid directories: listings that never end, and a directory that contains
+//! itself. The commands and a mount end with an error that names the directory.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -14,13 +14,13 @@ use samehost_tests::samehost::binary;
 use samehost_tests::{Scratch, need_root};
 use xdr::{Array, Decoder, Encoder, List, Opaque};
 
-/// Nothing here takes longer unless it never ends.
-const BOUND: Duration = Duration::from_secs(60);
+/// Exceeded only by a command that never ends.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Handles are the names of directories.
+/// A handle is the name of its directory.
 type Handle = Vec<u8>;
 
-/// MOUNT: the handle of a path is its last name.
+/// MOUNT: the handle of a path is its last component.
 fn mount(args: &mut Decoder<'_>, reply: &mut Reply) -> Result<(), CallError> {
     let path: mount3::Dirpath<'_> = args.get()?;
     let name = path.0.rsplit(|byte| *byte == b'/').next().filter(|name| !name.is_empty());
@@ -32,7 +32,7 @@ fn mount(args: &mut Decoder<'_>, reply: &mut Reply) -> Result<(), CallError> {
 }
 
 fn attributes(handle: &[u8]) -> Fattr3 {
-    // "again" is what it is in, and so on for ever.
+    // "again" is its own parent directory.
     let fileid = match handle {
         b"top" => 1,
         b"inside-itself" | b"again" => 2,
@@ -56,7 +56,7 @@ fn attributes(handle: &[u8]) -> Fattr3 {
     }
 }
 
-/// The page behind a cookie, of names with their cookies.
+/// The page after a cookie, of names with their cookies, and whether it is the last one.
 fn page(directory: &[u8], cookie: u64) -> (Vec<(String, u64)>, bool) {
     let names = |from: u64, to: u64| (from..=to).map(|number| (format!("name-{number}"), number)).collect();
     match directory {
@@ -65,13 +65,13 @@ fn page(directory: &[u8], cookie: u64) -> (Vec<(String, u64)>, bool) {
             let entries = all.iter().zip(1..).map(|(name, cookie)| ((*name).to_owned(), cookie));
             (entries.skip(cookie as usize).collect(), true)
         }
-        // Behind 4 it goes on with 1.
+        // After cookie 4 it continues with 1.
         b"in-a-circle" if cookie == 4 => (names(1, 2), false),
         b"in-a-circle" => (names(cookie + 1, cookie + 2), false),
-        // A hundred pages, and from the last one back into the middle.
+        // A hundred pages; the last one continues in the middle.
         b"in-a-long-circle" if cookie == 200 => (names(71, 72), false),
         b"in-a-long-circle" => (names(cookie + 1, cookie + 2), false),
-        // The last cookie of every page is one from its middle.
+        // The last cookie of every page is the one of its first entry.
         b"back-in-the-page" => {
             (vec![("one".to_owned(), 1), ("two".to_owned(), 2), ("three".to_owned(), 1)], false)
         }
@@ -146,7 +146,7 @@ fn answer(procedure: Procedure, args: &mut Decoder<'_>, to: &mut Encoder) -> Res
                 case_preserving: true,
             },
         ),
-        // READDIRPLUS among them: its directories are listed by READDIR.
+        // READDIRPLUS isn't supported, so that clients list by READDIR.
         _ => to.put(&Outcome::<(), PostOpAttr>::Fail(Nfsstat3::Notsupp, None)),
     }
     Ok(())
@@ -167,59 +167,61 @@ fn serve() -> (Server, u16) {
 }
 
 fn samehost(run_dir: &Path, args: &[&str]) -> Output {
-    run_within(Command::new(binary()).args(args).env("SAMEHOST_RUN_DIR", run_dir), BOUND)
+    let mut command = Command::new(binary());
+    run_within(command.args(args).env("SAMEHOST_RUN_DIR", run_dir), COMMAND_TIMEOUT)
 }
 
-fn said(output: &Output) -> String {
+fn all_output(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-const CIRCLES: [&str; 3] = ["in-a-circle", "in-a-long-circle", "back-in-the-page"];
+const LOOPING_LISTINGS: [&str; 3] = ["in-a-circle", "in-a-long-circle", "back-in-the-page"];
 
 #[test]
-fn a_listing_whose_cookies_repeat_ends_with_an_error() {
+fn a_listing_with_repeating_cookies_fails() {
     need_root();
     let (_server, port) = serve();
     let scratch = Scratch::new();
     let (run_dir, mnt) = (scratch.mkdir("run"), scratch.mkdir("mnt"));
     let url = |name: &str| format!("nfs://127.0.0.1:{port}/{name}");
-    for name in CIRCLES {
+    for name in LOOPING_LISTINGS {
         for words in [&["ls"][..], &["rm", "-r"]] {
             let mut args = words.to_vec();
             let url = url(name);
             args.push(&url);
             let output = samehost(&run_dir, &args);
-            let said = said(&output);
+            let said = all_output(&output);
             assert!(!output.status.success() && said.contains(name) && said.contains("listing"), "{said}");
         }
     }
     let mounted = samehost(&run_dir, &["mount", &url(""), mnt.to_str().expect("a path")]);
-    assert!(mounted.status.success(), "{}", said(&mounted));
-    for name in CIRCLES {
-        let output = run_within(Command::new("ls").arg(mnt.join(name)), BOUND);
-        let said = said(&output);
-        // ls(1) names the directory; the mount's log says why.
+    assert!(mounted.status.success(), "{}", all_output(&mounted));
+    for name in LOOPING_LISTINGS {
+        let output = run_within(Command::new("ls").arg(mnt.join(name)), COMMAND_TIMEOUT);
+        let said = all_output(&output);
+        // ls(1) names the directory; the mount's log has the reason.
         assert!(!output.status.success() && said.contains(name), "{said}");
     }
-    // What is well beside it can be listed as before.
-    let output = run_within(Command::new("ls").arg(&mnt), BOUND);
-    assert!(output.status.success() && said(&output).contains("inside-itself"), "{}", said(&output));
-    run_within(Command::new("umount").args(["--force", "--lazy"]).arg(&mnt), BOUND);
+    // The directory above can still be listed.
+    let output = run_within(Command::new("ls").arg(&mnt), COMMAND_TIMEOUT);
+    let said = all_output(&output);
+    assert!(output.status.success() && said.contains("inside-itself"), "{said}");
+    run_within(Command::new("umount").args(["--force", "--lazy"]).arg(&mnt), COMMAND_TIMEOUT);
 }
 
 #[test]
-fn a_directory_that_is_inside_itself_is_entered_once() {
+fn a_directory_that_contains_itself_is_entered_once() {
     let (_server, port) = serve();
     let scratch = Scratch::new();
     let (run_dir, copy) = (scratch.mkdir("run"), scratch.join("copy"));
     let url = format!("nfs://127.0.0.1:{port}/inside-itself");
     let output = samehost(&run_dir, &["cp", "-r", &url, copy.to_str().expect("a path")]);
-    let words = said(&output);
+    let words = all_output(&output);
     assert!(!output.status.success() && words.contains("inside-itself/again"), "{words}");
     assert!(words.contains("inside itself"), "{words}");
     let entered: Vec<_> = std::fs::read_dir(&copy).expect("what was copied").collect();
     assert!(entered.is_empty(), "{entered:?}");
     let output = samehost(&run_dir, &["rm", "-r", &url]);
-    let words = said(&output);
+    let words = all_output(&output);
     assert!(!output.status.success() && words.contains("inside itself"), "{words}");
 }

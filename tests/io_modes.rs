@@ -1,5 +1,5 @@
-//! The I/O modes against a model: whatever the offset, length, place in memory, mode and stability, on tmpfs,
-//! ext4 and xfs, a file holds what was written to it, byte for byte, and reads give what it holds.
+//! The I/O modes against a model: for any offset, length, memory alignment, mode and stability, on tmpfs,
+//! ext4 and xfs, a file holds exactly the bytes written to it, and reads return them.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -11,21 +11,21 @@ use rustix::fs::{CWD, Mode as Bits, OFlags, openat};
 use samehost_tests::disk::Disk;
 use samehost_tests::need_root;
 
-/// The model is this long at most.
-const MAX_LEN: usize = 300_000;
+/// The model's greatest length.
+const MAX_FILE_LENGTH: usize = 300_000;
 
 #[derive(Debug, Clone)]
 struct Step {
     write: bool,
     offset: u64,
     length: usize,
-    /// How far behind a page's beginning the bytes lie in memory.
+    /// Offset in memory from the beginning of a page.
     shift: usize,
     mode: IoMode,
     stability: Stability,
 }
 
-/// A filesystem in memory: it is the kernel that is asked here, not a disk.
+/// A filesystem whose image is in memory: the kernel is tested here, not the disk.
 fn disk(kind: &str, mebibytes: u64) -> Disk {
     Disk::in_directory(kind, mebibytes, Path::new("/dev/shm"))
 }
@@ -36,16 +36,16 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let stability = prop_oneof![
         6 => Just(Stability::Unstable), 1 => Just(Stability::DataSync), 1 => Just(Stability::FileSync)
     ];
-    let edge = |most: u64| {
+    let below = |max: u64| {
         prop_oneof![
-            (0..most),
-            (0..most / 512).prop_map(|block| block * 512),
-            (0..most / 4096).prop_map(|page| page * 4096)
+            (0..max),
+            (0..max / 512).prop_map(|block| block * 512),
+            (0..max / 4096).prop_map(|page| page * 4096)
         ]
     };
-    let length = prop_oneof![3 => edge(60_000), 1 => 0u64..600];
+    let length = prop_oneof![3 => below(60_000), 1 => 0u64..600];
     let shift = prop_oneof![Just(0), Just(512), 0usize..4096];
-    let step = (any::<bool>(), edge(200_000), length, shift, mode, stability).prop_map(
+    let step = (any::<bool>(), below(200_000), length, shift, mode, stability).prop_map(
         |(write, offset, length, shift, mode, stability)| Step {
             write,
             offset,
@@ -78,10 +78,10 @@ impl Opened {
     }
 }
 
-/// Memory of which a part begins `shift` bytes behind a page's beginning.
-struct Shifted(Vec<u8>, usize);
+/// Memory with a part that begins `shift` bytes after a page's beginning.
+struct ShiftedMemory(Vec<u8>, usize);
 
-impl Shifted {
+impl ShiftedMemory {
     fn new(shift: usize, length: usize) -> Self {
         let memory = vec![0; 2 * 4096 + length];
         let base = memory.as_ptr().addr().wrapping_neg() % 4096;
@@ -93,12 +93,12 @@ impl Shifted {
     }
 }
 
-fn follow(path: &Path, steps: &[Step], fallbacks: &IoFallbacks) -> Result<(), TestCaseError> {
+fn run_steps(path: &Path, steps: &[Step], fallbacks: &IoFallbacks) -> Result<(), TestCaseError> {
     let opened = Opened::new(path);
     let mut model: Vec<u8> = Vec::new();
     for (number, step) in steps.iter().enumerate() {
         let at = step.offset as usize;
-        let mut memory = Shifted::new(step.shift, step.length);
+        let mut memory = ShiftedMemory::new(step.shift, step.length);
         let bytes = memory.part(step.length);
         if step.write {
             let fill = |(index, byte): (usize, &mut u8)| *byte = (index * 7 + number * 31 + 1) as u8;
@@ -106,7 +106,7 @@ fn follow(path: &Path, steps: &[Step], fallbacks: &IoFallbacks) -> Result<(), Te
             let (files, offset) = (opened.files(), step.offset);
             let wrote =
                 io::write(files, step.mode, bytes, offset, step.stability, fallbacks).expect("writes");
-            prop_assert_eq!(wrote, step.length, "the total is the request's, whatever the segments were");
+            prop_assert_eq!(wrote, step.length, "the count is the request's length, not a segment's");
             if step.length > 0 {
                 model.resize(model.len().max(at + step.length), 0);
                 model[at..at + step.length].copy_from_slice(bytes);
@@ -115,7 +115,7 @@ fn follow(path: &Path, steps: &[Step], fallbacks: &IoFallbacks) -> Result<(), Te
             let expected = &model[at.min(model.len())..(at + step.length).min(model.len())];
             let count = io::read(opened.files(), step.mode, bytes, step.offset, fallbacks).expect("reads");
             prop_assert!(bytes[..count] == *expected, "step {} {:?}: {} bytes", number, step, count);
-            prop_assert!(bytes[count..].iter().all(|byte| *byte == 0), "nothing beyond the end was touched");
+            prop_assert!(bytes[count..].iter().all(|byte| *byte == 0), "bytes after the end are untouched");
             let fetched =
                 io::fetch(opened.files(), step.mode, step.offset, step.length, fallbacks).expect("reads");
             prop_assert!(*fetched == *expected, "step {} {:?} fetched", number, step);
@@ -123,33 +123,33 @@ fn follow(path: &Path, steps: &[Step], fallbacks: &IoFallbacks) -> Result<(), Te
     }
     let whole = std::fs::read(path).expect("there");
     prop_assert!(whole == model, "the file is {} bytes, the model {}", whole.len(), model.len());
-    prop_assert!(model.len() <= MAX_LEN);
+    prop_assert!(model.len() <= MAX_FILE_LENGTH);
     Ok(())
 }
 
-fn every_step_on(directory: &Path) -> IoFallbacks {
+fn run_random_steps(directory: &Path) -> IoFallbacks {
     let fallbacks = IoFallbacks::default();
     let config = Config { cases: 48, failure_persistence: None, ..Config::default() };
     TestRunner::new(config)
-        .run(&steps(), |steps| follow(&directory.join("model"), &steps, &fallbacks))
+        .run(&steps(), |steps| run_steps(&directory.join("model"), &steps, &fallbacks))
         .unwrap_or_else(|failure| panic!("on {}: {failure}", directory.display()));
     fallbacks
 }
 
 #[test]
-fn a_file_is_what_was_written_on_tmpfs() {
+fn reads_return_what_was_written_on_tmpfs() {
     let directory = tempfile::tempdir_in("/dev/shm").expect("a scratch directory");
-    let fallbacks = every_step_on(directory.path());
-    assert_eq!(fallbacks.copies(), 0, "it tells no alignment, so nothing goes directly");
+    let fallbacks = run_random_steps(directory.path());
+    assert_eq!(fallbacks.copies(), 0, "tmpfs reports no alignment, so there is no direct I/O");
 }
 
 #[test]
-fn a_file_is_what_was_written_on_ext4_and_xfs() {
+fn reads_return_what_was_written_on_ext4_and_xfs() {
     need_root();
     for (kind, mebibytes) in [("ext4", 64), ("xfs", 320)] {
         let disk = disk(kind, mebibytes);
-        let fallbacks = every_step_on(disk.path());
-        assert!(fallbacks.copies() > 0, "{kind}: misplaced bytes were among the cases");
+        let fallbacks = run_random_steps(disk.path());
+        assert!(fallbacks.copies() > 0, "{kind}: unaligned memory was among the cases");
         assert!(
             !fallbacks.notes().iter().any(|note| note.contains("refused")),
             "{kind}: {:?}",
@@ -158,16 +158,16 @@ fn a_file_is_what_was_written_on_ext4_and_xfs() {
     }
 }
 
-/// XFS reserves blocks behind the end of a file that grows by buffered writes, as the edges of direct ones
-/// are, and refuses direct reads that meet them.
+/// XFS preallocates blocks after the end of a file that grows by buffered writes (the unaligned edges of
+/// direct writes are buffered), and refuses direct reads that reach these blocks.
 #[test]
-fn a_direct_read_across_the_end_survives_what_xfs_has_reserved_there() {
+fn a_direct_read_across_the_end_of_an_xfs_file_with_preallocated_blocks() {
     need_root();
     let disk = disk("xfs", 320);
     let opened = Opened::new(&disk.path().join("grown"));
     let (fallbacks, files) = (IoFallbacks::default(), opened.files());
     let write = |mode, offset: u64, length: usize| {
-        let mut memory = Shifted::new(0, length);
+        let mut memory = ShiftedMemory::new(0, length);
         memory.part(length).fill(b'x');
         io::write(files, mode, memory.part(length), offset, Stability::Unstable, &fallbacks).expect("writes")
     };
@@ -177,5 +177,5 @@ fn a_direct_read_across_the_end_survives_what_xfs_has_reserved_there() {
     let read = io::fetch(files, IoMode::Direct, 0x8_0000, 0x1_f800, &fallbacks).expect("reads");
     assert_eq!(read.len(), 0xc400);
     assert!(read[..0xbffc].iter().all(|byte| *byte == 0) && read[0xbffc..].iter().all(|byte| *byte == b'x'));
-    assert!(fallbacks.notes().is_empty(), "the next direct read may do: {:?}", fallbacks.notes());
+    assert!(fallbacks.notes().is_empty(), "direct reads stay enabled: {:?}", fallbacks.notes());
 }

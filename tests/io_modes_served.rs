@@ -1,5 +1,5 @@
-//! The I/O modes as a server's clients and its admin meet them: over the wire, with ext4, xfs and tmpfs
-//! below, changed while the server runs.
+//! The I/O modes of a running server: over the wire and the lane, on ext4, xfs and tmpfs, changed while the
+//! server runs.
 
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
@@ -14,7 +14,7 @@ use samehost_tests::disk::Disk;
 use samehost_tests::{Scratch, Serve, Server, need_root, run, run_ok, wait_for};
 use serde_json::Value;
 
-/// A filesystem in memory: it is the kernel that is asked here, not a disk.
+/// A filesystem whose image is in memory: the kernel is tested here, not the disk.
 fn disk(kind: &str, mebibytes: u64) -> Disk {
     Disk::in_directory(kind, mebibytes, Path::new("/dev/shm"))
 }
@@ -24,7 +24,7 @@ fn session(server: &Server, path: &Path, lane: LaneMode) -> Session {
     Session::connect(&server.url(path).parse().expect("a URL"), options).expect("connects")
 }
 
-fn ctl(server: &Server, words: &[&str]) -> String {
+fn ctl_io_mode(server: &Server, words: &[&str]) -> String {
     let mut all = vec!["ctl", "io-mode"];
     all.extend(words);
     run_ok(&mut server.client(&all))
@@ -37,22 +37,22 @@ fn export(server: &Server, path: &Path) -> Value {
     exports.iter().find(|export| export["path"] == path.to_str().expect("text")).expect("exported").clone()
 }
 
-/// How many of a file's pages the page cache holds.
+/// The number of a file's pages in the page cache.
 fn cached_pages(file: &Path) -> u64 {
     let out =
         run_ok(Command::new("fincore").args(["--noheadings", "--bytes", "--output", "PAGES"]).arg(file));
     out.trim().parse().expect("a number")
 }
 
-fn direct(directory: &Path) -> Serve {
+fn serve_direct(directory: &Path) -> Serve {
     Serve::new(format!(
         "{} *(rw,insecure,no_root_squash,read_io=direct,write_io=direct)",
         directory.display()
     ))
 }
 
-/// Writes, reads and truncates at random, and compares with a model in the end; on the lane or on the wire.
-fn follow_a_model(server: &Server, directory: &Path, lane: LaneMode, cases: u32) {
+/// Random writes and reads, over the lane or the wire, compared with a model in the end.
+fn compare_with_a_model(server: &Server, directory: &Path, lane: LaneMode, cases: u32) {
     let session = session(server, directory, lane);
     let options = OpenOptions::new();
     let path = directory.join("model");
@@ -96,23 +96,23 @@ fn follow_a_model(server: &Server, directory: &Path, lane: LaneMode, cases: u32)
 }
 
 #[test]
-fn direct_io_over_the_wire_is_byte_for_byte_right_and_copies_nothing() {
+fn direct_io_over_the_wire_is_correct_and_copies_no_payload() {
     need_root();
     for (kind, mebibytes) in [("ext4", 64), ("xfs", 320)] {
         let disk = disk(kind, mebibytes);
-        let server = direct(disk.path()).start();
-        follow_a_model(&server, disk.path(), LaneMode::Off, 96);
+        let server = serve_direct(disk.path()).start();
+        compare_with_a_model(&server, disk.path(), LaneMode::Off, 96);
         let export = export(&server, disk.path());
-        assert_eq!(export["copied_writes"], 0, "{kind}: payloads were received where they were wanted");
+        assert_eq!(export["copied_writes"], 0, "{kind}: payloads were received at their aligned address");
         assert_eq!(export["io_notes"], Value::Array(vec![]), "{kind}");
     }
 }
 
 #[test]
-fn what_is_written_and_read_directly_stays_out_of_the_page_cache() {
+fn direct_io_over_the_wire_bypasses_the_page_cache() {
     need_root();
     let disk = disk("ext4", 64);
-    let server = direct(disk.path()).start();
+    let server = serve_direct(disk.path()).start();
     let scratch = Scratch::new();
     let (from, back) = (scratch.join("from"), scratch.join("back"));
     let data: Vec<u8> = (0..8 << 20).map(|at: u32| (at >> 7) as u8).collect();
@@ -126,8 +126,8 @@ fn what_is_written_and_read_directly_stays_out_of_the_page_cache() {
     assert_eq!(cached_pages(&file), 0, "after the read");
     assert!(std::fs::read(&back).expect("own directory") == data);
     assert_eq!(export(&server, disk.path())["copied_writes"], 0);
-    // The same way buffered, to see that the measure measures.
-    ctl(&server, &[&text(disk.path()), "read", "buffered"]);
+    // The same with buffered reads, to verify that `cached_pages` counts.
+    ctl_io_mode(&server, &[&text(disk.path()), "read", "buffered"]);
     run_ok(&mut server.client(&["cp", "--lane", "off", &url, &text(&back)]));
     assert_eq!(cached_pages(&file), 2048);
 }
@@ -143,15 +143,15 @@ fn modes_change_while_the_server_runs_and_the_status_shows_them() {
     let words = |read: &str, write: &str| (read.to_owned(), write.to_owned());
     let server = Serve::openly(disk.path()).arguments(["--read-io", "dontcache"]).start();
     assert_eq!(shown(&server), words("dontcache", "buffered"));
-    assert!(ctl(&server, &["write", "direct"]).contains("write mode direct"));
+    assert!(ctl_io_mode(&server, &["write", "direct"]).contains("write mode direct"));
     let path = disk.path().to_str().expect("text").to_owned();
-    ctl(&server, &[&path, "read", "direct"]);
+    ctl_io_mode(&server, &[&path, "read", "direct"]);
     assert_eq!(shown(&server), words("direct", "direct"));
     server.reload();
-    follow_a_model(&server, disk.path(), LaneMode::Off, 8);
+    compare_with_a_model(&server, disk.path(), LaneMode::Off, 8);
     assert_eq!(shown(&server), words("direct", "direct"), "a reload keeps what was set");
-    ctl(&server, &[&path, "read", "default"]);
-    ctl(&server, &["write", "default"]);
+    ctl_io_mode(&server, &[&path, "read", "default"]);
+    ctl_io_mode(&server, &["write", "default"]);
     assert_eq!(shown(&server), words("dontcache", "buffered"));
     for (bad, reason) in [
         (vec!["/elsewhere", "read", "direct"], "exports it"),
@@ -167,7 +167,7 @@ fn modes_change_while_the_server_runs_and_the_status_shows_them() {
 }
 
 #[test]
-fn a_filesystem_that_cannot_is_served_all_the_same_and_the_status_says_so() {
+fn a_filesystem_without_direct_io_falls_back_and_the_status_says_so() {
     let directory = tempfile::tempdir_in("/dev/shm").expect("a scratch directory");
     let other = tempfile::tempdir_in("/dev/shm").expect("another");
     let server = Serve::openly(directory.path())
@@ -175,13 +175,13 @@ fn a_filesystem_that_cannot_is_served_all_the_same_and_the_status_says_so() {
         .arguments(["--read-io", "direct", "--write-io", "dontcache"])
         .start();
     let notes = || export(&server, directory.path())["io_notes"].to_string();
-    assert_eq!(notes(), "[]", "nothing has been asked for yet");
-    follow_a_model(&server, directory.path(), LaneMode::Off, 24);
+    assert_eq!(notes(), "[]", "no I/O has been attempted yet");
+    compare_with_a_model(&server, directory.path(), LaneMode::Off, 24);
     let said = notes();
     assert!(said.contains("dontcache falls back") && said.contains("tells no alignment"), "{said}");
     let text = run_ok(&mut server.client(&["status"]));
     assert!(text.contains("dontcache falls back to buffered"), "{text}");
-    // What one export has found out the others on the filesystem needn't.
+    // What is found out through one export holds for all exports of the filesystem.
     assert_eq!(export(&server, other.path())["io_notes"].to_string(), said);
 }
 
@@ -189,13 +189,13 @@ fn a_filesystem_that_cannot_is_served_all_the_same_and_the_status_says_so() {
 fn a_read_beyond_the_end_in_any_mode_is_short() {
     need_root();
     let disk = disk("xfs", 320);
-    let server = direct(disk.path()).start();
+    let server = serve_direct(disk.path()).start();
     let path = disk.path().join("short");
     std::fs::write(&path, [7; 1000]).expect("there is room");
     let session = session(&server, disk.path(), LaneMode::Off);
     let file = session.open(b"short", &OpenOptions::new().read(true)).expect("opens");
     for mode in ["buffered", "dontcache", "direct"] {
-        ctl(&server, &[disk.path().to_str().expect("text"), "read", mode]);
+        ctl_io_mode(&server, &[disk.path().to_str().expect("text"), "read", mode]);
         for (offset, length, expected) in
             [(0, 4096, 1000), (990, 100, 10), (1000, 1, 0), (5000, 512, 0), (512, 512, 488)]
         {
@@ -213,14 +213,14 @@ fn a_read_beyond_the_end_in_any_mode_is_short() {
 }
 
 #[test]
-fn the_lane_reads_and_writes_by_the_same_modes() {
+fn the_lane_uses_the_same_modes() {
     need_root();
     for (kind, mebibytes) in [("ext4", 64), ("xfs", 320)] {
         let disk = disk(kind, mebibytes);
-        let server = direct(disk.path()).start();
-        follow_a_model(&server, disk.path(), LaneMode::Required, 96);
-        assert_eq!(server.status().bytes_moving_calls(), 0, "all of it by the lane");
-        // In whole blocks, from memory that is aligned, nothing passes through the page cache.
+        let server = serve_direct(disk.path()).start();
+        compare_with_a_model(&server, disk.path(), LaneMode::Required, 96);
+        assert_eq!(server.status().data_calls(), 0, "all data over the lane");
+        // Whole blocks in aligned memory bypass the page cache.
         let session = session(&server, disk.path(), LaneMode::Required);
         let file =
             session.open(b"big", &OpenOptions::new().read(true).write(true).create(true)).expect("opens");
@@ -233,10 +233,10 @@ fn the_lane_reads_and_writes_by_the_same_modes() {
         assert_eq!(file.read_at(&mut back, 1 << 20).expect("reads"), 1 << 20);
         assert!(back == *data);
         assert_eq!(cached_pages(&disk.path().join("big")), 0, "{kind}");
-        // Taken back and given again by another mode, in the middle of it.
-        ctl(&server, &[disk.path().to_str().expect("text"), "read", "buffered"]);
-        ctl(&server, &[disk.path().to_str().expect("text"), "write", "buffered"]);
-        wait_for("a buffered read by the lane", || {
+        // A change of the mode recalls the open file's grant and gives a new one.
+        ctl_io_mode(&server, &[disk.path().to_str().expect("text"), "read", "buffered"]);
+        ctl_io_mode(&server, &[disk.path().to_str().expect("text"), "write", "buffered"]);
+        wait_for("a buffered read over the lane", || {
             assert_eq!(file.read_at(&mut back, 0).expect("reads"), 1 << 20);
             (cached_pages(&disk.path().join("big")) > 0 && file.data_path() == client::DataPath::Lane)
                 .then_some(())

@@ -1,5 +1,5 @@
-//! The Linux kernel's own NFSv3 client, in QEMU, against our server: as root and as an ordinary user, with
-//! squashing on and off, with the server's directory changed behind its back.
+//! The Linux kernel's NFS client in QEMU with our server: as root and as an ordinary user, with and without
+//! squashing, and with local changes of the server's directory.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,32 +9,35 @@ use samehost_tests::qemu::{self, Job};
 use samehost_tests::scratch::pattern;
 use samehost_tests::{Scratch, Serve, need_root, wait_for};
 
-/// Debian's cloud kernel takes about 5 s to user space under emulation, and the workload less than a minute a
-/// user.
-const BOUND: Duration = Duration::from_secs(420);
+/// Debian's cloud kernel takes about 5 s to user space under emulation, and the workload less than a minute
+/// per user.
+const GUEST_TIMEOUT: Duration = Duration::from_secs(420);
 
-const ANON: u32 = 4321;
+const ANON_UID: u32 = 4321;
 
-fn work(parent: &Scratch, names: &[&'static str]) -> Vec<(&'static str, std::path::PathBuf)> {
+fn create_exports(parent: &Scratch, names: &[&'static str]) -> Vec<(&'static str, std::path::PathBuf)> {
     names
         .iter()
         .map(|name| {
             let export = parent.mkdir(name);
-            qemu::furnish(&export);
+            qemu::create_workload_files(&export);
             (*name, export)
         })
         .collect()
 }
 
 #[test]
-fn kernel_client_does_everything() {
+fn the_kernels_client_runs_the_workload_over_nfs3() {
     need_root();
     let scratch = Scratch::new();
-    let exports = work(&scratch, &["plain", "squash", "all", "readonly"]);
+    let exports = create_exports(&scratch, &["plain", "squash", "all", "readonly"]);
     let path = |name: &str| scratch.join(name).display().to_string();
     let server = Serve::new(format!("{} *(rw,insecure,no_root_squash)", path("plain")))
-        .export(format!("{} *(rw,insecure,root_squash,anonuid={ANON},anongid={ANON})", path("squash")))
-        .export(format!("{} *(rw,insecure,all_squash,anonuid={ANON},anongid={ANON})", path("all")))
+        .export(format!(
+            "{} *(rw,insecure,root_squash,anonuid={ANON_UID},anongid={ANON_UID})",
+            path("squash")
+        ))
+        .export(format!("{} *(rw,insecure,all_squash,anonuid={ANON_UID},anongid={ANON_UID})", path("all")))
         .export(format!("{} *(ro,insecure,no_root_squash)", path("readonly")))
         .start();
     let plan = format!(
@@ -51,11 +54,11 @@ fn kernel_client_does_everything() {
         path("all"),
         path("readonly")
     );
-    let job = Job { nfs_port: server.port(), mount_port: server.port(), anon_uid: ANON, plan: &plan };
+    let job = Job { nfs_port: server.port(), mount_port: server.port(), anon_uid: ANON_UID, plan: &plan };
     let exports: Vec<(&str, &Path)> = exports.iter().map(|(name, path)| (*name, path.as_path())).collect();
-    let report = qemu::boot(&job, None, BOUND, |request| qemu::behind_its_back(&exports, request));
+    let report = qemu::boot(&job, None, GUEST_TIMEOUT, |request| qemu::change_on_host(&exports, request));
     println!("kernel {}: {} passed", report.kernel, report.passed.len());
-    // Twenty tests for each of five users, four things that a read-only export refuses, and the unmounts.
+    // Twenty tests for each of five users, four operations that a read-only export refuses, and the unmounts.
     report.assert_passed(5 * 20 + 4 + 4);
     let status = server.status();
     assert!(
@@ -65,9 +68,9 @@ fn kernel_client_does_everything() {
     );
 }
 
-/// Direct I/O below: what the kernel's client sends in whole blocks must go to the disk as it was received.
+/// An export with direct I/O: the server writes blocks from the kernel's client without copying them.
 #[test]
-fn kernel_client_writes_to_a_direct_export_without_a_copy() {
+fn the_kernels_client_writes_to_a_direct_export_without_a_copy() {
     need_root();
     let disk = Disk::new("ext4", 96);
     let path = disk.path().display().to_string();
@@ -85,8 +88,8 @@ fn kernel_client_writes_to_a_direct_export_without_a_copy() {
          dd if=/mnt/four/from of=/mnt/four/fourth bs=65536 conv=fsync 2>/dev/null && echo PASS fourth\n\
          umount /mnt/four && echo PASS umount4\n"
     );
-    let job = Job { nfs_port: server.port(), mount_port: server.port(), anon_uid: ANON, plan: &plan };
-    let report = qemu::boot(&job, None, BOUND, |_| String::new());
+    let job = Job { nfs_port: server.port(), mount_port: server.port(), anon_uid: ANON_UID, plan: &plan };
+    let report = qemu::boot(&job, None, GUEST_TIMEOUT, |_| String::new());
     report.assert_passed(6);
     for name in ["cached", "synced", "odd", "fourth"] {
         assert!(std::fs::read(disk.path().join(name)).expect("copied") == data, "{name}");
@@ -97,23 +100,23 @@ fn kernel_client_writes_to_a_direct_export_without_a_copy() {
     assert_eq!(export["io_notes"].as_array().map(Vec::len), Some(0), "{export}");
 }
 
-/// What a guest does with a file and another one's blocks (`holder`), and what it should say to that.
+/// Commands for `holder` on a file that shares another file's blocks, and the expected replies.
 const SHARING: &str = "clone /mnt/disk/a,hole 65536 65536,seek hole 0,seek data 65536,room 1048576 4096";
 const SHARED: &str = "ok ok 65536 131072 ok ";
 
 /// The same workload over NFSv4, through the pseudo-filesystem.
 #[test]
-fn kernel_client_does_everything_in_version_4() {
+fn the_kernels_client_runs_the_workload_over_nfs4() {
     need_root();
     let scratch = Scratch::new();
-    let exports = work(&scratch, &["zero", "one", "two"]);
+    let exports = create_exports(&scratch, &["zero", "one", "two"]);
     let disk = Disk::new("xfs", 320);
     let data = pattern(5, 1 << 20);
     std::fs::write(disk.path().join("a"), &data).expect("own disk");
     let path = |name: &str| scratch.join(name).display().to_string();
     let server = Serve::new(format!("{} *(rw,insecure,no_root_squash)", path("one")))
         .export(format!("{} *(rw,insecure,no_root_squash)", path("zero")))
-        .export(format!("{} *(rw,insecure,root_squash,anonuid={ANON},anongid={ANON})", path("two")))
+        .export(format!("{} *(rw,insecure,root_squash,anonuid={ANON_UID},anongid={ANON_UID})", path("two")))
         .export(format!("{} *(rw,insecure,no_root_squash)", disk.path().display()))
         .start();
     let plan = format!(
@@ -134,9 +137,9 @@ fn kernel_client_does_everything_in_version_4() {
         disk = disk.path().display(),
         first = path("one").split('/').nth(1).expect("an absolute path"),
     );
-    let job = Job { nfs_port: server.port(), mount_port: server.port(), anon_uid: ANON, plan: &plan };
+    let job = Job { nfs_port: server.port(), mount_port: server.port(), anon_uid: ANON_UID, plan: &plan };
     let exports: Vec<(&str, &Path)> = exports.iter().map(|(name, path)| (*name, path.as_path())).collect();
-    let report = qemu::boot(&job, None, BOUND, |request| qemu::behind_its_back(&exports, request));
+    let report = qemu::boot(&job, None, GUEST_TIMEOUT, |request| qemu::change_on_host(&exports, request));
     println!("kernel {}: {} passed", report.kernel, report.passed.len());
     report.assert_passed(5 * 20 + 4 + 4 + 1 + 2 * 3);
     let shared = std::fs::read(disk.path().join("b")).expect("own disk");
@@ -145,13 +148,13 @@ fn kernel_client_does_everything_in_version_4() {
     assert!(shared[64 << 10..128 << 10].iter().all(|byte| *byte == 0));
 }
 
-/// A client to which nothing is exported any more is denied everything, and goes on when the export is back:
-/// nothing of its mount is lost.
+/// A client whose export is withdrawn is denied everything, and continues when the export is back: its mount
+/// is unharmed.
 #[test]
-fn kernel_client_whose_export_is_taken_away_and_given_back() {
+fn the_kernels_client_survives_the_withdrawal_of_its_export() {
     need_root();
     let scratch = Scratch::new();
-    let _ = work(&scratch, &["ours"]);
+    let _ = create_exports(&scratch, &["ours"]);
     let path = scratch.join("ours").display().to_string();
     let list = scratch.join("exports");
     let export_to = |clients: &str| {
@@ -176,8 +179,8 @@ fn kernel_client_whose_export_is_taken_away_and_given_back() {
          /mnt/three/three && echo PASS three.again\ncat /mnt/four/private && touch /mnt/four/four && echo \
          PASS four.again\nfor name in three four; do umount /mnt/$name && echo PASS umount.$name; done\n",
     );
-    let job = Job { nfs_port: server.port(), mount_port: server.port(), anon_uid: ANON, plan: &plan };
-    let report = qemu::boot(&job, None, BOUND, |request| {
+    let job = Job { nfs_port: server.port(), mount_port: server.port(), anon_uid: ANON_UID, plan: &plan };
+    let report = qemu::boot(&job, None, GUEST_TIMEOUT, |request| {
         let clients = if request == "close" { "192.0.2.1" } else { "*" };
         export_to(clients);
         server.reload();

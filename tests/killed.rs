@@ -1,5 +1,5 @@
-//! Killed in the middle: server and client, with SIGKILL and cleanly, over the lane and over the wire. What
-//! was acknowledged as stable is there, the application notices nothing, and nothing is left behind.
+//! Server and client killed (SIGKILL) or stopped during I/O, over the lane and over the wire. Data that was
+//! acknowledged as stable survives, the application sees no error, and no resource leaks.
 
 use std::fs;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -14,14 +14,14 @@ use store::FileLock;
 
 const RECORD: usize = 64 << 10;
 
-/// The test program, started against a server.
+/// The test's client program, started with a server's URL.
 fn client(server: &Server, lane: &str, mode: &str, path: &Path, count: usize, log: &Path) -> Daemon {
     let mut command = Command::new(env!("CARGO_BIN_EXE_samehost-test-client"));
     command.args([mode, &server.url(path)]).arg(server.run_dir()).args([lane, &count.to_string()]);
     Daemon::start("samehost-test-client", &mut command, log).expect("the test's own program")
 }
 
-/// How many records the client was told are stable, and over which data path the last commit went.
+/// The number of records acknowledged as stable, and the data path of the last commit.
 fn stable(client: &Daemon) -> (usize, String) {
     let log = client.log();
     let line = log.lines().rev().find(|l| l.starts_with("stable ")).unwrap_or("stable 0 none");
@@ -37,8 +37,8 @@ fn assert_records(file: &Path, count: usize) {
     }
 }
 
-/// A write stream over `lane`; in its middle, several times, `end` ends the server and it is started again.
-fn interrupted(lane: &str, data_path: &str, end: impl Fn(&mut Server)) {
+/// A write stream over `lane`. Several times while it runs, `end` ends the server and it is restarted.
+fn interrupted_stream(lane: &str, data_path: &str, end: impl Fn(&mut Server)) {
     need_root();
     const COUNT: usize = 600;
     let scratch = Scratch::new();
@@ -47,13 +47,13 @@ fn interrupted(lane: &str, data_path: &str, end: impl Fn(&mut Server)) {
     let mut server = Serve::openly(&export).start();
     let mut writer = client(&server, lane, "stream", &file, COUNT, &scratch.join("client.log"));
     for round in 1..=3 {
-        let (acknowledged, seen) = wait_for("the stream to go on", || {
+        let (acknowledged, seen) = wait_for("the stream to progress", || {
             assert!(writer.alive(), "the client ended:\n{}", writer.log());
             let (n, seen) = stable(&writer);
             (n >= round * 80).then_some((n, seen))
         });
         if round == 1 {
-            assert_eq!(seen, data_path, "which data path the stream took");
+            assert_eq!(seen, data_path, "the stream's data path");
         }
         end(&mut server);
         assert_records(&file, acknowledged);
@@ -67,25 +67,25 @@ fn interrupted(lane: &str, data_path: &str, end: impl Fn(&mut Server)) {
 
 #[test]
 fn server_killed_during_a_lane_stream() {
-    interrupted("auto", "Lane", Server::kill);
+    interrupted_stream("auto", "Lane", Server::kill);
 }
 
 #[test]
 fn server_killed_during_a_wire_stream() {
-    interrupted("off", "Wire", Server::kill);
+    interrupted_stream("off", "Wire", Server::kill);
 }
 
 #[test]
 fn server_stopped_during_a_lane_stream() {
-    interrupted("auto", "Lane", |server| assert!(server.stop().success(), "a clean stop"));
+    interrupted_stream("auto", "Lane", |server| assert!(server.stop().success(), "a clean stop"));
 }
 
 #[test]
 fn server_stopped_during_a_wire_stream() {
-    interrupted("off", "Wire", |server| assert!(server.stop().success(), "a clean stop"));
+    interrupted_stream("off", "Wire", |server| assert!(server.stop().success(), "a clean stop"));
 }
 
-/// A stream that lost its lane gets one again from the restarted server: the probe comes back by itself.
+/// A stream that lost its lane gets a new one from the restarted server without help.
 #[test]
 fn the_lane_comes_back_after_a_restart() {
     need_root();
@@ -104,7 +104,7 @@ fn the_lane_comes_back_after_a_restart() {
     });
 }
 
-/// A client that dies with grants open gives all of them back, and the server is none the worse.
+/// The grants of a client that is killed are all released, and the server is unharmed.
 #[test]
 fn client_killed_with_grants_open() {
     need_root();
@@ -123,28 +123,28 @@ fn client_killed_with_grants_open() {
         assert!(holder.log().contains(&format!("holding {FILES} Some(Lane)")), "{}", holder.log());
         assert_eq!(server.status().grants(), FILES as u64, "open grants");
         holder.kill();
-        wait_for("the grants to come back", || {
+        wait_for("the grants to be released", || {
             let status = server.status();
             (status.grants() == 0 && status.lanes() == 0 && status.connections() == 0).then_some(())
         });
         descriptors.push(server.daemon().descriptors().expect("it runs"));
     }
-    assert_eq!(server.status().bytes_moving_calls(), 0, "everything went over the lane");
-    // The store's cache of nodes may keep these files' own; the rounds after the first must add nothing.
+    assert_eq!(server.status().data_calls(), 0, "all data over the lane");
+    // The store's cache of nodes may keep descriptors of these files; the rounds after the first add none.
     assert!(descriptors[3] <= descriptors[0] + 8, "descriptors after each round: {descriptors:?}");
 }
 
-/// Two hundred times: clients at work, one of them dies, the server stops (every other time it is killed) and
-/// comes back. One server process can't leak over its own end, so what is compared is what it leaves behind,
-/// and how a process that lives through all of it (a client that never ends) fares.
+/// Two hundred rounds: clients work, one of them is killed, the server stops (every other time it is killed)
+/// and restarts. Compared are the files that each server leaves behind, and the resources of a client that
+/// lives through all rounds.
 #[test]
-fn two_hundred_rounds_leave_nothing_behind() {
+fn two_hundred_rounds_leak_nothing() {
     need_root();
     const ROUNDS: usize = 200;
     let scratch = Scratch::new();
     let export = scratch.mkdir("export");
     let mut server = Serve::openly(&export).arguments(["--grace", "2"]).start();
-    // The one that lives through all of it. It never finishes: the records it is asked for are far too many.
+    // This client never finishes: it is asked for more records than it can write.
     let mut survivor =
         client(&server, "auto", "stream", &export.join("survivor"), 1 << 30, &scratch.join("s.log"));
     let sockets = |server: &Server| fs::read_dir(server.run_dir()).map_or(0, Iterator::count);
@@ -154,7 +154,7 @@ fn two_hundred_rounds_leave_nothing_behind() {
         let log = scratch.join("visitor.log");
         let _ = fs::remove_file(&log);
         let mut visitor = client(&server, lane, "stream", &export.join("visitor"), 1 << 30, &log);
-        wait_for("both clients to be at work", || {
+        wait_for("both clients to work", || {
             assert!(visitor.alive(), "the visitor ended:\n{}", visitor.log());
             assert!(survivor.alive(), "the survivor ended:\n{}", survivor.log());
             (stable(&visitor).0 > 0).then_some(())
@@ -168,7 +168,7 @@ fn two_hundred_rounds_leave_nothing_behind() {
             server.kill();
         }
         server.restart();
-        wait_for("the survivor to go on", || (stable(&survivor).0 > progress).then_some(()));
+        wait_for("the survivor to progress", || (stable(&survivor).0 > progress).then_some(()));
         assert!(sockets(&server) <= 2, "{} files in the run directory in round {round}", sockets(&server));
         let _ = fs::File::options().write(true).open(export.join("survivor")).and_then(|f| f.set_len(0));
         let now = (
@@ -176,7 +176,7 @@ fn two_hundred_rounds_leave_nothing_behind() {
             survivor.resident_kib().expect("it runs"),
             server.daemon().descriptors().expect("it runs"),
         );
-        // After some rounds every cache and pool has been filled once.
+        // After some rounds all caches and pools are filled.
         if round == 20 {
             base = now;
             println!(
@@ -201,14 +201,14 @@ fn two_hundred_rounds_leave_nothing_behind() {
     }
     survivor.kill();
     drop(survivor);
-    let mut empty = server;
-    wait_for("the last lane to go", || (empty.status().lanes() == 0).then_some(()));
-    assert!(empty.stop().success());
-    assert_eq!(sockets(&empty), 0, "socket files at the end");
+    let mut server = server;
+    wait_for("the last lane to close", || (server.status().lanes() == 0).then_some(()));
+    assert!(server.stop().success());
+    assert_eq!(sockets(&server), 0, "socket files at the end");
 }
 
-/// The service manager is the test: it has kept an open file with a lock that a killed server's client held,
-/// and passes it on.
+/// The test acts as the service manager: it has stored an open file with a lock that a client of a killed
+/// server held, and passes it to the next server.
 #[test]
 fn the_next_server_takes_over_locks_from_the_service_manager() {
     let scratch = Scratch::new();
@@ -224,7 +224,7 @@ fn the_next_server_takes_over_locks_from_the_service_manager() {
     let socket = scratch.join("notify");
     let manager = UnixDatagram::bind(&socket).expect("a socket");
     manager.set_read_timeout(Some(samehost_tests::TIMEOUT)).expect("a time");
-    // For a child, without close-on-exec.
+    // A descriptor without close-on-exec, for the child.
     let passed = rustix::io::dup(&kept).expect("room");
     drop(kept);
     let name = "nfs4-locks-0123456789abcdef-0000000000000001-0";
@@ -235,12 +235,12 @@ fn the_next_server_takes_over_locks_from_the_service_manager() {
         passed.as_raw_fd()
     );
     let server = Serve::openly(&export).through(["bash", "-c", &shell, "bash"]).start();
-    // Nobody may reclaim anything.
+    // No client is left to reclaim the lock, so the server releases it.
     let mut buffer = [0; 4096];
-    let taken_back = format!("FDSTOREREMOVE=1\nFDNAME={name}");
+    let removal = format!("FDSTOREREMOVE=1\nFDNAME={name}");
     loop {
-        let length = manager.recv(&mut buffer).expect("the server says something");
-        if buffer[..length] == *taken_back.as_bytes() {
+        let length = manager.recv(&mut buffer).expect("the server sends a notification");
+        if buffer[..length] == *removal.as_bytes() {
             break;
         }
     }

@@ -1,8 +1,8 @@
-//! One export, three kinds of clients: a mount by wire, a mount by the lane, and the Linux kernel's own
-//! client. What one of them has written and closed, named, or removed, the others find when they open it
-//! next, whatever they remembered.
+//! Close-to-open consistency between three kinds of clients of one export: a mount over the wire, a mount
+//! over the lane, and the Linux kernel's client. What one of them has written and closed, named, or removed,
+//! the others see at their next open, whatever they have cached.
 //!
-//! The guest leads: it has each of the three make every change, and has all of them look after each.
+//! The guest is in charge: it lets each of the three make every change, and all three check each result.
 
 use std::fs::{self, Permissions};
 use std::io::{ErrorKind, Result, Write as _};
@@ -13,19 +13,19 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use samehost_tests::qemu::{self, Job};
 use samehost_tests::{Mount, Scratch, Serve, need_root, wait_for};
 
-/// Under emulation a guest boots in some seconds, and does this in less than a minute.
-const BOUND: Duration = Duration::from_secs(300);
+/// Under emulation a guest boots in some seconds, and runs the plan in less than a minute.
+const GUEST_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Later than this two changes can't have the same time, by which NFSv3's clients know them.
+/// Changes that are further apart have different time stamps, by which NFSv3 clients detect them.
 const TICK: Duration = Duration::from_millis(20);
 
-/// What the guest does; `EXPORT` is its path.
+/// The guest's plan; `EXPORT` is replaced by the export's path.
 const PLAN: &str = r#"
 mount_export shared EXPORT rw && echo PASS mounted
 top=/mnt/shared
-everybody="wire lane kernel"
+clients="wire lane kernel"
 
-# WHO VERB NAME WORD; what it says is why it can't be.
+# does CLIENT VERB NAME WORD: runs it on that client; the reason of a failure goes to /tmp/why.
 does() {
     if [ "$1" = kernel ]; then
         shift
@@ -52,20 +52,20 @@ kernel() {
     esac || { echo "it is '$saw'" >/tmp/why; return 1; }
 }
 
-# After WRITER's VERB WORD everybody must find what CHECK EXPECTED says.
+# round VERB WORD CHECK EXPECTED: after the writer's change all clients must find the expected state.
 round() {
     does wire tick "$name" -
     does "$writer" "$1" "$name" "$2" || echo "FAIL $writer.$1: $(cat /tmp/why)"
-    for reader in $everybody; do
+    for reader in $clients; do
         does "$reader" "$3" "$name" "$4" && echo "PASS $writer.$1.$reader" ||
             echo "FAIL after $writer's $1 $2: $reader: not $3 $4: $(cat /tmp/why)"
     done
 }
 
-for writer in $everybody; do
+for writer in $clients; do
     name=by-$writer
     round write first is first
-    round write other is other # as long as before
+    round write other is other # the same length as before
     round append +more is other+more
     round truncate 5 is other
     round mode 640 has-mode 640
@@ -82,20 +82,22 @@ done
 umount $top && echo PASS umount
 "#;
 
-/// What the guest asks of a mount on the host, `WHO VERB NAME WORD`; "ok", or why not.
+/// Executes the guest's request `CLIENT VERB NAME WORD` on a mount of the host; "ok", or the reason.
 fn answer(request: &str, mounts: &[(&str, &Mount)], export: &Path) -> String {
     let words: Vec<&str> = request.split(' ').collect();
-    let [who, verb, name, word] = words.as_slice() else { return format!("{request}?") };
-    let Some((_, mount)) = mounts.iter().find(|(mount, _)| mount == who) else { return format!("{who}?") };
-    match change_or_look(verb, mount, export, name, word) {
+    let [client, verb, name, word] = words.as_slice() else { return format!("{request}?") };
+    let Some((_, mount)) = mounts.iter().find(|(mount, _)| mount == client) else {
+        return format!("{client}?");
+    };
+    match change_or_check(verb, mount, export, name, word) {
         Ok(None) => "ok".to_owned(),
         Ok(Some(saw)) => format!("it is '{saw}'"),
         Err(error) => error.to_string(),
     }
 }
 
-/// Does it; of what should have been seen what was seen instead.
-fn change_or_look(
+/// Makes a change or checks a state; returns the state that was found if it isn't the expected one.
+fn change_or_check(
     verb: &str,
     mount: &Mount,
     export: &Path,
@@ -138,7 +140,7 @@ fn change_or_look(
 }
 
 #[test]
-fn what_one_client_has_closed_the_others_open() {
+fn changes_closed_by_one_client_are_seen_by_the_others_opens() {
     need_root();
     let scratch = Scratch::in_memory();
     let export = scratch.mkdir("export");
@@ -148,16 +150,16 @@ fn what_one_client_has_closed_the_others_open() {
     let plan = PLAN.replace("EXPORT", &export.display().to_string());
     let job = Job { nfs_port: server.port(), mount_port: server.port(), anon_uid: 65534, plan: &plan };
     let mounts = [("wire", &wire), ("lane", &lane)];
-    let report = qemu::boot(&job, None, BOUND, |request| answer(request, &mounts, &export));
-    // Three writers with eight changes, and seven together; three look after each.
+    let report = qemu::boot(&job, None, GUEST_TIMEOUT, |request| answer(request, &mounts, &export));
+    // Eight changes by each of three writers, and seven by all in turn; three readers check each change.
     report.assert_passed(1 + (3 * 8 + 7) * 3 + 1);
     assert_eq!(lane.status().expect("a mount")["road"], "lane, passed through");
 }
 
-/// A name that was missing may be believed to be missing as long as its directory's attributes are; not with
-/// these options.
+/// A missing name may be cached for as long as its directory's attributes are valid, except with these
+/// options.
 #[test]
-fn a_name_that_was_missing_is_asked_for_again_where_the_options_say_so() {
+fn these_options_disable_the_cache_of_missing_names() {
     need_root();
     let scratch = Scratch::in_memory();
     let export = scratch.mkdir("export");

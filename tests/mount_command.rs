@@ -1,6 +1,5 @@
-//! `samehost mount` and what belongs to it: that it comes back mounted or says why not, mount(8)'s helper and
-//! fstab(5), systemd's conventions, status and switches, and leaving when the server or the mount's own
-//! process is gone.
+//! `samehost mount`: it returns when mounted or reports why not; mount(8)'s helper and fstab(5), systemd's
+//! conventions, status and `ctl`, and unmounting when the server or the mount's own process is gone.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -45,8 +44,9 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
+/// Asserts a command's exit code, and that its output contains all `words`.
 #[track_caller]
-fn refuses(output: &Output, code: i32, words: &[&str]) {
+fn assert_output(output: &Output, code: i32, words: &[&str]) {
     let said = String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned();
     assert_eq!(output.status.code(), Some(code), "{said}");
     for word in words {
@@ -58,8 +58,8 @@ fn is_alive(pid: u32) -> bool {
     Path::new("/proc").join(pid.to_string()).exists()
 }
 
-/// The session a process is in, from proc(5): 0 where its leader is outside of this process-id namespace,
-/// which rustix's getsid takes for impossible.
+/// The session of a process, from proc(5): 0 if its leader is outside of this process-id namespace, which
+/// rustix's getsid treats as impossible.
 fn session(pid: u32) -> u32 {
     let stat = read(&Path::new("/proc").join(pid.to_string()).join("stat"));
     let (_, after_the_name) = stat.rsplit_once(") ").expect("a name in parentheses");
@@ -72,7 +72,7 @@ fn kill(pid: u32, signal: Signal) {
 }
 
 #[test]
-fn it_comes_back_when_it_is_mounted_and_leaves_nothing_when_it_is_unmounted() {
+fn mount_returns_when_mounted_and_unmount_removes_everything() {
     let share = Share::new(&[]);
     let mount = share.mount("lane=required");
     assert_eq!(read(&mount.join("file")), "what the server has");
@@ -82,12 +82,12 @@ fn it_comes_back_when_it_is_mounted_and_leaves_nothing_when_it_is_unmounted() {
     assert_eq!(status["reasons"].as_array().map(Vec::len), Some(0));
     assert_eq!(status["opens_passed_through"], 1);
     assert_eq!(status["wire"]["reads"], 0);
-    // The process is nobody's child and has left this one's session and directory.
+    // The process is reparented and has left the test's session and directory.
     let pid = mount.pid();
     assert_ne!(session(pid), session(std::process::id()));
     assert_eq!(fs::read_link(format!("/proc/{pid}/cwd")).unwrap(), Path::new("/"));
     assert_eq!(fs::read_link(format!("/proc/{pid}/fd/2")).unwrap(), Path::new("/dev/null"));
-    // And ps(1) calls it what it is.
+    // ps(1) shows the command's name.
     assert_eq!(read(&Path::new("/proc").join(pid.to_string()).join("comm")), "samehost\n");
     let words = read(&Path::new("/proc").join(pid.to_string()).join("cmdline"));
     assert!(words.starts_with("samehost\0mount\0"), "{words:?}");
@@ -102,7 +102,7 @@ fn it_comes_back_when_it_is_mounted_and_leaves_nothing_when_it_is_unmounted() {
     wait_for("the end of the mount's process", || (!is_alive(pid)).then_some(()));
     let left = fs::read_dir(share.server.run_dir()).unwrap().flatten();
     assert!(!left.map(|entry| entry.path()).any(|path| path.extension().is_some_and(|end| end == "mount")));
-    // The same by mount(8)'s way of naming a server, and by umount(8).
+    // The same with mount(8)'s notation of a server, and with umount(8).
     run_ok(&mut mount.command(
         &format!("127.0.0.1:{}", share.export.display()),
         &format!("port={},lane=off", share.server.port()),
@@ -113,57 +113,57 @@ fn it_comes_back_when_it_is_mounted_and_leaves_nothing_when_it_is_unmounted() {
 }
 
 #[test]
-fn it_says_why_not_and_what_to_do() {
+fn errors_name_the_reason_and_the_remedy() {
     let share = Share::new(&["--lane", "off"]);
     let url = share.url();
-    let mount = Mount::place(&share.server);
+    let mount = Mount::unmounted(&share.server);
     let attempt = |source: &str, options: &str| run(&mut mount.command(source, options));
-    refuses(&attempt(&url, "rsiz=1"), 2, &["'rsiz'", "'rsize'", "next:"]);
-    refuses(&attempt(&url, "vers=4.1"), 2, &["vers=4.1", "NFSv4 is planned"]);
-    refuses(&attempt("/nowhere", ""), 2, &["/nowhere", "HOST:/PATH"]);
-    refuses(&attempt(&format!("{url}?soft"), ""), 2, &["-o"]);
-    refuses(&attempt(&url, "lane=required"), 3, &["no lane came up", "lane=auto"]);
-    refuses(&attempt("nfs://127.0.0.1:1/srv", "retry=0"), 4, &["Connection refused", "next:"]);
-    refuses(&attempt(&share.server.url("/nowhere"), ""), 1, &["permission denied", "showmount"]);
-    refuses(&attempt(&share.server.url(share.export.join("file")), ""), 1, &["not a directory"]);
+    assert_output(&attempt(&url, "rsiz=1"), 2, &["'rsiz'", "'rsize'", "next:"]);
+    assert_output(&attempt(&url, "vers=4.1"), 2, &["vers=4.1", "NFSv4 is planned"]);
+    assert_output(&attempt("/nowhere", ""), 2, &["/nowhere", "HOST:/PATH"]);
+    assert_output(&attempt(&format!("{url}?soft"), ""), 2, &["-o"]);
+    assert_output(&attempt(&url, "lane=required"), 3, &["no lane came up", "lane=auto"]);
+    assert_output(&attempt("nfs://127.0.0.1:1/srv", "retry=0"), 4, &["Connection refused", "next:"]);
+    assert_output(&attempt(&share.server.url("/nowhere"), ""), 1, &["permission denied", "showmount"]);
+    assert_output(&attempt(&share.server.url(share.export.join("file")), ""), 1, &["not a directory"]);
     let on = |directory: &Path| {
         let mut command = share.server.client(&["mount", &url]);
         run(command.arg(directory))
     };
-    refuses(&on(Path::new("/nowhere/at/all")), 1, &["no such directory", "mkdir"]);
-    refuses(&on(&share.export.join("file")), 1, &["isn't a directory"]);
+    assert_output(&on(Path::new("/nowhere/at/all")), 1, &["no such directory", "mkdir"]);
+    assert_output(&on(&share.export.join("file")), 1, &["isn't a directory"]);
     assert!(!mount.is_mounted());
     run_ok(&mut mount.command(&url, ""));
-    refuses(&attempt(&url, ""), 1, &["mounted here already", "samehost umount"]);
+    assert_output(&attempt(&url, ""), 1, &["mounted here already", "samehost umount"]);
     let status = mount.status().expect("a mount");
     assert_eq!(status["road"], "wire");
     assert!(!status["reasons"].as_array().unwrap().is_empty(), "{status}");
 
-    // Unmounting has its reasons, too.
+    // Errors of unmounting, too.
     let umount = |directory: &Path| run(Command::new(binary()).arg("umount").arg(directory));
-    refuses(&umount(share.scratch.path()), 1, &["nothing is mounted here"]);
-    refuses(&umount(Path::new("/proc")), 1, &["type proc", "umount(8)"]);
-    let user = fs::File::open(mount.join("file")).unwrap();
-    refuses(&umount(mount.path()), 1, &["in use", "--lazy"]);
-    drop(user);
+    assert_output(&umount(share.scratch.path()), 1, &["nothing is mounted here"]);
+    assert_output(&umount(Path::new("/proc")), 1, &["type proc", "umount(8)"]);
+    let open = fs::File::open(mount.join("file")).unwrap();
+    assert_output(&umount(mount.path()), 1, &["in use", "--lazy"]);
+    drop(open);
     mount.unmount();
 }
 
 #[test]
-fn it_waits_for_a_server_that_is_just_starting() {
+fn mount_waits_for_a_server_that_is_starting() {
     let mut share = Share::new(&[]);
     let url = share.url();
     let _ = share.server.stop();
-    let mount = Mount::place(&share.server);
+    let mount = Mount::unmounted(&share.server);
     let log = share.scratch.join("mount.log");
     let mut waiting = Daemon::start("samehost mount", &mut mount.command(&url, "retry=5"), &log).unwrap();
-    wait_for("the command to say that it waits", || {
+    wait_for("the message about the next attempt", || {
         waiting.log().contains("trying for another").then_some(())
     });
-    // In the background it comes back at once.
-    let other = Mount::place(&share.server);
+    // With `bg` it returns at once.
+    let other = Mount::unmounted(&share.server);
     let output = run(&mut other.command(&url, "bg"));
-    refuses(&output, 0, &["Connection refused", "in the background"]);
+    assert_output(&output, 0, &["Connection refused", "in the background"]);
     assert!(!other.is_mounted());
     share.server.restart();
     assert!(waiting.wait().success(), "{}", waiting.log());
@@ -172,7 +172,7 @@ fn it_waits_for_a_server_that_is_just_starting() {
     assert_eq!(read(&other.join("file")), "what the server has");
 }
 
-/// A shell script in a mount namespace of its own where /sbin has nothing but our mount helper.
+/// Runs a shell script in a mount namespace where /sbin contains nothing but our mount helper.
 fn with_helper(share: &Share, script: &str) -> Output {
     let sbin = share.scratch.mkdir("sbin");
     for name in ["mount.samehost", "mount.fuse.samehost"] {
@@ -212,7 +212,7 @@ fn mount_and_fstab_use_the_helper() {
              umount mnt"
         ),
     );
-    refuses(&output, 0, &["what the server has", &url, "fuse.samehost", "nodev", "read-only"]);
+    assert_output(&output, 0, &["what the server has", &url, "fuse.samehost", "nodev", "read-only"]);
 
     let fstab = share.scratch.join("fstab");
     fs::write(
@@ -229,39 +229,43 @@ fn mount_and_fstab_use_the_helper() {
              mnt/file\numount {at}"
         ),
     );
-    refuses(&output, 0, &["1\nwhat the server has\nwhat the server has"]);
+    assert_output(&output, 0, &["1\nwhat the server has\nwhat the server has"]);
 
-    // mount(8)'s codes: 32 for what failed, 1 for what was wrong to ask; -f does everything but mount; -s
-    // passes over.
+    // mount(8)'s exit codes: 32 for a failed mount, 1 for a usage error; -f does everything except mounting;
+    // -s ignores unknown options.
     let script =
         |words: &str| with_helper(&share, &format!("set +e\n/sbin/mount.samehost {words}; echo code $?"));
-    refuses(&script(&format!("nfs://127.0.0.1:1{export} mnt -o retry=0")), 0, &["code 32", "refused"]);
-    refuses(&script(&format!("{url} mnt -o quota")), 0, &["code 1", "'quota' is not known"]);
-    refuses(&script("mnt"), 0, &["code 1", "mount -t samehost"]);
-    refuses(
+    assert_output(&script(&format!("nfs://127.0.0.1:1{export} mnt -o retry=0")), 0, &["code 32", "refused"]);
+    assert_output(&script(&format!("{url} mnt -o quota")), 0, &["code 1", "'quota' is not known"]);
+    assert_output(&script("mnt"), 0, &["code 1", "mount -t samehost"]);
+    assert_output(
         &script(&format!("{url} mnt -f -o rw; findmnt mnt; echo nothing $?")),
         0,
         &["code 0", "nothing 1"],
     );
-    refuses(&script(&format!("{url} mnt -s -o quota,lane=off; cat mnt/file")), 0, &["what the server has"]);
+    assert_output(
+        &script(&format!("{url} mnt -s -o quota,lane=off; cat mnt/file")),
+        0,
+        &["what the server has"],
+    );
 }
 
 #[test]
-fn in_the_foreground_it_tells_systemd_and_ends_with_a_signal() {
+fn a_foreground_mount_notifies_systemd_and_ends_on_a_signal() {
     let share = Share::new(&[]);
-    let mount = Mount::place(&share.server);
+    let mount = Mount::unmounted(&share.server);
     let socket = share.scratch.join("notify");
     let notify = UnixDatagram::bind(&socket).unwrap();
     notify.set_read_timeout(Some(samehost_tests::TIMEOUT)).unwrap();
-    let told = || {
+    let notification = || {
         let mut message = [0; 4096];
-        let length = notify.recv(&mut message).expect("the service manager is told");
+        let length = notify.recv(&mut message).expect("a notification");
         String::from_utf8_lossy(&message[..length]).into_owned()
     };
     let mut command = mount.command(&share.url(), "");
     command.arg("--foreground").env("NOTIFY_SOCKET", &socket);
     let mut daemon = Daemon::start("samehost mount", &mut command, &share.scratch.join("log")).unwrap();
-    let ready = told();
+    let ready = notification();
     assert!(
         ready.starts_with("READY=1\nSTATUS=ready: ") && ready.contains("lane, passed through"),
         "{ready}"
@@ -269,11 +273,11 @@ fn in_the_foreground_it_tells_systemd_and_ends_with_a_signal() {
     wait_for("the ready line", || daemon.log().contains("ready: nfs://").then_some(()));
     assert_eq!(read(&mount.join("file")), "what the server has");
     daemon.signal(Signal::TERM);
-    assert_eq!(told(), "STOPPING=1");
+    assert_eq!(notification(), "STOPPING=1");
     assert!(daemon.wait().success());
     assert!(!mount.is_mounted());
 
-    // What is in use leaves the tree at once and goes on for its user.
+    // A mount in use leaves the tree at once, and the process serves its open files.
     let mut command = mount.command(&share.url(), "lane=off");
     command.arg("--foreground");
     let mut daemon = Daemon::start("samehost mount", &mut command, &share.scratch.join("log")).unwrap();
@@ -288,34 +292,34 @@ fn in_the_foreground_it_tells_systemd_and_ends_with_a_signal() {
 }
 
 #[test]
-fn the_lane_is_switched_and_status_says_since_when() {
+fn switching_the_lane_shows_in_the_status() {
     let share = Share::new(&[]);
     let mount = share.mount("");
     mount.wait_for_data_path("lane, passed through");
-    mount.lane("off");
+    mount.set_lane("off");
     mount.wait_for_data_path("wire");
     let status = mount.status().expect("a mount");
     assert!(status["reasons"][0].as_str().unwrap().contains("switched off"), "{status}");
     assert_eq!(read(&mount.join("file")), "what the server has");
     assert_eq!(mount.status().expect("a mount")["opens_passed_through"], 0);
-    mount.lane("auto");
+    mount.set_lane("auto");
     mount.wait_for_data_path("lane, passed through");
     assert_eq!(read(&mount.join("file")), "what the server has");
     let status = mount.status().expect("a mount");
     assert_eq!(status["opens_passed_through"], 1);
     let changes = status["changes"].as_array().unwrap();
-    let changes: Vec<bool> = changes.iter().map(|change| change["local"] == true).collect();
-    assert_eq!((changes.first(), changes.last()), (Some(&true), Some(&true)), "{status}");
-    assert!(changes.contains(&false), "{status}");
+    let local: Vec<bool> = changes.iter().map(|change| change["local"] == true).collect();
+    assert_eq!((local.first(), local.last()), (Some(&true), Some(&true)), "{status}");
+    assert!(local.contains(&false), "{status}");
     let nowhere = run(share.server.client(&["ctl", "lane", "off", "--mount"]).arg(share.scratch.path()));
-    refuses(&nowhere, 4, &["no mount of Samehost is here", "samehost status"]);
+    assert_output(&nowhere, 4, &["no mount of Samehost is here", "samehost status"]);
     let other = share.mount("");
-    refuses(&run(&mut share.server.client(&["ctl", "lane", "off"])), 1, &["several", "--mount"]);
+    assert_output(&run(&mut share.server.client(&["ctl", "lane", "off"])), 1, &["several", "--mount"]);
     drop(other);
 }
 
 #[test]
-fn it_can_be_unmounted_while_the_server_is_down() {
+fn a_mount_can_be_unmounted_while_the_server_is_down() {
     let mut share = Share::new(&[]);
     let mount = share.mount("");
     assert_eq!(read(&mount.join("file")), "what the server has");
@@ -325,7 +329,7 @@ fn it_can_be_unmounted_while_the_server_is_down() {
     mount.unmount();
     wait_for("the end of the mount's process", || (!is_alive(pid)).then_some(()));
 
-    // Also when somebody waits for the server, for ever: by force.
+    // By force also while a process waits for the server indefinitely.
     share.server.restart();
     run_ok(&mut mount.command(&share.url(), "lane=off,hard,noac"));
     let pid = mount.pid();
@@ -334,20 +338,20 @@ fn it_can_be_unmounted_while_the_server_is_down() {
     wait_for("the reader's request", || {
         mount.status().is_some_and(|status| status["requests_under_way"] != 0).then_some(())
     });
-    refuses(&run(Command::new(binary()).arg("umount").arg(mount.path())), 1, &["in use"]);
+    assert_output(&run(Command::new(binary()).arg("umount").arg(mount.path())), 1, &["in use"]);
     run_ok(Command::new(binary()).args(["umount", "--force", "--lazy"]).arg(mount.path()));
     assert!(!reader.wait().unwrap().success());
     wait_for("the end of the mount's process", || (!is_alive(pid)).then_some(()));
 }
 
-/// However the server ends at the moment of the unmount, the mount's process doesn't wait long for it.
+/// If the server ends during the unmount, in any way, the mount's process doesn't wait long for it.
 #[test]
-fn the_process_ends_soon_when_the_server_ends_with_the_unmount() {
-    const BOUND: Duration = Duration::from_secs(10);
-    let ends = |options: &str, end: Signal| {
+fn the_process_exits_soon_when_the_server_ends_during_the_unmount() {
+    const MAX_DELAY: Duration = Duration::from_secs(10);
+    let check = |options: &str, end: Signal| {
         let share = Share::new(&[]);
         let mount = share.mount(options);
-        // It has a hidden name, which the process has to remove at the end.
+        // The removed open file has a hidden name, which the process has to remove at the end.
         let open = fs::File::create(mount.join("gone")).unwrap();
         fs::remove_file(mount.join("gone")).unwrap();
         assert_eq!(read(&mount.join("file")), "what the server has");
@@ -358,28 +362,28 @@ fn the_process_ends_soon_when_the_server_ends_with_the_unmount() {
         let unmounted = Instant::now();
         wait_for("the end of the mount's process", || (!is_alive(pid)).then_some(()));
         let took = unmounted.elapsed();
-        assert!(took < BOUND, "{options}, server's signal {end:?}: the process ended after {took:?}");
+        assert!(took < MAX_DELAY, "{options}, server's signal {end:?}: the process ended after {took:?}");
     };
-    // A stopped server keeps its connections and answers nothing.
+    // A stopped server keeps its connections and replies to nothing.
     std::thread::scope(|scope| {
         for options in ["lane=off,hard", "lane=required", "lane=required,nopassthrough"] {
             for end in [Signal::STOP, Signal::KILL, Signal::TERM] {
-                scope.spawn(move || ends(options, end));
+                scope.spawn(move || check(options, end));
             }
         }
     });
 }
 
-/// 64 descriptors, the fewest that the process starts with: what it can't have open over the lane goes over
-/// the wire, or is ENFILE where a lane is required, and `samehost status` is answered meanwhile.
+/// With 64 descriptors, the minimum with which the process starts, files that it can't open over the lane go
+/// over the wire, or fail with ENFILE if a lane is required. It answers `samehost status` meanwhile.
 #[test]
-fn a_mount_with_few_descriptors_works_and_answers() {
+fn a_mount_with_few_descriptors_works_and_reports_its_status() {
     const FILES: usize = 200;
     let share = Share::new(&[]);
     for number in 0..FILES {
         fs::write(share.export.join(number.to_string()), number.to_string()).expect("own directory");
     }
-    let mount = Mount::place(&share.server);
+    let mount = Mount::unmounted(&share.server);
     for lane in ["auto", "required", "off"] {
         let mut command = Command::new("sh");
         command.args(["-c", "ulimit -n 64 && exec \"$@\"", "sh"]).arg(binary());
@@ -399,21 +403,21 @@ fn a_mount_with_few_descriptors_works_and_answers() {
             }
         }
         assert_eq!(opened.iter().all(Result::is_ok), lane != "required");
-        assert!(mount.status().is_some(), "lane={lane}: it answers");
+        assert!(mount.status().is_some(), "lane={lane}: it has a status");
         drop(opened);
         mount.unmount();
     }
 }
 
 #[test]
-fn what_a_killed_process_leaves_can_be_taken_away() {
+fn the_mount_of_a_killed_process_can_be_unmounted() {
     let share = Share::new(&[]);
     let mount = share.mount("");
     let pid = mount.pid();
     kill(pid, Signal::KILL);
     wait_for("the end of the connection", || fs::metadata(mount.path()).is_err().then_some(()));
     let again = run(&mut mount.command(&share.url(), ""));
-    refuses(&again, 1, &["process of a mount that is here has died", "samehost umount"]);
+    assert_output(&again, 1, &["process of a mount that is here has died", "samehost umount"]);
     assert!(mount.status().is_none());
     mount.unmount();
     run_ok(&mut mount.command(&share.url(), ""));
@@ -421,7 +425,7 @@ fn what_a_killed_process_leaves_can_be_taken_away() {
 }
 
 #[test]
-fn what_the_kernel_keeps_to_can_be_changed_by_a_remount() {
+fn a_remount_changes_options_that_the_kernel_enforces() {
     let share = Share::new(&[]);
     let url = share.url();
     let mnt = share.scratch.mkdir("remounted");
@@ -436,7 +440,7 @@ fn what_the_kernel_keeps_to_can_be_changed_by_a_remount() {
         mnt.display()
     );
     let output = with_helper(&share, &script);
-    refuses(
+    assert_output(
         &output,
         0,
         &[
@@ -460,8 +464,8 @@ fn an_ordinary_user_mounts_through_fusermount3() {
         .unwrap();
     let samehost = reachable_binary(&share.scratch).display().to_string();
     let home = home.display();
-    // A device that everybody may open, as udev makes it. The user is nobody: fusermount3 wants one with a
-    // name.
+    // A device that every user may open, as udev creates it. The user is nobody: fusermount3 requires a user
+    // with a name.
     let script = format!(
         "set -e\nmknod {0}/fuse c 10 229\nchmod 666 {0}/fuse\nmount --bind {0}/fuse /dev/fuse\nexec setpriv \
          --reuid 65534 --regid 65534 --clear-groups sh -ec '\n{samehost} mount {1} {home}/mnt\n{samehost} \
@@ -476,9 +480,9 @@ fn an_ordinary_user_mounts_through_fusermount3() {
         .env("XDG_RUNTIME_DIR", format!("{home}/run"))
         .env("SAMEHOST_RUN_DIR", share.scratch.join("no-run-dir"));
     let output = run_within(&mut command, Duration::from_secs(120));
-    // Before the first open, and behind it.
+    // The status before and after the first open.
     let served = "served by the mount's process";
-    refuses(&output, 0, &["what the server has", &format!("{home}/mnt"), "ended 4", served]);
+    assert_output(&output, 0, &["what the server has", &format!("{home}/mnt"), "ended 4", served]);
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(!said.contains("lane, passed through"), "{said}");
 }

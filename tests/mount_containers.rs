@@ -1,5 +1,5 @@
-//! Mounts and containers: made on the host and bound into a container, made inside one that may, and inside
-//! one that may mount but only in a user namespace of its own, where the kernel passes nothing through.
+//! Mounts and containers: made on the host and bind-mounted into a container, made inside a privileged
+//! container, and made inside a user namespace, where the kernel refuses passthrough.
 
 use std::fs;
 use std::path::Path;
@@ -9,9 +9,9 @@ use samehost_tests::podman::Podman;
 use samehost_tests::scratch::pattern;
 use samehost_tests::{Mount, Netns, Scratch, Serve, Server, need_root, run, run_ok, wait_for};
 
-/// busybox has none.
+/// busybox has no cksum.
 const CKSUM: &str = "/usr/bin/cksum";
-/// Bytes of the file.
+/// Size of the file in bytes.
 const SIZE: usize = 3 << 20;
 
 struct Rig {
@@ -40,7 +40,7 @@ impl Rig {
             .join(" ")
     }
 
-    /// What a container says when it mounts the share itself, reads, writes, asks for the status and
+    /// The output of a container that mounts the share itself, reads, writes, asks for the status and
     /// unmounts.
     fn mounted_inside(&self, podman: &Podman, options: &[&str]) -> String {
         let script = format!(
@@ -64,7 +64,7 @@ impl Rig {
 #[test]
 fn made_on_the_host_and_bound_into_a_container() {
     let rig = Rig::new("mnt1");
-    let mount = Mount::place(&rig.server);
+    let mount = Mount::unmounted(&rig.server);
     let mut command = Command::new("nsenter");
     command.arg(format!("--net={}", rig.netns.path())).arg("--");
     let inner = mount.command(&rig.server.url(&rig.export), "lane=required");
@@ -84,7 +84,7 @@ fn made_on_the_host_and_bound_into_a_container() {
 }
 
 #[test]
-fn made_inside_a_container_that_may_mount() {
+fn made_inside_a_privileged_container() {
     let rig = Rig::new("mnt2");
     let podman = Podman::new(&[Path::new(CKSUM)]);
     let said =
@@ -97,8 +97,7 @@ fn inside_a_user_namespace_the_mounts_process_serves_granted_files() {
     let rig = Rig::new("mnt3");
     let scratch = Scratch::new();
     let at = scratch.mkdir("mnt");
-    // unshare(1) makes root in a user namespace of its own, with a mount namespace of its own: it may mount
-    // FUSE.
+    // unshare(1) with root mapped in new user and mount namespaces: this process may mount FUSE.
     let url = rig.server.url(&rig.export);
     let samehost = samehost_tests::samehost::reachable_binary(&scratch);
     let script = format!(

@@ -1,5 +1,5 @@
-//! More open files than a lane has room for, through a mount: nobody notices but by speed, or gets ENFILE
-//! where a lane must be; and no file is made by halves.
+//! A mount with more open files than a lane has grants: the excess goes over the wire without an error, or
+//! fails with ENFILE if a lane is required; and no open leaves a file half created.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Seek as _, Write as _};
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use samehost_tests::process::run_ok;
 use samehost_tests::{Mount, Scratch, Serve, Server, need_root, wait_for};
 
-/// Of these a lane has a quarter, and one user of it half of that.
+/// The server's limit of grants. A lane gets a quarter of these, and one user of it half of that.
 const GRANTS: usize = 64;
 
 struct Share {
@@ -29,12 +29,12 @@ impl Share {
         Self { server, export, _scratch: scratch }
     }
 
-    fn of_few_grants() -> Self {
+    fn with_few_grants() -> Self {
         Self::new(&["--lane-grants", &GRANTS.to_string()])
     }
 }
 
-fn to_make() -> fs::OpenOptions {
+fn create_new() -> fs::OpenOptions {
     let mut options = File::options();
     options.read(true).write(true).create_new(true);
     options
@@ -45,7 +45,7 @@ fn is_nfile(error: &std::io::Error) -> bool {
 }
 
 /// Writes to every file and reads it again.
-fn all_work(files: &mut [File], word: &str) {
+fn check_all(files: &mut [File], word: &str) {
     for (number, file) in files.iter_mut().enumerate() {
         let text = format!("{word} {number}");
         file.write_all_at(text.as_bytes(), 0).unwrap_or_else(|error| panic!("file {number}: {error}"));
@@ -61,14 +61,14 @@ fn all_work(files: &mut [File], word: &str) {
 
 #[test]
 fn files_beyond_what_the_server_grants_are_served_over_the_wire() {
-    let share = Share::of_few_grants();
+    let share = Share::with_few_grants();
     let mount = Mount::new(&share.server, &share.export, "lane=auto");
-    let make = |number: usize| to_make().open(mount.join(number.to_string())).unwrap();
+    let make = |number: usize| create_new().open(mount.join(number.to_string())).unwrap();
     let mut files: Vec<File> = (0..GRANTS).map(make).collect();
     let granted = share.server.status().grants();
     assert!((1..=GRANTS as u64 / 8).contains(&granted), "{granted}");
-    all_work(&mut files, "written");
-    // And when they are opened again.
+    check_all(&mut files, "written");
+    // The same after a reopen.
     drop(files);
     for number in 0..GRANTS {
         let there = || fs::read_to_string(share.export.join(number.to_string())).unwrap();
@@ -76,16 +76,16 @@ fn files_beyond_what_the_server_grants_are_served_over_the_wire() {
     }
     let open = |number: usize| File::options().read(true).write(true).open(mount.join(number.to_string()));
     let mut files: Vec<File> = (0..GRANTS).map(|number| open(number).unwrap()).collect();
-    all_work(&mut files, "rewritten");
+    check_all(&mut files, "rewritten");
 }
 
 #[test]
-fn where_a_lane_is_required_there_is_enfile_and_no_half_made_file() {
-    let share = Share::of_few_grants();
+fn with_a_required_lane_excess_opens_fail_and_create_nothing() {
+    let share = Share::with_few_grants();
     let mount = Mount::new(&share.server, &share.export, "lane=required");
     let mut files = Vec::new();
     let error = loop {
-        match to_make().open(mount.join(files.len().to_string())) {
+        match create_new().open(mount.join(files.len().to_string())) {
             Ok(file) => files.push(file),
             Err(error) => break error,
         }
@@ -96,33 +96,33 @@ fn where_a_lane_is_required_there_is_enfile_and_no_half_made_file() {
     assert!(is_nfile(&error), "{error}");
     for error in [
         File::create(mount.join("other")).unwrap_err(),
-        to_make().open(mount.join("other")).unwrap_err(),
+        create_new().open(mount.join("other")).unwrap_err(),
         File::open(mount.join("0")).unwrap_err(),
     ] {
         assert!(is_nfile(&error), "{error}");
     }
     for name in [&refused, "other"] {
-        assert!(!share.export.join(name).exists(), "{name} was made all the same");
+        assert!(!share.export.join(name).exists(), "{name} was created all the same");
         assert!(!mount.join(name).exists());
         assert_eq!(fs::remove_file(mount.join(name)).unwrap_err().kind(), std::io::ErrorKind::NotFound);
     }
     assert_eq!(fs::read_dir(mount.path()).unwrap().count(), files.len());
-    all_work(&mut files, "written");
-    // What is closed makes room.
+    check_all(&mut files, "written");
+    // Closing a file releases its grant.
     files.pop();
-    let mut other = wait_for("room", || to_make().open(mount.join("other")).ok());
+    let mut other = wait_for("a free grant", || create_new().open(mount.join("other")).ok());
     other.write_all(b"there is room").unwrap();
     drop(other);
     assert_eq!(fs::read_to_string(share.export.join("other")).unwrap(), "there is room");
     fs::remove_file(mount.join("other")).unwrap();
 }
 
-/// The mount's own process may have few descriptors. Its connections need some of them.
+/// The mount's process may have few descriptors; its connections need some of them.
 #[test]
-fn a_mount_with_few_descriptors_serves_many_files_and_finds_its_server_again() {
+fn a_mount_with_few_descriptors_serves_many_files_and_reconnects() {
     const DESCRIPTORS: usize = 96;
     let mut share = Share::new(&[]);
-    let mount = Mount::place(&share.server);
+    let mount = Mount::unmounted(&share.server);
     let plain = mount.command(&share.server.url(&share.export), "lane=auto");
     let mut limited = Command::new("prlimit");
     limited
@@ -131,15 +131,16 @@ fn a_mount_with_few_descriptors_serves_many_files_and_finds_its_server_again() {
         .args(plain.get_args());
     limited.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
     run_ok(&mut limited);
-    let mut files: Vec<File> =
-        (0..DESCRIPTORS + 32).map(|number| to_make().open(mount.join(number.to_string())).unwrap()).collect();
+    let mut files: Vec<File> = (0..DESCRIPTORS + 32)
+        .map(|number| create_new().open(mount.join(number.to_string())).unwrap())
+        .collect();
     let granted = share.server.status().grants();
     assert!((1..DESCRIPTORS as u64).contains(&granted), "{granted}");
-    all_work(&mut files, "written");
-    // A process that is started closes its copies of them, which waits for what isn't durable yet: for the
-    // server.
+    check_all(&mut files, "written");
+    // Starting a process copies and closes these descriptors, and a close waits until the file's data is
+    // durable: for the server.
     files.iter().for_each(|file| file.sync_all().unwrap());
     share.server.kill();
     share.server.restart();
-    all_work(&mut files, "rewritten");
+    check_all(&mut files, "rewritten");
 }

@@ -1,5 +1,5 @@
-//! A mount of a share on a disk that hangs, and on one that fails: who doesn't touch it doesn't wait for it,
-//! and fsync(2) tells the truth, whichever way the bytes went.
+//! A mount of a share on a disk that hangs, and on one that fails: requests to other files don't wait for it,
+//! and fsync(2) reports write errors, over any data path.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -17,10 +17,10 @@ fn writing(path: &Path) -> File {
     File::options().read(true).write(true).create(true).truncate(false).open(path).expect("opens")
 }
 
-/// Four kinds of changes wait for a frozen filesystem in the mount's process. Lookups, reads, a listing and
+/// Four kinds of changes block on a frozen filesystem in the mount's process. Lookups, reads, listings and
 /// the status don't.
 #[test]
-fn who_waits_for_a_disk_holds_up_nobody_else() {
+fn requests_blocked_on_a_disk_do_not_block_others() {
     need_root();
     let disk = Disk::new("ext4", 64);
     let server = Serve::openly(disk.path()).start();
@@ -34,14 +34,14 @@ fn who_waits_for_a_disk_holds_up_nobody_else() {
     let read = File::open(mount.join("read")).expect("opens");
     std::thread::scope(|scope| {
         let frozen = Frozen::new(&disk);
-        scope.spawn(|| overwritten.write_all_at(b"over", 0).expect("in the end"));
-        scope.spawn(move || appended.write_all(b"behind").expect("in the end"));
-        scope.spawn(|| cut.set_len(7).expect("in the end"));
+        scope.spawn(|| overwritten.write_all_at(b"over", 0).expect("after the thaw"));
+        scope.spawn(move || appended.write_all(b"behind").expect("after the thaw"));
+        scope.spawn(|| cut.set_len(7).expect("after the thaw"));
         scope.spawn(|| {
             let mode = rustix::fs::FallocateFlags::empty();
-            rustix::fs::fallocate(&allocated, mode, 0, 20_000).expect("in the end");
+            rustix::fs::fallocate(&allocated, mode, 0, 20_000).expect("after the thaw");
         });
-        wait_for("four requests that wait", || {
+        wait_for("four blocked requests", || {
             (mount.status()?["requests_under_way"].as_u64()? >= 4).then_some(())
         });
         let mut there = [0; 100];
@@ -49,7 +49,7 @@ fn who_waits_for_a_disk_holds_up_nobody_else() {
         assert_eq!(there, pattern(1, 10_000)[5000..5100]);
         assert_eq!(fs::read_dir(mount.path()).expect("it is listed").count(), 6, "and lost+found");
         assert!(fs::metadata(mount.join("never was")).is_err());
-        assert_eq!(mount.status().expect("a mount")["requests_under_way"], 4, "they still wait");
+        assert_eq!(mount.status().expect("a mount")["requests_under_way"], 4, "they are still blocked");
         drop(frozen);
     });
     assert_eq!(
@@ -61,10 +61,9 @@ fn who_waits_for_a_disk_holds_up_nobody_else() {
     assert_eq!(fs::metadata(mount.join("allocated")).expect("there").len(), 20_000);
 }
 
-/// The device refuses what was written: fsync(2) says so; and when it is well again what is written then is
-/// synced.
+/// When the device refuses written data, fsync(2) fails; after a repair newly written data is synced.
 #[test]
-fn an_fsync_tells_of_a_device_that_refuses() {
+fn fsync_reports_write_errors_of_the_device() {
     need_root();
     for options in ["lane=required", SERVED, "lane=off"] {
         let disk = FailingDisk::new("ext4", "");
@@ -74,14 +73,14 @@ fn an_fsync_tells_of_a_device_that_refuses() {
         let size = 256 << 10;
         fs::write(&here, pattern(1, size)).expect("there is room");
         let file = writing(&here);
-        file.sync_all().expect("the disk is whole");
+        file.sync_all().expect("the disk works");
         disk.fail(&there);
         file.write_all_at(&pattern(2, size), 0).expect("it goes to the page cache");
-        let refused = file.sync_all().expect_err("what isn't on the device isn't said to be");
+        let refused = file.sync_all().expect_err("the data isn't on the device");
         assert!(matches!(refused.raw_os_error(), Some(5 | 28)), "{options}: {refused}");
         disk.heal();
         file.write_all_at(&pattern(3, size), 0).expect("it goes to the page cache");
-        file.sync_all().expect("it is well again");
-        assert!(disk.contents(&there) == pattern(3, size), "{options}: what was synced is on the device");
+        file.sync_all().expect("it is repaired");
+        assert!(disk.contents(&there) == pattern(3, size), "{options}: synced data is on the device");
     }
 }

@@ -1,4 +1,4 @@
-//! Programs that people use, on a mounted share: by wire, by the lane with passthrough, and by the lane
+//! Common programs on a mounted share: over the wire, over the lane with passthrough, and over the lane
 //! without.
 
 use std::fs;
@@ -12,27 +12,27 @@ use samehost_tests::process::{run_ok, run_within};
 use samehost_tests::scratch::pattern;
 use samehost_tests::{Mount, Scratch, Serve, need_root};
 
-/// How long one step may take: a slow machine is no failure.
-const BOUND: Duration = Duration::from_secs(300);
+/// The longest time for one step; generous, so that slow machines pass.
+const STEP_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// A shell script in a directory, which must succeed; what it wrote to standard output. Where it fails, the
-/// last of the commands that it shows is the one that did.
+/// Runs a shell script in a directory, which must succeed; its standard output. On a failure the last command
+/// of its trace is the one that failed.
 fn shell(dir: &Path, script: &str) -> String {
-    let output = run_within(Command::new("sh").args(["-eux", "-c", script]).current_dir(dir), BOUND);
+    let output = run_within(Command::new("sh").args(["-eux", "-c", script]).current_dir(dir), STEP_TIMEOUT);
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let shown = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}; it said:\n{said}\nit did:\n{shown}", output.status);
+    assert!(output.status.success(), "{}; output:\n{said}\ntrace:\n{shown}", output.status);
     said
 }
 
-/// What a directory holds.
-fn leftovers(dir: &Path) -> String {
+/// The contents of a directory.
+fn listing(dir: &Path) -> String {
     let list = Command::new("ls").args(["-lAR"]).arg(dir).output();
     list.map_or_else(|error| error.to_string(), |list| String::from_utf8_lossy(&list.stdout).into_owned())
 }
 
 fn git(dir: &Path) {
-    // A line a command: sh -e looks only at the last one of a list.
+    // One command per line: sh -e checks only the last command of an && list.
     shell(
         dir,
         "git init -q -b main repo
@@ -93,8 +93,8 @@ END
     }
 }
 
-/// Files of many kinds and modes.
-fn plant(tree: &Path) {
+/// Creates files of many kinds and modes.
+fn create_tree(tree: &Path) {
     for directory in 0..6 {
         let dir = tree.join(format!("dir-{directory}"));
         fs::create_dir_all(&dir).expect("own directory");
@@ -186,7 +186,7 @@ fn fio(dir: &Path) {
                 "--unlink=1",
                 "--group_reporting",
             ]);
-            let output = run_within(&mut command, BOUND);
+            let output = run_within(&mut command, STEP_TIMEOUT);
             let words =
                 String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned();
             assert!(
@@ -198,7 +198,7 @@ fn fio(dir: &Path) {
     }
 }
 
-/// stress-ng's filesystem stressors, those that verify something, all at once for a while.
+/// Those of stress-ng's filesystem stressors that verify something, all at once for some seconds.
 fn stress(dir: &Path) {
     const STRESSORS: &[&str] = &[
         "--chmod=1",
@@ -222,26 +222,26 @@ fn stress(dir: &Path) {
     ];
     let mut command = Command::new("stress-ng");
     command.arg("--temp-path").arg(dir).args(["--verify", "--timeout=4", "--oom-avoid"]).args(STRESSORS);
-    let output = run_within(&mut command, BOUND);
+    let output = run_within(&mut command, STEP_TIMEOUT);
     let words = String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned();
-    // 3 and 4: one of them isn't supported here.
+    // 3 and 4: a stressor isn't supported here.
     let code = output.status.code();
     let failures: Vec<_> =
-        words.lines().filter(|line| line.contains("fail:") && !open_names_remain(line)).collect();
+        words.lines().filter(|line| line.contains("fail:") && !is_open_stressor_rmdir(line)).collect();
     assert!(matches!(code, Some(0 | 3 | 4)) && failures.is_empty(), "stress-ng: {code:?}\n{words}");
-    // They clean up; and no hidden name is left.
+    // The stressors clean up; no hidden name is left.
     let left = fs::read_dir(dir).expect("a directory on the mount").count();
-    assert_eq!(left, 0, "stress-ng has left something behind; it said:\n{words}");
+    assert_eq!(left, 0, "stress-ng has left files behind; its output:\n{words}");
 }
 
-/// Since 0.19 the stressor `open` removes its directory while it has hundreds of files open that it has
-/// removed from it (seen by strace); they keep hidden names there, as with every NFS client.
-fn open_names_remain(line: &str) -> bool {
+/// Since 0.19 the stressor `open` removes its directory while it still has hundreds of removed files of this
+/// directory open (seen by strace); they have hidden names there, as with every NFS client.
+fn is_open_stressor_rmdir(line: &str) -> bool {
     line.contains("open: rmdir") && line.contains("Directory not empty")
 }
 
-/// One step, in a directory of its own. What fails names the step and what went wrong first and last: whoever
-/// reads it has perhaps only one end of it.
+/// Runs one step in its own directory. The message of a failure begins and ends with the step's name and the
+/// error, so that a truncated log shows them, too.
 fn step(options: &str, mount: &Mount, name: &str, work: &dyn Fn(&Path)) {
     let began = Instant::now();
     let dir = mount.join(name);
@@ -253,17 +253,17 @@ fn step(options: &str, mount: &Mount, name: &str, work: &dyn Fn(&Path)) {
     let why = why.or_else(|| panic.downcast_ref().copied()).unwrap_or_default();
     let headline =
         format!("{options}: {name} failed after {took:.1} s: {}", why.lines().next().unwrap_or_default());
-    let (left, status) = (leftovers(&dir), mount.status().unwrap_or_default());
+    let (left, status) = (listing(&dir), mount.status().unwrap_or_default());
     let last = why.lines().next_back().unwrap_or_default();
-    panic!("{headline}\n{why}\nwhat is there:\n{left}\nthe mount: {status}\n{headline}\n{last}");
+    panic!("{headline}\n{why}\nthe directory:\n{left}\nthe mount: {status}\n{headline}\n{last}");
 }
 
-fn all(options: &str) {
+fn run_all(options: &str) {
     need_root();
     let scratch = Scratch::in_memory();
     let export = scratch.mkdir("export");
     let tree = scratch.mkdir("tree");
-    plant(&tree);
+    create_tree(&tree);
     let server = Serve::openly(&export).start();
     let mount = Mount::new(&server, &export, options);
     let step = |name: &str, work: &dyn Fn(&Path)| step(options, &mount, name, work);
@@ -277,15 +277,15 @@ fn all(options: &str) {
 
 #[test]
 fn programs_work_over_the_wire() {
-    all("lane=off");
+    run_all("lane=off");
 }
 
 #[test]
 fn programs_work_over_the_lane_with_passthrough() {
-    all("lane=required");
+    run_all("lane=required");
 }
 
 #[test]
-fn programs_work_over_the_lane_by_the_mount_process() {
-    all("lane=required,nopassthrough");
+fn programs_work_over_the_lane_without_passthrough() {
+    run_all("lane=required,nopassthrough");
 }

@@ -1,22 +1,22 @@
-//! Random sequences of file operations on a mounted share, compared with a local directory: by wire, by the
-//! lane, and while the mount is switched between them.
+//! Random sequences of file operations on a mounted share, compared with a local directory: over the wire,
+//! over the lane, and while the mount is switched between them.
 //!
-//! `SAMEHOST_RANDOM_OPS` operations in all (a seeded few thousand if not set, 100,000 for a release), from
-//! `SAMEHOST_RANDOM_SEED` on.
+//! `SAMEHOST_RANDOM_OPS` is the total number of operations (8,000 if not set, 100,000 for a release),
+//! `SAMEHOST_RANDOM_SEED` the first seed.
 
 mod random;
 
 use samehost_tests::{Mount, Scratch, Serve, need_root};
 
-/// Operations in one sequence: a sequence that has gone wrong is to be looked at.
+/// Operations in one sequence: short enough that a failing sequence can be analysed.
 const SEQUENCE: usize = 1_000;
 
-fn from_environment(name: &str, otherwise: u64) -> u64 {
-    std::env::var(name).map_or(otherwise, |text| text.parse().expect("a number"))
+fn from_environment(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
 }
 
-/// A quarter of all: there are four kinds of mounts.
-fn sequences(options: &str, switching: bool) {
+/// Runs a quarter of all operations: there are four kinds of mounts.
+fn run_sequences(options: &str, switching: bool) {
     need_root();
     let all = from_environment("SAMEHOST_RANDOM_OPS", 8_000) as usize;
     let first = from_environment("SAMEHOST_RANDOM_SEED", 1);
@@ -33,39 +33,39 @@ fn sequences(options: &str, switching: bool) {
         std::fs::create_dir(mount.join(&name)).expect("a directory on the mount");
         done += random::compare(seed, count, (&mount.join(&name), &export.join(&name), &local), |number| {
             match number % 200 {
-                100 if switching => mount.lane("off"),
-                0 if switching => mount.lane("auto"),
+                100 if switching => mount.set_lane("off"),
+                0 if switching => mount.set_lane("auto"),
                 _ => {}
             }
         });
     }
     println!("{options}: {} operations alike, {done} of them no errors", all / 4);
-    assert!(done * 3 > all / 4, "a sequence of errors tells little");
+    assert!(done * 3 > all / 4, "most operations fail: the comparison proves little");
 }
 
 #[test]
-fn a_mount_by_wire_is_like_a_local_directory() {
-    sequences("lane=off", false);
+fn a_mount_over_the_wire_is_like_a_local_directory() {
+    run_sequences("lane=off", false);
 }
 
 #[test]
-fn a_mount_by_lane_is_like_a_local_directory() {
-    sequences("lane=required", false);
+fn a_mount_over_the_lane_is_like_a_local_directory() {
+    run_sequences("lane=required", false);
 }
 
 #[test]
-fn a_mount_by_lane_without_passthrough_is_like_a_local_directory() {
-    sequences("lane=required,nopassthrough", false);
+fn a_mount_over_the_lane_without_passthrough_is_like_a_local_directory() {
+    run_sequences("lane=required,nopassthrough", false);
 }
 
 #[test]
-fn a_mount_that_changes_roads_is_like_a_local_directory() {
-    sequences("lane=auto", true);
+fn a_mount_that_changes_data_paths_is_like_a_local_directory() {
+    run_sequences("lane=auto", true);
 }
 
-/// What the comparison is worth: two local directories are alike.
+/// Validates the comparison itself with two local directories.
 #[test]
-fn a_local_directory_is_like_another() {
+fn two_local_directories_are_alike() {
     let scratch = Scratch::in_memory();
     for seed in 1..=5 {
         let (one, two) = (scratch.mkdir(&format!("one-{seed}")), scratch.mkdir(&format!("two-{seed}")));

@@ -1,5 +1,5 @@
-//! A mount of a share on a stacked filesystem (overlayfs): the kernel passes none of its files through, and
-//! its directories' cookies are good only as long as the server has the directory open.
+//! A mount of a share on a stacked filesystem (overlayfs): the kernel refuses passthrough for its files, and
+//! directory cookies are valid only while the server keeps the directory open.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,10 +8,10 @@ use std::process::Command;
 
 use samehost_tests::{Mount, Scratch, Serve, Server, need_root, run, run_ok, wait_for};
 
-/// Files, with names so long that their listing takes many pages.
+/// Number of files, with names so long that a listing takes many pages.
 const FILES: usize = 6000;
 
-/// A server of an overlay of two directories in memory.
+/// A server of an overlayfs of two directories in memory.
 struct Stacked {
     server: Server,
     merged: PathBuf,
@@ -56,7 +56,7 @@ fn read(path: &Path) -> String {
 }
 
 #[test]
-fn road_and_reason_are_one_truth() {
+fn the_status_shows_the_data_path_and_its_reason() {
     let mut stacked = Stacked::new();
     let mount = stacked.mount("lane=auto");
     let served = "lane, served by the mount's process";
@@ -68,20 +68,20 @@ fn road_and_reason_are_one_truth() {
     assert_eq!(read(&mount.join("file")), "what the server has");
     is_served("after an open");
     stacked.server.restart();
-    // A lane is looked for when there is something to do.
+    // The mount looks for a lane when there is a request.
     wait_for("the new lane", || {
         assert_eq!(read(&mount.join("file")), "what the server has");
         (mount.status()?["local"] == true).then_some(())
     });
     is_served("after a restart of the server");
-    mount.lane("off");
+    mount.set_lane("off");
     mount.wait_for_data_path("wire");
     let reasons = mount.status().expect("a mount")["reasons"].to_string();
     assert!(reasons.contains("switched off") && !reasons.contains("stacked"), "{reasons}");
 }
 
 #[test]
-fn a_listing_goes_on_where_the_server_has_lost_its_place() {
+fn a_listing_continues_after_the_server_has_lost_its_directory_position() {
     let mut stacked = Stacked::new();
     for options in ["lane=off", "lane=auto"] {
         let mount = stacked.mount(options);
@@ -97,7 +97,7 @@ fn a_listing_goes_on_where_the_server_has_lost_its_place() {
             }));
             names.len()
         };
-        // More than the C library and the kernel have ahead.
+        // More than the C library and the kernel read ahead.
         for before in [500, 4500] {
             read(before);
             stacked.server.restart();

@@ -1,6 +1,5 @@
-//! Namespaces and containers: in each arrangement of client and server the lane comes up, or must not, and
-//! the proof is what moved on the wire: READ, WRITE and COMMIT stay at zero in the server's counters, or
-//! don't.
+//! Namespaces and containers: in each arrangement of client and server the lane comes up, or must not. The
+//! server's counters prove it: with a lane they show no READ, WRITE and COMMIT on the wire.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -12,25 +11,24 @@ use samehost_tests::samehost::{Status, binary, reachable_binary};
 use samehost_tests::scratch::pattern;
 use samehost_tests::{Netns, Scratch, Serve, Server, need_root, run, run_ok, wait_for};
 
-/// Which way the bytes must have gone.
+/// The expected data path of the data.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum DataPath {
     Lane,
     Wire,
 }
 
-/// A user without privileges.
+/// An unprivileged user.
 const USER: u32 = 1000;
 
-/// A directory to serve, writable for everybody.
+/// A directory to export, writable by every user.
 fn export(scratch: &Scratch) -> PathBuf {
     let export = scratch.mkdir("export");
     fs::set_permissions(&export, fs::Permissions::from_mode(0o1777)).expect("own directory");
     export
 }
 
-/// Copies a file in and out with `samehost cp`, started by what `start` makes of its arguments, and looks at
-/// the counters.
+/// Copies a file in and out with `samehost cp`, whose command line `start` makes, and checks the counters.
 fn assert_data_path(
     data_path: DataPath,
     url: &str,
@@ -47,9 +45,9 @@ fn assert_data_path(
     let path = |p: &Path| p.display().to_string();
     run_ok(&mut start(&["cp", &path(&from), &remote]));
     run_ok(&mut start(&["cp", &remote, &path(&back)]));
-    assert!(fs::read(&back).expect("it was copied out") == data, "what came back differs");
+    assert!(fs::read(&back).expect("it was copied out") == data, "the copy differs");
     let after = status();
-    let moved = after.bytes_moving_calls() - before.bytes_moving_calls();
+    let moved = after.data_calls() - before.data_calls();
     let granted = after.granted() - before.granted();
     match data_path {
         DataPath::Lane => assert!(
@@ -64,7 +62,7 @@ fn assert_data_path(
         ),
     }
     if data_path == DataPath::Lane {
-        // What the command says about it must agree, in words and in its exit code.
+        // `probe` must agree, in its output and its exit code.
         let probed = run(&mut start(&["probe", url]));
         let said = String::from_utf8_lossy(&probed.stdout).into_owned();
         assert!(probed.status.success() && said.contains("local: yes"), "{said}");
@@ -76,7 +74,7 @@ fn probe(start: &impl Fn(&[&str]) -> Command, url: &str) -> String {
     String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
 }
 
-/// A starter of `samehost` commands with a run directory, behind other words.
+/// Makes `samehost` commands with a prefix and a run directory.
 fn command<'a>(
     scratch: &'a Scratch,
     prefix: &'a [String],
@@ -100,7 +98,7 @@ fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Client and server in network namespaces of their own, a cable between them.
+/// Client and server in separate network namespaces, connected by a veth pair.
 struct TwoNetworks {
     scratch: Scratch,
     client: Netns,
@@ -118,7 +116,7 @@ impl TwoNetworks {
         let export = export(&scratch);
         let (local, empty) = (scratch.mkdir("local"), scratch.mkdir("empty"));
         let (client, server_netns) = (Netns::new("cl"), Netns::new("sv"));
-        client.cable("10.77.1.2", &server_netns, "10.77.1.1", 24);
+        client.add_veth("10.77.1.2", &server_netns, "10.77.1.1", 24);
         let server = Serve::openly(&export).listen("10.77.1.1:0").inside(&server_netns).start();
         Self { scratch, client, server, export, local, empty, _server_netns: server_netns }
     }
@@ -140,7 +138,7 @@ fn two_networks_one_run_directory() {
     assert_data_path(DataPath::Lane, &two.url(), &two.local, start, || two.server.status());
 }
 
-/// Nothing but the host is shared: a client that may look into the other network finds the server there.
+/// Only the host is shared: a client that may enter the server's network finds the server there.
 #[test]
 fn two_networks_nothing_shared() {
     let two = TwoNetworks::new();
@@ -154,7 +152,7 @@ fn two_networks_nothing_shared() {
     );
 }
 
-/// A client without privileges can't look; the server, which has them, finds the client.
+/// An unprivileged client can't enter the server's network; the privileged server finds the client.
 #[test]
 fn two_networks_nothing_shared_client_unprivileged() {
     let two = TwoNetworks::new();
@@ -164,25 +162,26 @@ fn two_networks_nothing_shared_client_unprivileged() {
          --bounding-set=-all",
         two.client.path()
     ));
-    // By itself a session doesn't wait for such a call: its first file may be over before it comes.
-    let anyhow = command(&two.scratch, &prefix, &two.empty);
+    // A session doesn't wait for the server's probe unless a lane is required: the first file may be closed
+    // before.
+    let without_lane_option = command(&two.scratch, &prefix, &two.empty);
     let start = |arguments: &[&str]| {
-        let mut command = anyhow(arguments);
+        let mut command = without_lane_option(arguments);
         command.args(["--lane", "required"]);
         command
     };
     assert_data_path(DataPath::Lane, &two.url(), &two.local, start, || two.server.status());
 }
 
-/// Neither may look, nothing is shared: the wire it is.
+/// Neither may enter the other's network, and no directory is shared: only the wire is left.
 #[test]
-fn two_networks_nothing_shared_nobody_privileged() {
+fn two_networks_nothing_shared_both_unprivileged() {
     need_root();
     let scratch = Scratch::new();
     let export = scratch.mkdir("export");
     let (local, empty) = (scratch.mkdir("local"), scratch.mkdir("empty"));
     let (client, server_netns) = (Netns::new("cl"), Netns::new("sv"));
-    client.cable("10.77.1.2", &server_netns, "10.77.1.1", 24);
+    client.add_veth("10.77.1.2", &server_netns, "10.77.1.1", 24);
     let drop =
         format!("setpriv --reuid {USER} --regid {USER} --clear-groups --inh-caps=-all --bounding-set=-all");
     let serve = Serve::openly(&export).listen("10.77.1.1:0");
@@ -193,16 +192,15 @@ fn two_networks_nothing_shared_nobody_privileged() {
     let prefix = words(&format!("nsenter --net={} -- {drop}", client.path()));
     let url = server.url_at("10.77.1.1", &export);
     assert_data_path(DataPath::Wire, &url, &local, command(&scratch, &prefix, &empty), || server.status());
-    // The same two with the run directory shared: an ordinary user's server and an ordinary user's client
-    // have a lane.
+    // With a shared run directory an ordinary user's server and an ordinary user's client have a lane.
     assert_data_path(DataPath::Lane, &url, &local, command(&scratch, &prefix, server.run_dir()), || {
         server.status()
     });
 }
 
-/// The admin said no, in each of the places where that can be said.
+/// The administrator can forbid the lane in several places.
 #[test]
-fn switched_off() {
+fn lane_switched_off() {
     let two = TwoNetworks::new();
     let prefix = two.inside();
     let shared = command(&two.scratch, &prefix, two.server.run_dir());
@@ -225,7 +223,7 @@ fn switched_off() {
     assert_data_path(DataPath::Wire, &without.url(&two.export), &two.local, &start, || without.status());
 }
 
-/// In a user namespace of one's own everybody is root, and a lane that believed it would be a hole.
+/// Every user is root in a user namespace of their own; the lane must not believe it.
 #[test]
 fn user_namespace_around_the_client() {
     need_root();
@@ -235,27 +233,27 @@ fn user_namespace_around_the_client() {
     chown(&local, Some(USER), Some(USER)).expect("own directory");
     fs::write(export.join("secret"), "of root's").expect("own directory");
     fs::set_permissions(export.join("secret"), fs::Permissions::from_mode(0o600)).expect("own file");
-    // root_squash: on the wire a claimed uid 0 is nobody, so the secret stays one on either data path.
+    // root_squash: uid 0 is anonymous on the wire, so the secret stays protected over either data path.
     let server = Serve::new(format!("{} *(rw,insecure,root_squash)", export.display())).start();
     let url = server.url(&export);
     let prefix = words(&format!(
         "setpriv --reuid {USER} --regid {USER} --clear-groups unshare --user --map-root-user --"
     ));
-    let anyone = command(&scratch, &prefix, server.run_dir());
-    // It can't see who the server is, so by itself it wouldn't take a lane at all.
-    let refused = run(&mut anyone(&["probe", &url]));
+    let without_trust = command(&scratch, &prefix, server.run_dir());
+    // It can't see the server's uid, so it refuses the lane by default.
+    let refused = run(&mut without_trust(&["probe", &url]));
     assert_eq!(refused.status.code(), Some(3), "{refused:?}");
     assert!(String::from_utf8_lossy(&refused.stdout).contains("--trust-uid"), "{refused:?}");
     let start = |arguments: &[&str]| {
-        let mut command = anyone(arguments);
+        let mut command = without_trust(arguments);
         command.args(["--trust-uid", "65534"]);
         command
     };
-    // It claims uid 0 (its own view), the kernel says 1000: no grant; the wire decides.
+    // It claims uid 0 (its own view), the kernel reports 1000: no grant; the wire decides.
     assert_data_path(DataPath::Wire, &url, &local, start, || server.status());
     let secret = run(&mut start(&["cat", &format!("{url}/secret")]));
-    assert!(!secret.status.success() && secret.stdout.is_empty(), "root's secret was told: {secret:?}");
-    // Speaking as who it really is, it gets the lane.
+    assert!(!secret.status.success() && secret.stdout.is_empty(), "root's secret was read: {secret:?}");
+    // With its real ids it gets the lane.
     fs::remove_file(export.join("copied")).expect("it was copied");
     let _ = fs::remove_file(local.join("back"));
     let honest = |arguments: &[&str]| {
@@ -266,9 +264,9 @@ fn user_namespace_around_the_client() {
     assert_data_path(DataPath::Lane, &url, &local, honest, || server.status());
 }
 
-/// A server in a user namespace sees a client from outside as an id that it doesn't map. That is nobody: no
-/// lane, and nothing at all where the export doesn't say that everybody acts as the server's user. A client
-/// from inside is somebody.
+/// A server in a user namespace sees an outside client's uid as the overflow uid. Such a client is anonymous:
+/// it gets no lane, and no access unless the export maps all users to the server's user. A client from inside
+/// the namespace is known.
 #[test]
 fn user_namespace_around_the_server() {
     need_root();
@@ -312,7 +310,7 @@ fn container_status(container: &Container<'_>) -> Status {
     Status::of_command(&text).expect("status --json")
 }
 
-/// The server in a container, the client on the host, nothing shared between them but the kernel.
+/// The server in a container, the client on the host; only the kernel is shared.
 #[test]
 fn server_in_a_container() {
     need_root();
@@ -320,7 +318,7 @@ fn server_in_a_container() {
     let scratch = Scratch::new();
     let (local, empty) = (scratch.mkdir("local"), scratch.mkdir("empty"));
     let netns = Netns::new("pods");
-    netns.cable_to_host("198.18.71.2", "198.18.71.1", 24);
+    netns.add_veth_to_host("198.18.71.2", "198.18.71.1", 24);
     let serve = ["samehost", "serve", "--listen", "198.18.71.2:2049", "--no-rpcbind"];
     let export = ["--export", "/srv *(rw,insecure,no_root_squash)"];
     let container = podman.start(&netns, &[], &[&serve[..], &export[..]].concat());
@@ -331,7 +329,7 @@ fn server_in_a_container() {
     });
 }
 
-/// The reverse: the client in a container without privileges, the server on the host.
+/// The client in an unprivileged container, the server on the host.
 #[test]
 fn client_in_a_container() {
     need_root();
@@ -340,9 +338,9 @@ fn client_in_a_container() {
     let export = export(&scratch);
     let local = scratch.mkdir("local");
     let netns = Netns::new("podc");
-    netns.cable_to_host("198.18.72.2", "198.18.72.1", 24);
+    netns.add_veth_to_host("198.18.72.2", "198.18.72.1", 24);
     let server = Serve::openly(&export).listen("198.18.72.1:0").start();
-    // The files to copy have to be somewhere both see; the run directory isn't.
+    // The files to copy must be visible to both; the run directory isn't shared.
     let volume = format!("{0}:{0}", local.display());
     let start = |arguments: &[&str]| {
         let words = [&["samehost"], arguments, &["--lane", "required"]].concat();
@@ -352,8 +350,8 @@ fn client_in_a_container() {
     assert_data_path(DataPath::Lane, &url, &local, start, || server.status());
 }
 
-/// Client and server in two containers that share the run directory, read-only for the client, and nothing
-/// else, as two pods with a volume do.
+/// Client and server in two containers that share only the run directory, read-only for the client, as two
+/// pods with a volume do.
 #[test]
 fn two_containers_one_run_directory() {
     need_root();
@@ -361,14 +359,14 @@ fn two_containers_one_run_directory() {
     let scratch = Scratch::new();
     let (local, shared) = (scratch.mkdir("local"), scratch.mkdir("shared"));
     let (client, server) = (Netns::new("pc"), Netns::new("ps"));
-    client.cable("10.77.2.2", &server, "10.77.2.1", 24);
+    client.add_veth("10.77.2.2", &server, "10.77.2.1", 24);
     let run_dir = format!("{}:/run/samehost", shared.display());
     let serve = ["samehost", "serve", "--listen", "10.77.2.1:2049", "--no-rpcbind"];
     let export = ["--export", "/srv *(rw,insecure,no_root_squash)"];
     let container = podman.start(&server, &["--volume", &run_dir], &[&serve[..], &export[..]].concat());
     wait_for("the server in the container", || container.log().contains("ready: ").then_some(()));
     let volume = format!("{0}:{0}", local.display());
-    // Connecting to a socket isn't writing to its directory.
+    // Connecting to a socket needs no write permission on its directory.
     let read_only = format!("{run_dir}:ro");
     let start = |arguments: &[&str]| {
         podman.once(
@@ -382,9 +380,9 @@ fn two_containers_one_run_directory() {
     });
 }
 
-/// What needs /proc says that it isn't mounted; the rest works without.
+/// Commands that need /proc report that it isn't mounted; the others work without it.
 #[test]
-fn without_proc_the_messages_say_so() {
+fn without_proc_commands_work_or_report_it() {
     need_root();
     let scratch = Scratch::new();
     let export = export(&scratch);

@@ -1,6 +1,6 @@
-//! Our client against other servers: nfs-ganesha, and the Linux kernel's with Debian's nfs-kernel-server in a
-//! QEMU guest. Both have MOUNT on another port than NFS, which rpcbind tells. Every command, on every kind of
-//! file, and a mount.
+//! Our client with other servers: nfs-ganesha, and the Linux kernel's with Debian's nfs-kernel-server in a
+//! QEMU guest. Both serve MOUNT on another port than NFS; clients find it by rpcbind. Every command, on every
+//! kind of file, and a mount.
 
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
@@ -15,11 +15,11 @@ use samehost_tests::samehost::binary;
 use samehost_tests::scratch::pattern;
 use samehost_tests::{Mount, Netns, Scratch, need_root, run, run_ok};
 
-/// A server that exports one directory, which is empty.
+/// A server that exports one empty directory.
 struct Peer<'a> {
-    /// Makes a command that reaches it.
+    /// Makes a command that runs where the server is reachable.
     command: &'a dyn Fn(&Path) -> Command,
-    /// Its export.
+    /// The export's URL.
     url: String,
     scratch: &'a Scratch,
 }
@@ -35,7 +35,7 @@ impl Peer<'_> {
         format!("{}/{name}", self.url)
     }
 
-    /// Runs a command that must fail with this exit code, and gives what it says.
+    /// Runs a command that must fail with this exit code; its error messages.
     fn refused(&self, words: &[&str], code: i32) -> String {
         let done = run(&mut self.samehost(words));
         assert_eq!(done.status.code(), Some(code), "{words:?}: {done:?}");
@@ -74,13 +74,13 @@ impl Peer<'_> {
         run_ok(&mut self.samehost(&["mv", &at("tree/a/large"), &at("made/moved")]));
         assert!(run_ok(&mut self.samehost(&["stat", &at("made/moved")])).contains("5000003"));
         let cat = run(&mut self.samehost(&["cat", &at("made/moved")]));
-        assert!(cat.status.success() && cat.stdout == pattern(5, 5_000_003), "what cat gave differs");
+        assert!(cat.status.success() && cat.stdout == pattern(5, 5_000_003), "cat's output differs");
         run_ok(&mut self.samehost(&["df", &self.url]));
         run_ok(&mut self.samehost(&["rm", "-r", &at("tree"), &at("made")]));
     }
 
-    /// URLs of files, at the top of the export and below. ganesha doesn't mount the path of a file; knfsd's
-    /// mountd answers it with the file's handle.
+    /// URLs of files, at the top of the export and below. ganesha refuses to mount a file's path; knfsd's
+    /// mountd replies with the file's handle.
     fn files(&self) {
         let at = |name: &str| self.at(name);
         let here = self.scratch.join("file");
@@ -102,7 +102,7 @@ impl Peer<'_> {
             let stat = run_ok(&mut self.samehost(&["stat", &at("file")]));
             assert!(stat.contains("regular file") && stat.contains("12"), "{stat}");
             run_ok(&mut self.samehost(&["df", &at("file")]));
-            // Written again, moved onto, moved into a directory.
+            // Overwritten, renamed over, moved into a directory.
             run_ok(&mut self.samehost(&["cp", &here, &at("file")]));
             run_ok(&mut self.samehost(&["cp", &at("file"), &at("copy")]));
             run_ok(&mut self.samehost(&["mv", &at("copy"), &at("file")]));
@@ -114,7 +114,7 @@ impl Peer<'_> {
             self.refused(&["mkdir", &at("directory/file")], 1);
             self.refused(&["ls", &at("directory/file/below")], 1);
             self.refused(&["cat", &at("nothing")], 1);
-            // `stat` and `cp -r` take the link itself, `cat` what it leads to.
+            // `stat` and `cp -r` act on the link itself, `cat` on its target.
             let link = self.scratch.join("link");
             symlink("directory/file", &link).expect("own directory");
             run_ok(&mut self.samehost(&["cp", "-r", &link.display().to_string(), &at("link")]));
@@ -136,21 +136,21 @@ impl Peer<'_> {
         let here = self.scratch.join("file").display().to_string();
         run_ok(&mut self.samehost(&["mkdir", &self.at("shared")]));
         run_ok(&mut self.samehost(&["cp", &here, &self.at("shared/file")]));
-        let place = Mount::place_with(&self.scratch.join("empty"));
-        let mnt = place.path().display().to_string();
+        let mount = Mount::unmounted_with(&self.scratch.join("empty"));
+        let mnt = mount.path().display().to_string();
         let said = self.refused(&["mount", &self.at("shared/file"), &mnt], 1);
         assert!(said.contains("not a directory"), "{said}");
         for (url, prefix) in [(self.url.clone(), "shared/"), (self.at("shared"), "")] {
             run_ok(&mut self.samehost(&["mount", &url, &mnt, "-o", "lane=off"]));
-            works(&place.join(prefix));
-            place.unmount();
+            check_directory(&mount.join(prefix));
+            mount.unmount();
         }
         run_ok(&mut self.samehost(&["rm", "-r", &self.at("shared")]));
     }
 }
 
-/// A mounted directory that holds one file, of twelve bytes, works as a local one.
-fn works(mounted: &Path) {
+/// Checks that a mounted directory, which holds one file of twelve bytes, works as a local one.
+fn check_directory(mounted: &Path) {
     let at = |name: &str| mounted.join(name);
     assert_eq!(fs::read(at("file")).expect("mounted"), b"twelve bytes");
     fs::write(at("new"), pattern(3, 300_001)).expect("written");
@@ -170,7 +170,7 @@ fn works(mounted: &Path) {
     chown(at("d/renamed"), Some(1000), Some(1001)).expect("given away");
     let renamed = of("d/renamed");
     assert_eq!((renamed.mode() & 0o7777, renamed.uid(), renamed.gid()), (0o640, 1000, 1001));
-    // More entries than one READDIR answers with.
+    // More entries than fit into one READDIR reply.
     fs::create_dir(at("d/many")).expect("made");
     let many: BTreeSet<String> = (0..300).map(|i| format!("entry-with-a-name-that-takes-room-{i}")).collect();
     for name in &many {
@@ -208,7 +208,7 @@ fn every_command_on_ganesha() {
 }
 
 /// The guest is slow on a busy machine.
-const BOUND: Duration = Duration::from_secs(180);
+const GUEST_TIMEOUT: Duration = Duration::from_secs(180);
 
 #[test]
 fn every_command_on_knfsd() {
@@ -216,14 +216,14 @@ fn every_command_on_knfsd() {
     let scratch = Scratch::new();
     let netns = Netns::new("ok");
     let job = Job { nfs_port: 0, mount_port: 0, anon_uid: 0, plan: include_str!("guest/knfsd.sh") };
-    let report = qemu::boot_knfsd(&job, &netns, BOUND, |_| {
+    let report = qemu::boot_knfsd(&job, &netns, GUEST_TIMEOUT, |_| {
         let peer = Peer {
             command: &|program| netns.command(program),
             url: "nfs://127.0.0.1/srv/directory".to_owned(),
             scratch: &scratch,
         };
         peer.every_command();
-        // mountd gives this file's handle, and refuses every directory above it.
+        // mountd returns this file's handle, and refuses every directory above it.
         let said = peer.refused(&["cat", "nfs://127.0.0.1/srv/file"], 1);
         assert!(said.contains("export the directory it is in"), "{said}");
         "ok".to_owned()

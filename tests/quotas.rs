@@ -1,5 +1,5 @@
-//! Quotas, told to NFSv4's clients: our server runs in a guest, for this machine's kernel may have no quotas,
-//! on an ext4 that enforces them, and is asked from here.
+//! The quota attributes of NFSv4: our server runs in a guest, because this machine's kernel may lack quotas,
+//! on an ext4 with quotas, and the client runs on this machine.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -16,17 +16,16 @@ use samehost_tests::qemu::{self, Job};
 use samehost_tests::{Netns, Scratch, need_root};
 use xdr::{Decoder, Encoder};
 
-const BOUND: Duration = Duration::from_secs(420);
+const GUEST_TIMEOUT: Duration = Duration::from_secs(420);
 const KIB: u64 = 1024;
 
-/// `quota_avail_hard`, `quota_avail_soft` and `quota_used`, and whether `supported_attrs` says that they are
-/// there.
-type Told = ([Option<u64>; 3], [bool; 3]);
+/// `quota_avail_hard`, `quota_avail_soft` and `quota_used`, and whether each is in `supported_attrs`.
+type QuotaAttributes = ([Option<u64>; 3], [bool; 3]);
 
 const QUOTA: [u32; 3] = [QUOTA_AVAIL_HARD, QUOTA_AVAIL_SOFT, QUOTA_USED];
 
-/// GETATTR of a file below the root of all exports, over 4.0.
-async fn ask(uid: u32, gids: &[u32], path: &str) -> Told {
+/// GETATTR of a file below NFSv4's root, over 4.0.
+async fn getattr(uid: u32, gids: &[u32], path: &str) -> QuotaAttributes {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 2049));
     let client = Client::connect(address, Options::default()).await.expect("the guest's server is there");
     let gid = gids[0];
@@ -52,49 +51,50 @@ async fn ask(uid: u32, gids: &[u32], path: &str) -> Told {
         payload: Default::default(),
         receive: None,
     };
-    let reply = client.call(request, arguments).await.expect("an answer");
-    read(&reply.results, names.len()).unwrap_or_else(|error| panic!("{uid} {path}: {error}"))
+    let reply = client.call(request, arguments).await.expect("a reply");
+    decode(&reply.results, names.len()).unwrap_or_else(|error| panic!("{uid} {path}: {error}"))
 }
 
-fn read(results: &[u8], names: usize) -> Result<Told, xdr::Error> {
+fn decode(results: &[u8], names: usize) -> Result<QuotaAttributes, xdr::Error> {
     let mut from = Decoder::new(results);
     assert_eq!(from.u32()?, 0, "it succeeds");
     from.opaque(0)?;
     for _ in 0..=names + 1 {
-        // The number of results, or what the one before says; then the operation's number.
+        // The number of results, or the status of the previous one; then the operation's number.
         from.u32()?;
         from.u32()?;
     }
     assert_eq!(from.u32()?, 0, "GETATTR succeeds");
-    let there: Bitmap4 = from.get()?;
+    let present: Bitmap4 = from.get()?;
     let mut values = Decoder::new(from.opaque(1024)?);
     let supported: Bitmap4 = values.get()?;
-    let mut told = [None; 3];
-    for (value, number) in told.iter_mut().zip(QUOTA) {
-        if there.contains(number) {
+    let mut quota = [None; 3];
+    for (value, number) in quota.iter_mut().zip(QUOTA) {
+        if present.contains(number) {
             *value = Some(values.u64()?);
         }
     }
-    Ok((told, QUOTA.map(|number| supported.contains(number))))
+    Ok((quota, QUOTA.map(|number| supported.contains(number))))
 }
 
-/// Asks from inside the namespace.
-fn told(netns: &Netns, uid: u32, gids: &[u32], path: &str) -> Told {
+/// Runs [`getattr`] inside the namespace.
+fn getattr_inside(netns: &Netns, uid: u32, gids: &[u32], path: &str) -> QuotaAttributes {
     let inside = File::open(netns.path()).expect("the namespace is there");
-    let asked = std::thread::scope(|scope| {
+    let attributes = std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             use std::os::fd::AsFd as _;
-            move_into_link_name_space(inside.as_fd(), Some(LinkNameSpaceType::Network)).expect("root may");
+            let network = Some(LinkNameSpaceType::Network);
+            move_into_link_name_space(inside.as_fd(), network).expect("root is permitted");
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.expect("a runtime").block_on(ask(uid, gids, path))
+            runtime.expect("a runtime").block_on(getattr(uid, gids, path))
         });
         thread.join()
     });
-    asked.expect("an answer")
+    attributes.expect("a reply")
 }
 
 #[test]
-fn clients_are_told_what_quotas_leave() {
+fn getattr_returns_the_remaining_quota() {
     need_root();
     let scratch = Scratch::new();
     let disk = scratch.join("disk");
@@ -102,8 +102,8 @@ fn clients_are_told_what_quotas_leave() {
     let quotas = ["-q", "-O", "quota", "-E", "quotatype=usrquota:grpquota"];
     run_ok(Command::new("mkfs.ext4").args(quotas).arg(&disk));
     let netns = Netns::new("quota");
-    // User 1000 may have 400 KiB, and should be warned at 200; group 300 may have 100, and nothing limits
-    // anybody else.
+    // User 1000 has a hard limit of 400 KiB and a soft limit of 200; group 300 has a hard limit of 100. There
+    // are no other limits.
     let plan = "must() { name=$1; shift; \"$@\" && echo \"PASS $name\" || echo \"FAIL $name\"; }\nlimit() { \
                 must \"limit.$1.$2\" [ \"$(echo \"limit /dev/vda $*\" | holder /srv/limits)\" = ok ]; \
                 }\nhost() { echo \"HOST $*\" >/dev/console; read -r answer </dev/console; must \"host.$1\" [ \
@@ -119,27 +119,28 @@ fn clients_are_told_what_quotas_leave() {
                 2>/dev/null; sync\nhost beyond\nkill -9 $server; wait $server; umount /srv && must unmounted \
                 mount -t ext4 /dev/vda /srv\nserve\nhost off\n";
     let job = Job { nfs_port: 0, mount_port: 0, anon_uid: 0, plan };
-    let none: Told = ([None; 3], [false; 3]);
-    let all =
-        |hard: u64, soft: u64, used: u64| ([hard * KIB, soft * KIB, used * KIB].map(Some), [true; 3]) as Told;
-    let ask = |uid, gids: &[u32], path| told(&netns, uid, gids, path);
-    let report = qemu::boot_server(&job, &disk, &netns, BOUND, |request| {
+    let none: QuotaAttributes = ([None; 3], [false; 3]);
+    let all = |hard: u64, soft: u64, used: u64| -> QuotaAttributes {
+        ([hard * KIB, soft * KIB, used * KIB].map(Some), [true; 3])
+    };
+    let ask = |uid, gids: &[u32], path| getattr_inside(&netns, uid, gids, path);
+    let report = qemu::boot_server(&job, &disk, &netns, GUEST_TIMEOUT, |request| {
         match request {
             "quotas" => {
-                // 64 and 32 KiB are taken; ext4's blocks are of 1 or 4 KiB, and these are multiples.
+                // 64 and 32 KiB are in use; ext4's blocks have 1 or 4 KiB, of which these are multiples.
                 assert_eq!(ask(1000, &[1000], "srv/file"), all(304, 104, 96));
-                assert_eq!(ask(1000, &[1000], "srv"), all(304, 104, 96), "of what he makes there");
-                assert_eq!(ask(0, &[0], "srv/file"), all(304, 104, 96), "root may know");
-                assert_eq!(ask(1001, &[1001], "srv/file"), none, "it isn't his business");
-                assert_eq!(ask(1001, &[1001], "srv/other"), none, "nothing limits him");
+                assert_eq!(ask(1000, &[1000], "srv"), all(304, 104, 96), "for new files of the user");
+                assert_eq!(ask(0, &[0], "srv/file"), all(304, 104, 96), "root sees every quota");
+                assert_eq!(ask(1001, &[1001], "srv/file"), none, "another user's quota");
+                assert_eq!(ask(1001, &[1001], "srv/other"), none, "a user without a limit");
                 assert_eq!(ask(0, &[0], "srv"), none);
-                // The owner's is larger than the group's.
+                // The owner's remaining quota is larger than the group's.
                 assert_eq!(ask(1000, &[1000, 300], "srv/groups"), all(68, 68, 32));
                 assert_eq!(ask(1001, &[300], "srv/groups"), all(68, 68, 32));
                 assert_eq!(ask(1001, &[300], "srv"), all(68, 68, 32));
             }
             "beyond" => assert_eq!(ask(1000, &[1000], "srv/file"), all(68, 0, 332)),
-            // Mounted without the options that enforce them: the limits are there, and nobody minds them.
+            // Mounted without the options that enforce the limits.
             "off" => assert_eq!(ask(1000, &[1000], "srv/file"), none),
             other => panic!("{other}?"),
         }

@@ -1,6 +1,6 @@
 //! NFSv4.2's holes and copies on filesystems that share blocks (xfs, btrfs): CLONE, SEEK, ALLOCATE,
-//! DEALLOCATE, READ_PLUS and IO_ADVISE through whole COMPOUNDs, beside what the filesystem says itself; and
-//! on one that shares none (ext4).
+//! DEALLOCATE, READ_PLUS and IO_ADVISE in complete COMPOUNDs, compared with the filesystem's own state; and
+//! on ext4, which doesn't share blocks.
 
 extern crate server as samehost_server;
 
@@ -24,7 +24,7 @@ use xdr::{Array, Encode, Opaque};
 const KIB: u64 = 1 << 10;
 const SIZE: u64 = 1 << 20;
 
-/// A server of a filesystem, and a client with two files of it open: `a` has data, `b` is empty.
+/// A server of a filesystem, and a client with two open files: `a` has data, `b` is empty.
 struct Rig {
     disk: Disk,
     session: Session,
@@ -78,12 +78,12 @@ impl Rig {
         done.after(&[SEQUENCE, PUTFH, (Operation::Savefh, 0), PUTFH]).0
     }
 
-    /// An operation on `b`: its status, and its result's body.
+    /// An operation on `b`: its status, and the result's body.
     fn on_b(&mut self, operation: Operation, args: &impl Encode) -> (u32, Vec<u8>) {
         self.session.on(&self.b.0, operation, args)
     }
 
-    /// SEEK in `b`: whether the end was met, and where.
+    /// SEEK in `b`: whether it reached the end, and the offset.
     fn seek(&mut self, offset: u64, what: DataContent4) -> Result<(bool, u64), u32> {
         let args = Seek4Args { stateid: self.b.1, offset, what: what as u32 };
         match self.on_b(Operation::Seek, &args) {
@@ -105,7 +105,7 @@ impl Rig {
         values.iter().fold(0, |value, byte| value << 8 | u64::from(*byte))
     }
 
-    /// Whether all of a file's blocks are another's, too.
+    /// Whether all blocks of a file are shared with another.
     fn is_shared(&self, name: &str) -> bool {
         run_ok(Command::new("sync").arg("-f").arg(self.disk.path()));
         let said = run_ok(Command::new("filefrag").arg("-v").arg(self.path(name)));
@@ -115,7 +115,7 @@ impl Rig {
     }
 }
 
-fn shares_blocks(kind: &str) {
+fn check_clone(kind: &str) {
     let mut rig = Rig::new(kind);
     let data = pattern(3, SIZE as usize);
     let block = rig.attribute(attributes::CLONE_BLKSIZE);
@@ -123,13 +123,13 @@ fn shares_blocks(kind: &str) {
     assert_eq!(rig.clone(true, 0, 0, 0), NFS_OK, "the whole file");
     assert!(fs::read(rig.path("b")).unwrap() == data, "{kind}");
     assert!(rig.is_shared("a") && rig.is_shared("b"), "{kind}");
-    // What is written to one of them is that one's.
+    // A write to one file doesn't change the other.
     let stateid = rig.b.1;
     let write = Write4Args { stateid, offset: 5000, stable: StableHow4::FileSync, data: Opaque(b"own") };
     assert_eq!(rig.on_b(Operation::Write, &write).0, NFS_OK);
     assert!(fs::read(rig.path("a")).unwrap() == data, "{kind}");
     assert_eq!(fs::read(rig.path("b")).unwrap()[5000..5003], *b"own");
-    // A part, and one beyond the target's end, which leaves a hole.
+    // A part of the file, and a range beyond the target's end, which leaves a hole.
     assert_eq!(rig.clone(true, 2 * block, 0, block), NFS_OK);
     assert_eq!(rig.clone(true, 0, 2 * SIZE, 16 * block), NFS_OK);
     let b = fs::read(rig.path("b")).unwrap();
@@ -137,7 +137,7 @@ fn shares_blocks(kind: &str) {
     assert_eq!(b.len(), end + length);
     assert!(b[..4096] == data[2 * 4096..3 * 4096] && b[end..] == data[..length], "{kind}");
     assert_eq!(rig.seek(SIZE, DataContent4::Data), Ok((false, 2 * SIZE)));
-    // Parts of blocks, what lies on itself, and what isn't there.
+    // Unaligned ranges, overlapping ranges, and ranges beyond the end.
     let refused = Nfsstat4::Inval as u32;
     assert_eq!(rig.clone(true, 100, 0, block), refused);
     assert_eq!(rig.clone(true, 0, 100, block), refused);
@@ -145,19 +145,19 @@ fn shares_blocks(kind: &str) {
     assert_eq!(rig.clone(false, 0, block, 2 * block), refused);
     assert_eq!(rig.clone(true, 0, 0, SIZE + block), refused);
     assert_eq!(rig.clone(false, 0, 8 * block, 2 * block), NFS_OK, "another part of the same file");
-    holes(&mut rig, kind);
+    check_empty_and_refill(&mut rig, kind);
 }
 
-/// Empties `b` but for a stretch of data, and looks at it in every way.
-fn holes(rig: &mut Rig, kind: &str) {
+/// Gives `b` data and checks operations on holes.
+fn check_empty_and_refill(rig: &mut Rig, kind: &str) {
     assert_eq!(rig.clone(true, 0, 0, 0), NFS_OK);
     let sized = Fattr4 { attrmask: Bitmap4::of(&[attributes::SIZE]), attr_vals: Opaque(&SIZE.to_be_bytes()) };
     let resize = Setattr4Args { stateid: rig.b.1, obj_attributes: sized };
     assert_eq!(rig.on_b(Operation::Setattr, &resize).0, NFS_OK);
-    dig(rig, kind);
+    check_holes(rig, kind);
 }
 
-fn dig(rig: &mut Rig, kind: &str) {
+fn check_holes(rig: &mut Rig, kind: &str) {
     let data = fs::read(rig.path("b")).unwrap();
     assert_eq!(data.len() as u64, SIZE);
     assert_eq!(rig.seek(0, DataContent4::Hole), Ok((true, SIZE)), "{kind}: all data, then the end");
@@ -183,11 +183,11 @@ fn dig(rig: &mut Rig, kind: &str) {
         ReadPlusContent4::Hole(DataInfo4 { offset: 64 * KIB, length: 64 * KIB }),
         ReadPlusContent4::Data(Data4 { offset: 128 * KIB, data: Opaque(stretch(128 * KIB, 256 * KIB)) }),
     ]);
-    // Not printed: it is long.
+    // Without the contents in the message: they are long.
     assert!((status, &found) == (NFS_OK, &ReadPlus4ResOk { eof: false, contents }), "{kind}");
     let holes = fs::read(rig.path("b")).unwrap();
     assert!(holes[64 << 10..128 << 10].iter().all(|byte| *byte == 0), "{kind}");
-    // Room for what isn't written yet: also beyond the end, which moves.
+    // Allocation of a hole, and beyond the end, which moves.
     assert_eq!(rig.range(Operation::Allocate, 64 * KIB, 64 * KIB), NFS_OK);
     assert_eq!(rig.range(Operation::Allocate, SIZE, 256 * KIB), NFS_OK);
     assert_eq!(rig.attribute(attributes::SIZE), SIZE + 256 * KIB, "{kind}");
@@ -195,28 +195,28 @@ fn dig(rig: &mut Rig, kind: &str) {
     assert_eq!(rig.attribute(attributes::SPACE_USED), local.blocks() * 512);
     assert!(local.blocks() * 512 >= used + 128 * KIB, "{kind}: {} after {used}", local.blocks() * 512);
     assert!(fs::read(rig.path("b")).unwrap()[64 << 10..128 << 10].iter().all(|byte| *byte == 0));
-    // Hints are heard, and none is taken.
+    // IO_ADVISE succeeds and accepts no hint.
     let hints = Bitmap4::of(&[4]);
     let args = IoAdvise4Args { stateid: rig.b.1, offset: 0, count: 0, hints };
     assert_eq!(rig.on_b(Operation::IoAdvise, &args), (NFS_OK, encoded(&Bitmap4::EMPTY)));
 }
 
 #[test]
-fn on_xfs_files_share_blocks() {
-    shares_blocks("xfs");
+fn xfs_clones_share_blocks() {
+    check_clone("xfs");
 }
 
 #[test]
-fn on_btrfs_files_share_blocks() {
-    shares_blocks("btrfs");
+fn btrfs_clones_share_blocks() {
+    check_clone("btrfs");
 }
 
 #[test]
-fn on_ext4_files_share_none() {
+fn ext4_refuses_clones() {
     let mut rig = Rig::new("ext4");
     assert_eq!(rig.attribute(attributes::CLONE_BLKSIZE), 0);
     assert_eq!(rig.clone(true, 0, 0, 0), Nfsstat4::Notsupp as u32);
     fs::copy(rig.path("a"), rig.path("b")).unwrap();
     run_ok(Command::new("sync").arg("-f").arg(rig.disk.path()));
-    dig(&mut rig, "ext4");
+    check_holes(&mut rig, "ext4");
 }

@@ -1,6 +1,6 @@
-//! Promises that hold: what was acknowledged as stable is on the device, and what was lost is said to be
-//! lost, over both data paths, with real errors: a device that fails, a full disk, a quota, a server killed
-//! between WRITE and COMMIT.
+//! Guarantees of stable storage: acknowledged data is on the device, and lost data is reported, over both
+//! data paths, with real errors: a device that fails, a full disk, a quota, a server killed between WRITE and
+//! COMMIT.
 //!
 //! RFC 1813 sections 3.3.7 and 3.3.21, RFC 8881 section 18.32.
 
@@ -34,11 +34,11 @@ fn resent(session: &Session) -> u64 {
     session.session().counters().events.bytes_resent
 }
 
-/// A file of [`SIZE`] bytes on the disk, every byte of it on the device.
+/// A file of [`SIZE`] bytes, all of them synced.
 fn file_on(directory: &Path, name: &str) -> PathBuf {
     let path = directory.join(name);
     fs::write(&path, pattern(1, SIZE)).expect("there is room");
-    LocalFile::open(&path).and_then(|file| file.sync_all()).expect("the disk is whole");
+    LocalFile::open(&path).and_then(|file| file.sync_all()).expect("the disk works");
     path
 }
 
@@ -63,72 +63,72 @@ impl Rig {
         Self { disk, path, server, session, file }
     }
 
-    fn on_the_device(&self) -> Vec<u8> {
+    fn contents_on_device(&self) -> Vec<u8> {
         self.disk.contents(&self.path)
     }
 }
 
 fn assert_failed(result: Result<(), Error>, when: &str) {
     let error = result.expect_err(when);
-    let told = match &error {
+    let is_write_error = match &error {
         Error::Status { status, .. } => matches!(status, Status::Io | Status::NoSpace),
         Error::Local { source, .. } => matches!(source.raw_os_error(), Some(5 | 28)),
         _ => false,
     };
-    assert!(told, "{when}: {error}");
+    assert!(is_write_error, "{when}: {error}");
 }
 
-/// The COMMIT fails, and the next one, the device being well again, finds another verifier: the client sends
+/// The COMMIT fails. After the device's repair the next COMMIT returns another verifier, and the client sends
 /// its data again.
-fn lost_and_sent_again(kind: &str) {
+fn check_lost_data_is_resent(kind: &str) {
     let rig = Rig::new(kind, LaneMode::Off);
     let data = pattern(2, SIZE);
     rig.file.write_at(&data, 0).expect("it goes to the page cache");
     rig.disk.fail(&rig.path);
-    // What was there before is synced by `fail`: write again, for a device that fails now.
+    // `fail` syncs the data written before, so another write must fail now.
     let data = [&pattern(3, SIZE / 2)[..], &data[SIZE / 2..]].concat();
     rig.file.write_at(&data[..SIZE / 2], 0).expect("it goes to the page cache");
-    assert_failed(rig.file.commit(), "a COMMIT of what the device refused");
+    assert_failed(rig.file.commit(), "a COMMIT after a write error");
     assert_eq!(resent(&rig.session), 0);
     rig.disk.heal();
-    rig.file.commit().expect("it is well again");
-    assert_eq!(resent(&rig.session), SIZE as u64, "everything that was unstable under the old verifier");
-    assert!(rig.on_the_device() == data, "what was committed is on the device");
-    rig.file.commit().expect("nothing is left to do");
+    rig.file.commit().expect("the device works again");
+    assert_eq!(resent(&rig.session), SIZE as u64, "all data that was unstable under the old verifier");
+    assert!(rig.contents_on_device() == data, "committed data is on the device");
+    rig.file.commit().expect("nothing is uncommitted");
     assert_eq!(resent(&rig.session), SIZE as u64);
 }
 
 #[test]
-fn a_commit_tells_of_a_failed_device_and_the_next_one_makes_good_on_ext4() {
-    lost_and_sent_again("ext4");
+fn a_commit_reports_a_failed_device_and_the_data_is_resent_on_ext4() {
+    check_lost_data_is_resent("ext4");
 }
 
 #[test]
-fn a_commit_tells_of_a_failed_device_and_the_next_one_makes_good_on_xfs() {
-    lost_and_sent_again("xfs");
+fn a_commit_reports_a_failed_device_and_the_data_is_resent_on_xfs() {
+    check_lost_data_is_resent("xfs");
 }
 
-/// A local process is told of the error first. The server's descriptor has been open since before, and is
-/// told, too.
+/// A local process sees the error first. The server's descriptor was open before the write, so it gets the
+/// error, too.
 #[test]
-fn an_error_that_somebody_else_has_seen_is_still_told() {
+fn an_error_reported_to_a_local_process_is_reported_to_the_client_too() {
     let rig = Rig::new("ext4", LaneMode::Off);
     let local = LocalFile::options().write(true).open(&rig.path).expect("opens");
     rig.disk.fail(&rig.path);
     let data = pattern(2, SIZE);
     rig.file.write_at(&data, 0).expect("it goes to the page cache");
-    local.sync_all().expect_err("the device refuses");
+    local.sync_all().expect_err("the device fails");
     rig.disk.heal();
-    local.sync_all().expect("once");
-    assert_failed(rig.file.commit(), "the server knows");
-    rig.file.commit().expect("sent again");
+    local.sync_all().expect("the error is reported once");
+    assert_failed(rig.file.commit(), "the server has seen the error");
+    rig.file.commit().expect("the data is resent");
     assert_eq!(resent(&rig.session), SIZE as u64);
-    assert!(rig.on_the_device() == data);
+    assert!(rig.contents_on_device() == data);
 }
 
-/// One client's COMMIT meets the error; another's data, written to the same file, was lost with it.
+/// One client's COMMIT gets the error; another client's data in the same file is lost, too.
 #[test]
-fn an_error_that_one_client_is_told_makes_the_others_send_again() {
+fn an_error_reported_to_one_client_makes_others_resend() {
     let rig = Rig::new("ext4", LaneMode::Off);
     let bystander = file_on(rig.disk.path(), "bystander");
     let other = session(&rig.server, rig.disk.path(), LaneMode::Off);
@@ -138,91 +138,91 @@ fn an_error_that_one_client_is_told_makes_the_others_send_again() {
     rig.file.write_at(&first, 0).expect("it goes to the page cache");
     others.write_at(&second, (SIZE / 2) as u64).expect("it goes to the page cache");
     unconcerned.write_at(&first, 0).expect("it goes to the page cache");
-    assert_failed(rig.file.commit(), "a COMMIT of what the device refused");
+    assert_failed(rig.file.commit(), "a COMMIT after a write error");
     rig.disk.heal();
-    others.commit().expect("it is well again");
-    assert_eq!(resent(&other), (SIZE / 2) as u64, "the half that was the other's");
-    unconcerned.commit().expect("that device never failed");
+    others.commit().expect("the device works again");
+    assert_eq!(resent(&other), (SIZE / 2) as u64, "the other client's half");
+    unconcerned.commit().expect("this file had no error");
     assert_eq!(
         resent(&other),
         SIZE as u64,
-        "one verifier for the whole server: what wasn't lost is sent again, too"
+        "one verifier for the whole server: data that wasn't lost is resent, too"
     );
-    rig.file.commit().expect("it is well again");
-    assert!(rig.on_the_device() == [first, second].concat());
+    rig.file.commit().expect("the device works again");
+    assert!(rig.contents_on_device() == [first, second].concat());
 }
 
 #[test]
-fn a_stable_write_tells_itself() {
+fn a_stable_write_reports_its_own_error() {
     let rig = Rig::new("ext4", LaneMode::Off);
     rig.disk.fail(&rig.path);
     for stability in [Stability::DataSync, Stability::FileSync] {
         let data = pattern(4, SIZE).into();
-        assert_failed(rig.file.write_stable(data, 0, stability), "a stable write to a device that refuses");
+        assert_failed(rig.file.write_stable(data, 0, stability), "a stable write to a failing device");
     }
     rig.disk.heal();
     let data = pattern(5, SIZE);
-    rig.file.write_stable(data.clone().into(), 0, Stability::DataSync).expect("it is well again");
-    assert!(rig.on_the_device() == data);
+    rig.file.write_stable(data.clone().into(), 0, Stability::DataSync).expect("the device works again");
+    assert!(rig.contents_on_device() == data);
 }
 
-/// Over the lane: the application is told by the commit that meets the error, once, as by a local fsync.
-fn lost_over_the_lane(write: impl Fn(&Rig, Vec<u8>) -> Result<(), Error>) {
+/// Over the lane the commit that meets the error reports it, once, as a local fsync does.
+fn check_lost_data_over_the_lane(write: impl Fn(&Rig, Vec<u8>) -> Result<(), Error>) {
     let rig = Rig::new("ext4", LaneMode::Required);
     rig.disk.fail(&rig.path);
-    assert_failed(write(&rig, pattern(2, SIZE)), "a commit of what the device refused");
-    rig.file.commit().expect("told once");
+    assert_failed(write(&rig, pattern(2, SIZE)), "a commit after a write error");
+    rig.file.commit().expect("the error is reported once");
     rig.disk.heal();
     let data = pattern(3, SIZE);
-    write(&rig, data.clone()).expect("it is well again");
-    assert!(rig.on_the_device() == data);
-    assert_eq!(rig.server.status().bytes_moving_calls(), 0, "all of it went over the lane");
+    write(&rig, data.clone()).expect("the device works again");
+    assert!(rig.contents_on_device() == data);
+    assert_eq!(rig.server.status().data_calls(), 0, "all data over the lane");
 }
 
 #[test]
-fn a_commit_over_the_lane_tells_of_a_failed_device() {
-    lost_over_the_lane(|rig, data| rig.file.write_at(&data, 0).and_then(|()| rig.file.commit()));
+fn a_commit_over_the_lane_reports_a_failed_device() {
+    check_lost_data_over_the_lane(|rig, data| rig.file.write_at(&data, 0).and_then(|()| rig.file.commit()));
 }
 
 #[test]
-fn a_stable_write_over_the_lane_tells_itself() {
-    lost_over_the_lane(|rig, data| rig.file.write_stable(data.into(), 0, Stability::FileSync));
+fn a_stable_write_over_the_lane_reports_its_own_error() {
+    check_lost_data_over_the_lane(|rig, data| rig.file.write_stable(data.into(), 0, Stability::FileSync));
 }
 
-/// The data was in the page cache when the server died, and went with it: here it is cut off by hand.
+/// A crash of the machine would lose the server's page cache; the test truncates the file instead.
 #[test]
-fn a_server_killed_between_write_and_commit() {
+fn data_is_resent_to_a_server_killed_between_write_and_commit() {
     let mut rig = Rig::new("ext4", LaneMode::Off);
     let data = pattern(2, SIZE);
     rig.file.write_at(&data, 0).expect("it goes to the page cache");
     rig.server.kill();
     LocalFile::options().write(true).open(&rig.path).and_then(|file| file.set_len(0)).expect("own file");
     rig.server.restart();
-    rig.file.commit().expect("another verifier: sent again");
+    rig.file.commit().expect("another verifier: the data is resent");
     assert_eq!(resent(&rig.session), SIZE as u64);
-    assert!(rig.on_the_device() == data);
+    assert!(rig.contents_on_device() == data);
 }
 
-/// The server goes while a grant has unsynced writes on a device that fails: nobody waits for that sync, and
-/// the next commit tells of it, once.
+/// The server is killed while a grant has unsynced writes on a failing device: no caller waits for that sync,
+/// and the next commit reports its error, once.
 #[test]
-fn an_error_of_a_grant_given_up_reaches_the_next_commit_once() {
+fn a_released_grants_write_error_is_reported_by_the_next_commit() {
     let mut rig = Rig::new("ext4", LaneMode::Auto);
     rig.disk.fail(&rig.path);
     rig.file.write_at(&pattern(2, SIZE), 0).expect("it goes to the page cache");
     rig.server.kill();
     rig.server.restart();
-    assert_failed(rig.file.commit(), "what the grant's sync was told");
+    assert_failed(rig.file.commit(), "the error of the grant's sync");
     rig.disk.heal();
-    rig.file.commit().expect("told once");
+    rig.file.commit().expect("the error is reported once");
     let data = pattern(3, SIZE);
-    rig.file.write_at(&data, 0).and_then(|()| rig.file.commit()).expect("it is well again");
-    assert!(rig.on_the_device() == data);
+    rig.file.write_at(&data, 0).and_then(|()| rig.file.commit()).expect("the device works again");
+    assert!(rig.contents_on_device() == data);
 }
 
-/// Everything that was written to the filesystem and acknowledged before it was full is kept, and who writes
-/// more is told so: by the WRITE or by the COMMIT, and without a word to the others.
-fn full(disk: &Path, expected: Status, fill: impl FnOnce(), make_room: impl FnOnce()) {
+/// Data that was acknowledged before the filesystem was full is kept. A client that writes more gets the
+/// error, from the WRITE or the COMMIT; other clients see nothing.
+fn check_full_filesystem(disk: &Path, expected: Status, fill: impl FnOnce(), make_room: impl FnOnce()) {
     let (safe, grows) = (file_on(disk, "safe"), file_on(disk, "grows"));
     let server = Serve::openly(disk).start();
     let (one, other) = (session(&server, disk, LaneMode::Off), session(&server, disk, LaneMode::Off));
@@ -231,10 +231,10 @@ fn full(disk: &Path, expected: Status, fill: impl FnOnce(), make_room: impl FnOn
     fill();
     let more = pattern(3, 8 << 20);
     let result = grows_file.write_at(&more, SIZE as u64).and_then(|()| grows_file.commit());
-    // A part of it may have landed before the disk was full; the refusal is the same.
+    // A part may have been written before the disk was full; the error is the same.
     let error = result.expect_err("there is no room");
     assert_eq!(error.status(), Some(expected), "{error}");
-    safe_file.commit().expect("what was accepted has its room");
+    safe_file.commit().expect("accepted data has its space");
     assert_eq!(resent(&one), 0, "nothing was lost");
     make_room();
     grows_file.write_at(&more, SIZE as u64).and_then(|()| grows_file.commit()).expect("there is room now");
@@ -251,28 +251,28 @@ fn full_disk(kind: &str, megabytes: u64) {
     let fill = || {
         let file = LocalFile::create(&filler).expect("own disk");
         let free = statvfs(disk.path()).map(|now| now.f_bavail * now.f_frsize).expect("mounted");
-        // 4 MiB are left, or what the filesystem says is left without meaning it.
+        // 4 MiB are left; the filesystem's own figure may be too high, so smaller sizes are tried.
         let length = free - (4 << 20);
         let room =
             (0..16).find_map(|i| fallocate(&file, FallocateFlags::empty(), 0, length - (i << 20)).ok());
-        room.expect("some of it can be had");
+        room.expect("one of the sizes fits");
     };
-    full(disk.path(), Status::NoSpace, fill, || fs::remove_file(&filler).expect("own file"));
+    check_full_filesystem(disk.path(), Status::NoSpace, fill, || fs::remove_file(&filler).expect("own file"));
 }
 
 #[test]
-fn a_full_disk_is_told_on_ext4() {
+fn a_full_disk_is_reported_on_ext4() {
     full_disk("ext4", 64);
 }
 
 #[test]
-fn a_full_disk_is_told_on_xfs() {
+fn a_full_disk_is_reported_on_xfs() {
     full_disk("xfs", 320);
 }
 
-/// btrfs's qgroups: of the filesystems here the one whose quota every kernel has.
+/// btrfs's qgroups: the only quota among these filesystems that every kernel has.
 #[test]
-fn a_quota_is_told() {
+fn a_full_quota_is_reported() {
     need_root();
     let disk = Disk::new("btrfs", 256);
     let limited = disk.path().join("limited");
@@ -283,12 +283,12 @@ fn a_quota_is_told() {
         run_ok(Command::new("btrfs").args(["qgroup", "limit", bytes]).arg(&limited));
         run_ok(Command::new("sync").arg("-f").arg(&limited));
     };
-    full(&limited, Status::Quota, || limit("4M"), || limit("none"));
+    check_full_filesystem(&limited, Status::Quota, || limit("4M"), || limit("none"));
 }
 
-/// What a machine finds that lost its power right after the reply: the bytes of a DATA_SYNC write, and of a
-/// FILE_SYNC one the time stamps, too. With `lazytime` nothing but a sync writes those.
-fn survives_a_crash(kind: &str, options: &str, mode: &str, lane: LaneMode) {
+/// After a power failure right after the reply, the bytes of a DATA_SYNC write are on the device, and of a
+/// FILE_SYNC write the time stamps, too. With `lazytime` only a sync writes those.
+fn check_crash_survival(kind: &str, options: &str, mode: &str, lane: LaneMode) {
     need_root();
     let disk = FailingDisk::new(kind, options);
     let server = Serve::openly(disk.path()).arguments(["--write-io", mode]).start();
@@ -317,25 +317,25 @@ fn survives_a_crash(kind: &str, options: &str, mode: &str, lane: LaneMode) {
 
 #[test]
 fn time_stamps_survive_a_crash_on_ext4() {
-    survives_a_crash("ext4", "", "buffered", LaneMode::Off);
+    check_crash_survival("ext4", "", "buffered", LaneMode::Off);
     for mode in ["buffered", "dontcache", "direct"] {
-        survives_a_crash("ext4", "lazytime", mode, LaneMode::Off);
-        survives_a_crash("ext4", "lazytime", mode, LaneMode::Required);
+        check_crash_survival("ext4", "lazytime", mode, LaneMode::Off);
+        check_crash_survival("ext4", "lazytime", mode, LaneMode::Required);
     }
 }
 
 #[test]
 fn time_stamps_survive_a_crash_on_xfs() {
-    survives_a_crash("xfs", "", "buffered", LaneMode::Off);
+    check_crash_survival("xfs", "", "buffered", LaneMode::Off);
     for mode in ["buffered", "dontcache", "direct"] {
-        survives_a_crash("xfs", "lazytime", mode, LaneMode::Off);
-        survives_a_crash("xfs", "lazytime", mode, LaneMode::Required);
+        check_crash_survival("xfs", "lazytime", mode, LaneMode::Off);
+        check_crash_survival("xfs", "lazytime", mode, LaneMode::Required);
     }
 }
 
-/// What fsync(2) has acknowledged on a mount is there after a crash of the machine, names and attributes
-/// included: over the wire they were durable before, by lane the fsync does it.
-fn synced_in_a_mount_survives_a_crash(kind: &str, options: &str) {
+/// What fsync(2) has acknowledged on a mount survives a crash of the machine, including names and attributes:
+/// over the wire they are durable before the fsync, over the lane the fsync syncs them.
+fn check_fsync_on_a_mount(kind: &str, options: &str) {
     need_root();
     let disk = FailingDisk::new(kind, "");
     let server = Serve::openly(disk.path()).start();
@@ -346,7 +346,8 @@ fn synced_in_a_mount_survives_a_crash(kind: &str, options: &str) {
         fs::create_dir_all(tree.join(name)).expect("there is room");
     }
     fs::write(tree.join("file"), pattern(9, SIZE)).expect("there is room");
-    fs::set_permissions(tree.join("file"), fs::Permissions::from_mode(0o640)).expect("its owner may");
+    fs::set_permissions(tree.join("file"), fs::Permissions::from_mode(0o640))
+        .expect("the owner is permitted");
     sync(&tree.join("file"));
     sync(&tree);
     sync(mount.path());
@@ -357,7 +358,8 @@ fn synced_in_a_mount_survives_a_crash(kind: &str, options: &str) {
     drop(crashed);
     fs::rename(tree.join("renamed"), tree.join("other")).expect("renames");
     fs::remove_dir(tree.join("removed")).expect("removes");
-    fs::set_permissions(tree.join("file"), fs::Permissions::from_mode(0o604)).expect("its owner may");
+    fs::set_permissions(tree.join("file"), fs::Permissions::from_mode(0o604))
+        .expect("the owner is permitted");
     sync(&tree.join("file"));
     sync(&tree);
     let crashed = disk.after_a_crash();
@@ -370,8 +372,8 @@ fn synced_in_a_mount_survives_a_crash(kind: &str, options: &str) {
 }
 
 #[test]
-fn what_is_synced_in_a_mount_survives_a_crash() {
+fn data_synced_on_a_mount_survives_a_crash() {
     for (kind, options) in [("ext4", "lane=off"), ("ext4", "lane=required"), ("xfs", "lane=required")] {
-        synced_in_a_mount_survives_a_crash(kind, options);
+        check_fsync_on_a_mount(kind, options);
     }
 }

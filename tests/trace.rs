@@ -1,4 +1,5 @@
-//! Trace events as an admin meets them: as probes in the program, for perf and its like, and in the log.
+//! Trace events as an administrator uses them: as probes in the program, for perf and bpftrace, and in the
+//! log.
 
 use std::fs;
 use std::path::Path;
@@ -11,9 +12,9 @@ use samehost_tests::samehost::binary;
 use samehost_tests::scratch::pattern;
 use samehost_tests::{Scratch, Serve, Server, need_root, run, run_ok};
 
-/// What perf and bpftrace read: the notes that name each probe, its place, its semaphore and where its
-/// arguments are. The place in the file is worked out as perf does it, and there must be the instruction that
-/// it puts its breakpoint on.
+/// The notes that perf and bpftrace read: they name each probe, its address, its semaphore and its arguments.
+/// The test computes the file offset as perf does, and there must be the instruction on which perf puts its
+/// breakpoint.
 #[test]
 fn every_event_is_a_probe_of_the_program() {
     const NOP: u8 = 0x90;
@@ -30,28 +31,29 @@ fn every_event_is_a_probe_of_the_program() {
         assert_eq!(
             notes.lines().filter(|line| line.trim() == name).count(),
             1,
-            "one place for each event: {event}"
+            "one address for each event: {event}"
         );
         let at = notes.lines().position(|line| line.trim() == name).unwrap_or_else(|| panic!("no {event}"));
         let around: Vec<&str> = notes.lines().skip(at - 1).take(4).map(str::trim).collect();
         assert!(around[0].ends_with("Provider: samehost"), "{around:?}");
-        let place: Vec<&str> = around[2].split_whitespace().collect();
-        let [location, note_base, semaphore] = [1, 3, 5].map(|i| hexadecimal(place[i]).expect("a number"));
+        let addresses: Vec<&str> = around[2].split_whitespace().collect();
+        let [location, note_base, semaphore] =
+            [1, 3, 5].map(|i| hexadecimal(addresses[i]).expect("a number"));
         assert_eq!(note_base, address);
-        assert_ne!(semaphore, 0, "{event} would do its work with nobody looking");
+        assert_ne!(semaphore, 0, "{event} would do its work without a listener");
         assert_eq!(program[location - address + offset], NOP, "{event}: perf would miss it");
-        // Three registers or places on the stack.
+        // Three registers or stack slots.
         let arguments = around[3].strip_prefix("Arguments: ").expect("arguments");
         assert_eq!(arguments.split_whitespace().filter(|word| word.contains('@')).count(), 3, "{arguments}");
     }
 }
 
-/// The event that a line of a log tells.
-fn named(line: &str) -> Option<&'static str> {
+/// The event of a log line.
+fn event_of_line(line: &str) -> Option<&'static str> {
     io::trace::EVENTS.iter().copied().find(|event| line.contains(&format!(" {event} ")))
 }
 
-/// What the log says of one file, written once, committed and read once: the events' names, and the log.
+/// The log of one file that is written once, committed and read once: the names of the events, and the text.
 fn events(export: &Path, mode: &str, length: usize, offset: u64) -> (Vec<&'static str>, String) {
     let server = Serve::openly(export)
         .through(["env", "SAMEHOST_LOG=samehost_io=trace"])
@@ -69,11 +71,11 @@ fn events(export: &Path, mode: &str, length: usize, offset: u64) -> (Vec<&'stati
     let hash = format!("fh_hash={:#010x}", io::trace::handle_hash(file.handle().as_bytes()));
     drop((file, session));
     let log = fs::read_to_string(server.scratch().join("server.log")).expect("own directory");
-    (log.lines().filter(|line| line.contains(&hash)).filter_map(named).collect(), log)
+    (log.lines().filter(|line| line.contains(&hash)).filter_map(event_of_line).collect(), log)
 }
 
 #[test]
-fn what_becomes_of_a_call_can_be_read_in_the_log() {
+fn the_log_shows_the_events_of_a_call() {
     need_root();
     let scratch = Scratch::new();
     let (seen, log) = events(&scratch.mkdir("export"), "buffered", 5000, 0);
@@ -84,7 +86,7 @@ fn what_becomes_of_a_call_can_be_read_in_the_log() {
 }
 
 #[test]
-fn the_segments_of_a_direct_write_and_the_expanded_read_can_be_read_in_the_log() {
+fn the_log_shows_the_segments_of_direct_io() {
     need_root();
     let disk = Disk::new("ext4", 64);
     let (seen, log) = events(disk.path(), "direct", 20_000, 100);
@@ -94,18 +96,17 @@ fn the_segments_of_a_direct_write_and_the_expanded_read_can_be_read_in_the_log()
     assert_eq!(seen, [&write[..], &["commit_start", "commit_done"], &read].concat(), "{log}");
 }
 
-/// What a command of ours says of the bytes that it moves over the lane itself: the events' names and the
-/// log.
+/// The log of a `samehost` command with its own I/O over the lane: the names of the events, and the text.
 fn events_of(server: &Server, words: &[&str]) -> (Vec<&'static str>, String) {
     let mut command = server.client(words);
     let out = run(command.args(["--lane", "required"]).env("SAMEHOST_LOG", "samehost_io=trace"));
     let log = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(out.status.success(), "{words:?}: {log}");
-    (log.lines().filter_map(named).collect(), log)
+    (log.lines().filter_map(event_of_line).collect(), log)
 }
 
 #[test]
-fn what_goes_over_the_lane_can_be_read_in_the_clients_log() {
+fn the_clients_log_shows_its_io_over_the_lane() {
     need_root();
     let (disk, scratch) = (Disk::new("ext4", 64), Scratch::new());
     let server = Serve::openly(disk.path()).start();
@@ -122,5 +123,5 @@ fn what_goes_over_the_lane_can_be_read_in_the_clients_log() {
         assert!(read.chunks(2).all(|pair| pair == &read[..2]), "{log}");
         assert!(log.contains("offset=0 length=20000"), "{log}");
     }
-    assert_eq!(server.status().bytes_moving_calls(), 0, "none of it was the server's");
+    assert_eq!(server.status().data_calls(), 0, "no I/O by the server");
 }

@@ -1,5 +1,4 @@
-//! README's quick start, word for word, on a machine with hostile users: an ordinary user runs it, and
-//! another one attacks.
+//! The commands of README's quick start, run by an ordinary user on a machine with a hostile user.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
@@ -11,12 +10,12 @@ use samehost_tests::process::run_within;
 use samehost_tests::samehost::reachable_binary;
 use samehost_tests::{Daemon, Netns, Scratch, need_root, wait_for, workspace};
 
-/// The user who runs it: one with a name, for fusermount3 wants one (daemon, in every Debian).
+/// The user who runs them: one with a name, which fusermount3 requires (daemon, in every Debian).
 const OWNER: u32 = 1;
 /// The attacker.
 const OTHER: u32 = 23_456;
 
-/// The quick start's commands, without the first, which builds what the tests have built.
+/// The quick start's commands, without the first, which builds the programs.
 fn quick_start() -> Vec<String> {
     let readme = fs::read_to_string(workspace().join("README.md")).expect("the README");
     let (_, after) = readme.split_once("## Quick start\n").expect("a quick start");
@@ -30,8 +29,8 @@ fn quick_start() -> Vec<String> {
     commands
 }
 
-/// A machine with a network of its own (the port is the README's), and the home of a user who has built
-/// Samehost there.
+/// A machine with its own network (the README's port is fixed), and the home of a user who has built Samehost
+/// there.
 struct Machine {
     netns: Netns,
     scratch: Scratch,
@@ -43,24 +42,24 @@ impl Machine {
         need_root();
         let scratch = Scratch::new();
         let home = scratch.mkdir("home");
-        // Others may look in, as where adduser makes homes so.
+        // Other users may enter, as with adduser's default.
         for path in [scratch.path(), &home] {
-            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("our own");
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("root is permitted");
         }
         let bin = home.join("target/release");
         fs::create_dir_all(&bin).expect("our own");
         fs::hard_link(reachable_binary(&scratch), bin.join("samehost")).expect("our own");
-        // What is copied: a little of what stands there.
+        // The quick start exports /usr/share/doc; a small directory takes its place.
         let documents = scratch.mkdir("documents");
         fs::create_dir(documents.join("below")).expect("our own");
         fs::write(documents.join("below/copyright"), "free").expect("our own");
-        chown(&home, Some(OWNER), Some(OWNER)).expect("root may");
+        chown(&home, Some(OWNER), Some(OWNER)).expect("root is permitted");
         Self { netns: Netns::new("quick"), scratch, home }
     }
 
-    /// A script run by a user in the owner's home.
+    /// A script run by a user in the owner's home directory.
     fn shell(&self, user: u32, script: &str) -> Command {
-        // The device of FUSE is one that everybody may open, as udev makes it.
+        // A FUSE device that every user may open, as udev creates it.
         let prepare = format!(
             "set -e; [ -e {device} ] || mknod {device} c 10 229; chmod 666 {device}; mount --bind {device} \
              /dev/fuse; mount --bind {documents} /usr/share/doc; cd {home}; exec setpriv --reuid {user} \
@@ -77,7 +76,7 @@ impl Machine {
         command
     }
 
-    /// What a script of the attacker's says, which must be that it is refused.
+    /// Runs a script of the attacker, which must be refused; its output.
     fn attack(&self, script: &str) -> String {
         let output = run_within(&mut self.shell(OTHER, script), Duration::from_secs(120));
         let said = String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned();
@@ -89,11 +88,11 @@ impl Machine {
 }
 
 #[test]
-fn the_quick_start_works_for_its_user_and_for_no_other() {
+fn the_quick_start_works_for_its_user_only() {
     let machine = Machine::new();
     let mut script = Vec::new();
     for command in quick_start() {
-        // The attack comes while it is mounted and the server runs.
+        // The attack runs while the share is mounted and the server runs.
         if command.contains("samehost umount ") {
             script.push("cat ~/mnt/doc/below/copyright > ~/read; touch ~/mounted".to_owned());
             script.push("until [ -e ~/attacked ]; do sleep 0.02; done".to_owned());
@@ -101,7 +100,7 @@ fn the_quick_start_works_for_its_user_and_for_no_other() {
         let serves = command.contains("samehost serve ");
         script.push(command);
         if serves {
-            // Nobody types as fast as a shell reads.
+            // A user would type the next command only when the server is ready.
             script
                 .push("until (exec 3<>/dev/tcp/127.0.0.1/20490) 2>/dev/null; do sleep 0.02; done".to_owned());
             script.push("(umask 077; echo private > ~/shared/secret)".to_owned());
@@ -127,7 +126,7 @@ fn the_quick_start_works_for_its_user_and_for_no_other() {
     let (samehost, program) = (samehost.display(), machine.scratch.join("program"));
     let run_dir = format!("export SAMEHOST_RUN_DIR={home}/.samehost;");
     let url = format!("nfs://127.0.0.1:20490{home}/shared");
-    // With every claim: itself, the owner, root.
+    // With every claimed identity: its own, the owner's, root's.
     for claim in ["", "?uid=1&gid=1", "?uid=0&gid=0"] {
         for command in [
             format!("{samehost} ls '{url}{claim}'"),
@@ -149,12 +148,12 @@ fn the_quick_start_works_for_its_user_and_for_no_other() {
     assert!(!said.contains("local: yes"), "{said}");
     machine.attack("cat ~/.local/state/samehost/handle-key");
 
-    let names = fs::read_dir(machine.home.join("shared")).expect("root may");
+    let names = fs::read_dir(machine.home.join("shared")).expect("root is permitted");
     let mut names: Vec<_> = names.map(|name| name.expect("an entry").file_name()).collect();
     names.sort();
-    assert_eq!(names, ["doc", "secret"], "nothing was made");
-    assert_eq!(fs::read_to_string(&secret).expect("root may"), "private\n");
-    assert_eq!(fs::metadata(&secret).expect("root may").mode() & 0o7777, 0o600);
+    assert_eq!(names, ["doc", "secret"], "nothing was created");
+    assert_eq!(fs::read_to_string(&secret).expect("root is permitted"), "private\n");
+    assert_eq!(fs::metadata(&secret).expect("root is permitted").mode() & 0o7777, 0o600);
     fs::write(machine.home.join("attacked"), "").expect("our own");
     assert!(owner.wait().success(), "{}", owner.log());
     assert!(

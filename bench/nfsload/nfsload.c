@@ -1,6 +1,6 @@
 // nfsload: a small asynchronous NFSv3 load generator on libnfs.
 //
-// It exists so that two servers can be measured by a client that neither of them wrote. One thread, N connections,
+// It measures two servers with a client that is part of neither project. One thread, N connections,
 // a queue of fixed depth on each, one file. It prints one line of JSON.
 //
 //   nfsload URL --op randread|randwrite|read|write [--bs BYTES] [--size BYTES] [--depth N] [--connections N]
@@ -58,7 +58,7 @@ static uint64_t completed; // since the warm-up ended
 static bool measuring, stopping;
 static uint64_t random_state = 0x9e3779b97f4a7c15ull;
 
-// Latencies in buckets whose width is 1/16 of their power of two: within 6 % from 16 ns to forever.
+// Latencies in buckets whose width is 1/16 of their power of two: an error of at most 6 % from 16 ns upwards.
 static uint64_t latency[BUCKETS];
 
 static _Noreturn void die(const char *what, const char *why) {
@@ -157,7 +157,7 @@ static void connect_one(struct connection *c, const char *text) {
     }
 }
 
-// Serves every connection until `until_ns`, or, when that is 0, until nothing is in flight.
+// Serves every connection until `until_ns`, or, if that is 0, until no request is in flight.
 static void run(uint64_t until_ns) {
     struct pollfd fds[MAX_CONNECTIONS];
     for (;;) {
@@ -185,11 +185,11 @@ static double cpu_seconds(void) {
            (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
 }
 
-static double number(const char *option, const char *text, double least, double most) {
+static double number(const char *option, const char *text, double min, double max) {
     char *end;
     double value = text ? strtod(text, &end) : 0;
-    if (!text || end == text || *end || !(value >= least && value <= most)) {
-        fprintf(stderr, "nfsload: %s wants a number from %g to %g, not '%s'\n", option, least, most, text ? text : "");
+    if (!text || end == text || *end || !(value >= min && value <= max)) {
+        fprintf(stderr, "nfsload: %s wants a number from %g to %g, not '%s'\n", option, min, max, text ? text : "");
         exit(2);
     }
     return value;

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::Effort;
 use crate::figure::{Figure, Table, bytes_per_second, per_second};
 
-/// The workloads, as `samehost bench --json` names them, with the goal for lane to raw.
+/// The workloads by their names in `samehost bench --json`, with their titles.
 pub const WORKLOADS: [(&str, &str); 4] = [
     ("random-read-4k", "4 KiB random read"),
     ("random-write-4k", "4 KiB random write"),
@@ -21,8 +21,8 @@ pub const WORKLOADS: [(&str, &str); 4] = [
     ("sequential-write-128k", "128 KiB sequential write"),
 ];
 
-/// How long a command may take besides what it was told to measure.
-const TIMEOUT: Duration = Duration::from_secs(900);
+/// The longest time that a command may take in addition to the measuring itself.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(900);
 
 /// One table.
 pub fn measure(effort: &Effort, kind: &str, place: &Path) -> Result<Table> {
@@ -37,14 +37,14 @@ pub fn measure(effort: &Effort, kind: &str, place: &Path) -> Result<Table> {
         .arg(&export)
         .arg("--run-dir")
         .arg(server.run_dir());
-    // A run of each workload on each data path; what syncs between them takes a while, too.
+    // One run of each workload over each data path; syncing between them takes time, too.
     let measuring = (effort.runs * WORKLOADS.len() * 3) as f64 * effort.seconds;
-    let report = json_within(&mut command, TIMEOUT + Duration::from_secs_f64(measuring * 4.0))?;
+    let report = json_within(&mut command, COMMAND_TIMEOUT + Duration::from_secs_f64(measuring * 4.0))?;
     let mut rows = Vec::new();
     for (name, title) in WORKLOADS {
         let row = row(&report, name)?;
-        let data_path = |data_path: &str| figure(&row[data_path]);
-        let (raw, lane, wire) = (data_path("raw"), data_path("lane"), data_path("wire"));
+        let result = |data_path: &str| figure(&row[data_path]);
+        let (raw, lane, wire) = (result("raw"), result("lane"), result("wire"));
         let shown = |f: &Figure| show(name, f);
         rows.push(vec![
             title.to_owned(),
@@ -57,16 +57,16 @@ pub fn measure(effort: &Effort, kind: &str, place: &Path) -> Result<Table> {
     }
     Ok(Table {
         title: format!("Raw, lane and wire on {kind}"),
-        about: "One thread, queue depth 8, a file of 256 MiB; the loop is the same on the plain file, over \
+        description:
+            "One thread, queue depth 8, a file of 256 MiB; the loop is the same on the plain file, over \
                 the lane and over the wire (`samehost bench --raw`). The goal is 0.97 of raw for the lane."
-            .to_owned(),
+                .to_owned(),
         head: vec!["", "raw", "lane", "wire", "lane / raw", "wire / raw"],
         rows,
     })
 }
 
-/// A measurement of one data path by `samehost bench`, as operations a second in the unit that its table
-/// shows.
+/// Formats a result of `samehost bench` in operations per second in the unit of its table.
 pub fn show(workload: &str, figure: &Figure) -> String {
     let block = if workload.ends_with("128k") { 128 << 10 } else { 4 << 10 };
     if workload.starts_with("sequential") {
@@ -81,21 +81,21 @@ pub fn row<'a>(report: &'a Value, workload: &str) -> Result<&'a Value> {
     report["rows"]
         .as_array()
         .and_then(|rows| rows.iter().find(|r| r["workload"] == workload))
-        .with_context(|| format!("no {workload} in what samehost bench wrote: {report}"))
+        .with_context(|| format!("no {workload} in the report of samehost bench: {report}"))
 }
 
-/// The runs in a figure of `samehost bench`.
+/// The runs of one result of `samehost bench`.
 pub fn figure(value: &Value) -> Figure {
     Figure::of(value["runs"].as_array().into_iter().flatten().filter_map(Value::as_f64).collect())
 }
 
 /// Runs a command that prints JSON.
 pub fn json_of(command: &mut Command) -> Result<Value> {
-    json_within(command, TIMEOUT)
+    json_within(command, COMMAND_TIMEOUT)
 }
 
-fn json_within(command: &mut Command, bound: Duration) -> Result<Value> {
-    let output = run_within(command, bound);
+fn json_within(command: &mut Command, timeout: Duration) -> Result<Value> {
+    let output = run_within(command, timeout);
     ensure!(
         output.status.success(),
         "{command:?} failed:\n{}{}",

@@ -1,29 +1,29 @@
-//! Several runs of one thing, and tables of them.
+//! Results of repeated runs, and tables of them.
 
 use std::time::Duration;
 
-/// The runs of one measurement, in the order in which they were made.
+/// The results of one measurement's runs, in the order of the runs.
 #[derive(Debug, Clone, Default)]
 pub struct Figure {
     runs: Vec<f64>,
 }
 
 impl Figure {
-    /// Adds a run.
+    /// Adds a run's result.
     pub fn add(&mut self, value: f64) {
         self.runs.push(value);
     }
 
-    /// From runs that somebody else made.
+    /// Results of runs made by another program.
     pub fn of(runs: Vec<f64>) -> Self {
         Self { runs }
     }
 
-    /// The ratios of its runs to those of `other`, each to the one that was made beside it: what the machine
-    /// did just then has met both. Runs without a neighbour, and those beside a zero, are left out.
-    pub fn to(&self, other: &Self) -> Self {
-        let pairs = self.runs.iter().zip(&other.runs).filter(|(_, beside)| **beside > 0.0);
-        Self { runs: pairs.map(|(run, beside)| run / beside).collect() }
+    /// The ratio of each of its runs to the run of `other` made at the same time: a disturbance of the
+    /// machine affects both. Runs without a counterpart, or with a counterpart of zero, are left out.
+    pub fn ratios_to(&self, other: &Self) -> Self {
+        let pairs = self.runs.iter().zip(&other.runs).filter(|(_, other)| **other > 0.0);
+        Self { runs: pairs.map(|(run, other)| run / other).collect() }
     }
 
     fn sorted(&self) -> Vec<f64> {
@@ -32,7 +32,7 @@ impl Figure {
         sorted
     }
 
-    /// The median; 0 of nothing.
+    /// The median; 0 without runs.
     pub fn median(&self) -> f64 {
         let sorted = self.sorted();
         match (sorted.len(), sorted.len() / 2) {
@@ -45,29 +45,29 @@ impl Figure {
     /// Half the distance between the largest and the smallest run, in percent of the median.
     fn spread(&self) -> f64 {
         match (self.sorted().as_slice(), self.median()) {
-            ([least, .., most], median) if median > 0.0 => (most - least) / 2.0 / median * 100.0,
+            ([min, .., max], median) if median > 0.0 => (max - min) / 2.0 / median * 100.0,
             _ => 0.0,
         }
     }
 
-    /// Median and spread, the median put into words by `show`.
+    /// Median and spread; `show` formats the median.
     pub fn show(&self, show: impl Fn(f64) -> String) -> String {
         format!("{} ±{:.0} %", show(self.median()), self.spread())
     }
 }
 
-/// `a` to `b`, as [`Figure::to`] has it, with the spread; a dash where nothing can be compared.
+/// The ratio of `a` to `b` by [`Figure::ratios_to`], with its spread; a dash without comparable runs.
 pub fn ratio(a: &Figure, b: &Figure) -> String {
-    let ratios = a.to(b);
+    let ratios = a.ratios_to(b);
     if ratios.runs.is_empty() { "-".to_owned() } else { ratios.show(|ratio| format!("{ratio:.2}")) }
 }
 
-/// What each of so many operations took, in microseconds; 0 where there were none.
+/// Microseconds per operation; 0 without operations.
 pub fn per_operation(used: Duration, operations: f64) -> f64 {
     if operations > 0.0 { used.as_secs_f64() * 1e6 / operations } else { 0.0 }
 }
 
-/// Operations a second.
+/// Operations per second.
 pub fn per_second(value: f64) -> String {
     let digits = format!("{value:.0}");
     let mut shown = String::new();
@@ -80,12 +80,12 @@ pub fn per_second(value: f64) -> String {
     format!("{shown}/s")
 }
 
-/// Bytes a second, from bytes.
+/// Bytes per second, from bytes.
 pub fn bytes_per_second(value: f64) -> String {
     if value >= 1e9 { format!("{:.2} GB/s", value / 1e9) } else { format!("{:.0} MB/s", value / 1e6) }
 }
 
-/// Bytes of one of many.
+/// Bytes per item.
 pub fn per_item(value: f64) -> String {
     format!("{value:.0}")
 }
@@ -95,14 +95,14 @@ pub fn microseconds(value: f64) -> String {
     format!("{value:.1} µs")
 }
 
-/// A table with what it says.
+/// A table of results with its description.
 #[derive(Debug)]
 pub struct Table {
     /// Its title.
     pub title: String,
-    /// What was done, in a sentence or two.
-    pub about: String,
-    /// Heads of the columns.
+    /// What was measured, in a sentence or two.
+    pub description: String,
+    /// Column headings.
     pub head: Vec<&'static str>,
     /// The rows.
     pub rows: Vec<Vec<String>>,
@@ -113,14 +113,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ratio_is_of_neighbours_and_not_of_medians() {
-        // A machine that is twice as slow for a while: the medians would say 0.5.
+    fn ratios_are_taken_run_by_run_not_of_medians() {
+        // The machine is half as fast for a while: the ratio of the medians would be 0.5.
         let (a, b) = (Figure::of(vec![10.0, 5.0, 5.0]), Figure::of(vec![10.0, 10.0, 5.0]));
         assert_eq!(ratio(&a, &b), "1.00 ±25 %");
     }
 
     #[test]
-    fn what_has_no_neighbour_or_a_zero_beside_it_is_left_out() {
+    fn runs_without_counterpart_or_beside_zero_are_left_out() {
         let a = Figure::of(vec![3.0, 8.0, 1.0]);
         assert_eq!(ratio(&a, &Figure::of(vec![0.0, 4.0])), "2.00 ±0 %");
         assert_eq!(ratio(&a, &Figure::of(vec![0.0, 0.0, 0.0])), "-");

@@ -1,10 +1,10 @@
-//! The I/O modes: what a large stream leaves in the page cache, what it costs, and what somebody else feels
-//! of it.
+//! The I/O modes: how much of a large stream stays in the page cache, what it costs, and how it slows down
+//! another client.
 //!
 //! Server, streaming client and bystander share one control group with less memory than the stream is long,
-//! as in a container. The stream's export has the mode; the bystander's is buffered: it reads 4 KiB here and
-//! there of a small file that fits into memory easily, if the stream lets it. The disk is a loop device on
-//! memory that is there already, so that its speed is no question and none of it counts.
+//! as in a container. The stream's export has the mode under test; the bystander's is buffered: it reads
+//! random 4 KiB blocks of a small file, which fits into memory if the stream leaves room. The disk is a loop
+//! device on preallocated memory: its speed doesn't limit the stream, and the group isn't charged for it.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -26,24 +26,24 @@ use serde_json::{Value, json};
 use crate::Effort;
 use crate::figure::{Figure, Table, bytes_per_second, microseconds};
 
-/// Memory for everybody together.
-const LIMIT: u64 = 256 << 20;
-/// What is streamed: twice the memory.
+/// The control group's memory limit.
+const MEMORY_LIMIT: u64 = 256 << 20;
+/// Length of the stream: twice the memory.
 const STREAM: u64 = 512 << 20;
-/// A request of the stream.
+/// Size of a streaming request.
 const REQUEST: usize = 1 << 20;
 /// Requests between two COMMITs.
 const COMMIT_EVERY: u64 = 32;
-/// The bystander's file.
+/// Size of the bystander's file.
 const HOT: u64 = 64 << 20;
-/// The bystander's requests.
+/// Size of the bystander's requests.
 const SMALL: usize = 4096;
-/// How many of its requests are remembered.
+/// How many latencies of the bystander are kept.
 const MAX_SAMPLES: usize = 1 << 20;
 
 const MODES: [&str; 3] = ["buffered", "dontcache", "direct"];
 
-/// The children: who streams, and who reads here and there meanwhile.
+/// A child process: the streaming client or the bystander.
 #[derive(Debug, Args)]
 pub struct Worker {
     url: Url,
@@ -56,7 +56,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Does it, and prints JSON.
+    /// Does its work and prints the result as JSON.
     pub fn run(self) -> Result<()> {
         let lane = self.lane.parse().map_err(anyhow::Error::msg)?;
         let session =
@@ -92,7 +92,7 @@ fn stream(session: &Session, write: bool) -> Result<Value> {
     Ok(json!({ "seconds": seconds, "cpu": own_cpu()? }))
 }
 
-/// Reads until standard input ends.
+/// Reads random blocks until standard input ends.
 fn bystander(session: &Session) -> Result<Value> {
     let file = session.open(b"file", &OpenOptions::reading())?;
     let mut buffer = vec![0; SMALL];
@@ -102,21 +102,21 @@ fn bystander(session: &Session) -> Result<Value> {
     let mut out = std::io::stdout();
     writeln!(out, "warm")?;
     out.flush()?;
-    let over = Arc::new(AtomicBool::new(false));
-    let told = Arc::clone(&over);
+    let stop = Arc::new(AtomicBool::new(false));
+    let stop_at_end = Arc::clone(&stop);
     std::thread::spawn(move || {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
-        told.store(true, Relaxed);
+        stop_at_end.store(true, Relaxed);
     });
     let mut took = Vec::with_capacity(1 << 16);
     let mut seed = 1_u64;
-    while !over.load(Relaxed) && took.len() < MAX_SAMPLES {
+    while !stop.load(Relaxed) && took.len() < MAX_SAMPLES {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let at = (seed >> 33) % (HOT / SMALL as u64) * SMALL as u64;
         let start = Instant::now();
         file.read_at(&mut buffer, at)?;
         took.push(start.elapsed().as_secs_f64() * 1e6);
-        // A client that asks now and then, not one that wants a processor of its own.
+        // A client with occasional requests, which doesn't occupy a processor.
         std::thread::sleep(std::time::Duration::from_micros(100));
     }
     took.sort_by(f64::total_cmp);
@@ -128,17 +128,17 @@ fn own_cpu() -> Result<f64> {
     samehost_tests::process::cpu_time(std::process::id()).map(|time| time.as_secs_f64()).context("/proc")
 }
 
-/// What one run found.
+/// Results of one mode.
 #[derive(Default)]
-struct Found {
+struct Results {
     speed: Figure,
     cpu: Figure,
-    left: Figure,
+    left_cached: Figure,
     peak: Figure,
     p99: Figure,
 }
 
-/// One table for each filesystem.
+/// Measures on one filesystem: one table.
 pub fn measure(effort: &Effort, kind: &str) -> Result<Table> {
     let disk = Disk::in_memory(kind, 1024);
     for export in ["streams", "hot"] {
@@ -148,30 +148,30 @@ pub fn measure(effort: &Effort, kind: &str) -> Result<Table> {
     let mut rows = Vec::new();
     for lane in ["off", "required"] {
         for work in ["stream-write", "stream-read"] {
-            let mut found: [Found; 3] = std::array::from_fn(|_| Found::default());
+            let mut results: [Results; 3] = std::array::from_fn(|_| Results::default());
             for _ in 0..effort.runs {
-                for (mode, found) in MODES.iter().zip(&mut found) {
-                    one(disk.path(), mode, lane, work, found)
+                for (mode, results) in MODES.iter().zip(&mut results) {
+                    measure_run(disk.path(), mode, lane, work, results)
                         .with_context(|| format!("{work} {mode} lane {lane} on {kind}"))?;
                 }
             }
-            for (mode, found) in MODES.iter().zip(found) {
+            for (mode, results) in MODES.iter().zip(results) {
                 let data_path = if lane == "off" { "wire" } else { "lane" };
                 let direction = work.trim_start_matches("stream-");
                 rows.push(vec![
                     format!("{data_path}, {direction}, {mode}"),
-                    found.speed.show(bytes_per_second),
-                    format!("{:.2} s", found.cpu.median()),
-                    format!("{:.0} MiB", found.left.median()),
-                    format!("{:.0} MiB", found.peak.median()),
-                    found.p99.show(microseconds),
+                    results.speed.show(bytes_per_second),
+                    format!("{:.2} s", results.cpu.median()),
+                    format!("{:.0} MiB", results.left_cached.median()),
+                    format!("{:.0} MiB", results.peak.median()),
+                    results.p99.show(microseconds),
                 ]);
             }
         }
     }
     Ok(Table {
         title: format!("I/O modes on {kind}"),
-        about: format!(
+        description: format!(
             "A stream of {} MiB in requests of 1 MiB (writes with a COMMIT every {COMMIT_EVERY}), server and \
              clients together in a control group of {} MiB, the disk a loop device on memory. Speed of the \
              stream; processor time of server and streaming client (not of the kernel's own threads); what \
@@ -179,7 +179,7 @@ pub fn measure(effort: &Effort, kind: &str) -> Result<Table> {
              percentile of a second client's 4 KiB reads of a file of {} MiB that was cached before, through \
              an export that is buffered.",
             STREAM >> 20,
-            LIMIT >> 20,
+            MEMORY_LIMIT >> 20,
             HOT >> 20
         ),
         head: vec!["", "stream", "CPU", "left cached", "peak memory", "bystander's 99 %"],
@@ -187,7 +187,7 @@ pub fn measure(effort: &Effort, kind: &str) -> Result<Table> {
     })
 }
 
-fn one(disk: &Path, mode: &str, lane: &str, work: &str, found: &mut Found) -> Result<()> {
+fn measure_run(disk: &Path, mode: &str, lane: &str, work: &str, results: &mut Results) -> Result<()> {
     let (streams, hot) = (disk.join("streams"), disk.join("hot"));
     let file = streams.join("file");
     if work == "stream-write" {
@@ -196,9 +196,9 @@ fn one(disk: &Path, mode: &str, lane: &str, work: &str, found: &mut Found) -> Re
         let mut to = std::fs::File::create(&file)?;
         (0..STREAM / REQUEST as u64).try_for_each(|i| to.write_all(&pattern(i, REQUEST)))?;
     }
-    forget(&file)?;
-    forget(&hot.join("file"))?;
-    let group = Cgroup::limited(LIMIT)?;
+    drop_from_page_cache(&file)?;
+    drop_from_page_cache(&hot.join("file"))?;
+    let group = Cgroup::limited(MEMORY_LIMIT)?;
     let options = "rw,insecure,no_root_squash";
     let server = Serve::new(format!("{} *({options},read_io={mode},write_io={mode})", streams.display()))
         .export(format!("{} *({options})", hot.display()))
@@ -213,25 +213,25 @@ fn one(disk: &Path, mode: &str, lane: &str, work: &str, found: &mut Found) -> Re
         Ok(command.spawn()?)
     };
     let mut bystander = child("bystander", &hot)?;
-    let mut says = BufReader::new(bystander.stdout.take().context("piped")?);
+    let mut output = BufReader::new(bystander.stdout.take().context("piped")?);
     let mut line = String::new();
-    says.read_line(&mut line)?;
-    ensure!(line == "warm\n", "the bystander said {line:?}");
-    let before = server.daemon().cpu_time().context("it runs")?;
+    output.read_line(&mut line)?;
+    ensure!(line == "warm\n", "the bystander printed {line:?}");
+    let before = server.daemon().cpu_time().context("the server runs")?;
     let streamed: Value = json_from(child(work, &streams)?)?;
-    let cpu = server.daemon().cpu_time().context("it runs")? - before;
-    let left = resident(&file)?;
+    let cpu = server.daemon().cpu_time().context("the server runs")? - before;
+    let left_cached = resident(&file)?;
     drop(bystander.stdin.take());
     line.clear();
-    says.read_line(&mut line)?;
+    output.read_line(&mut line)?;
     ensure!(bystander.wait()?.success(), "the bystander failed");
-    let felt: Value = serde_json::from_str(&line)?;
+    let latencies: Value = serde_json::from_str(&line)?;
     let number = |value: &Value| value.as_f64().context("a number");
-    found.speed.add(STREAM as f64 / number(&streamed["seconds"])?);
-    found.cpu.add(number(&streamed["cpu"])? + cpu.as_secs_f64());
-    found.left.add(left as f64 / f64::from(1 << 20));
-    found.peak.add(group.peak()? as f64 / f64::from(1 << 20));
-    found.p99.add(number(&felt["p99"])?);
+    results.speed.add(STREAM as f64 / number(&streamed["seconds"])?);
+    results.cpu.add(number(&streamed["cpu"])? + cpu.as_secs_f64());
+    results.left_cached.add(left_cached as f64 / f64::from(1 << 20));
+    results.peak.add(group.peak()? as f64 / f64::from(1 << 20));
+    results.p99.add(number(&latencies["p99"])?);
     drop(server);
     drop(group);
     Ok(())
@@ -246,11 +246,11 @@ fn json_from(child: Child) -> Result<Value> {
 /// Bytes of a file that are in the page cache.
 fn resident(file: &Path) -> Result<u64> {
     let text = run_ok(Command::new("fincore").args(["--bytes", "--noheadings", "--output", "RES"]).arg(file));
-    text.trim().parse().with_context(|| format!("fincore said {text:?}"))
+    text.trim().parse().with_context(|| format!("fincore printed {text:?}"))
 }
 
-/// Has the kernel forget what it has cached of a file.
-fn forget(file: &Path) -> Result<()> {
+/// Writes a file back and drops it from the page cache.
+fn drop_from_page_cache(file: &Path) -> Result<()> {
     let opened = std::fs::File::open(file)?;
     opened.sync_all()?;
     rustix::fs::fadvise(&opened, 0, None, rustix::fs::Advice::DontNeed)?;

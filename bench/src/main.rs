@@ -1,22 +1,23 @@
-//! `make bench`: what docs/benchmarks.md says, measured.
+//! `make bench`: measures the tables of docs/benchmarks.md.
 //!
-//! Figures are ratios of things measured side by side in one run on one machine. What is compared takes turns
-//! (A B A B ...), so that whatever else the machine does meets both; shown are medians and spreads. Servers,
-//! disks and networks come from the harness of the whole-system tests. Needs root, and takes some minutes.
+//! Results are ratios of things measured side by side in one run on one machine. The compared things take
+//! turns (A B A B ...), so that a disturbance of the machine affects both; shown are medians and spreads.
+//! Servers, disks and networks come from the harness of the whole-system tests. Needs root, and takes some
+//! minutes.
 
-mod both;
 mod data_paths;
 mod figure;
 mod io_modes;
 mod mount;
 mod network;
 mod nfs4;
-mod only;
 mod peers;
 mod report;
+mod selection;
+mod server_pair;
 mod small;
 mod start;
-mod stolen;
+mod steal_time;
 
 use std::path::PathBuf;
 
@@ -24,64 +25,64 @@ use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 
 use figure::Table;
-use only::Only;
 use samehost_tests::Scratch;
 use samehost_tests::disk::Disk;
+use selection::Selection;
 
-/// The picture of the mount's figures, beside the file that `--write` names.
+/// The plot of the mount's results, in the directory of the file that `--write` names.
 const PLOT: &str = "benchmarks-mount.svg";
 
-/// Measures Samehost: its data paths, and its server beside nfs-ganesha.
+/// Measures Samehost: raw filesystem, lane and wire, and its server beside nfs-ganesha.
 #[derive(Debug, Parser)]
 struct Cli {
-    /// What to measure: parts, or of the part mount the cells that have all of some words
+    /// What to measure: parts, or the cells of the part mount that have all of the given words
     /// (mount:tmpfs:randread:16-jobs)
     #[arg(
         long,
         value_delimiter = ',',
         default_value = "data-paths,small,mount,peers,network,nfs4,io-modes,start"
     )]
-    only: Vec<Only>,
-    /// Instead of measuring say where the time of the mount's cells goes, by perf(1)
+    only: Vec<Selection>,
+    /// Profile the mount's cells with perf(1) instead of measuring them
     #[arg(long)]
     profile: bool,
-    /// On which filesystems: tmpfs, ext4, xfs
+    /// Filesystems: tmpfs, ext4, xfs
     #[arg(long, value_delimiter = ',', default_value = "tmpfs,ext4")]
     on: Vec<String>,
-    /// Runs of each measurement, of which the median counts
+    /// Runs of each measurement; the result is their median
     #[arg(long, default_value_t = 5)]
     runs: usize,
-    /// Seconds a run
+    /// Seconds per run
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
     /// The load generator (make nfsload)
     #[arg(long, default_value = "target/bench/nfsload")]
     nfsload: PathBuf,
-    /// Put the tables into this file, in place of those of the same titles
+    /// Put the tables into this file, replacing those of the same titles
     #[arg(long)]
     write: Option<PathBuf>,
     #[command(subcommand)]
     part: Option<Part>,
 }
 
-/// What the driver starts itself for.
+/// The child processes that the benchmark starts of itself.
 #[derive(Debug, Subcommand)]
 enum Part {
-    /// Open, read and close every file of a directory, one after another; prints JSON
+    /// Open, read and close every file of a directory in turn; prints JSON
     #[command(hide = true)]
     SmallFiles(small::Reader),
-    /// Keep so many READs or WRITEs under way, by NFSv3 or NFSv4; prints JSON
+    /// Keep a fixed number of READs or WRITEs in flight by NFSv3 or NFSv4; prints JSON
     #[command(hide = true)]
     Nfs4Load(nfs4::Load),
     /// Open, read and close every file of a directory by NFSv4, twice; prints JSON
     #[command(hide = true)]
     Nfs4Small(nfs4::Small),
-    /// Stream a file, or read here and there meanwhile; prints JSON
+    /// Stream a file, or read random blocks until standard input ends; prints JSON
     #[command(hide = true)]
     IoWorker(io_modes::Worker),
 }
 
-/// How much of everything.
+/// How many runs to make, and how long each takes.
 #[derive(Debug, Clone)]
 struct Effort {
     runs: usize,
@@ -102,7 +103,7 @@ fn main() -> Result<()> {
     let nfsload =
         cli.nfsload.canonicalize().with_context(|| format!("{}: make nfsload", cli.nfsload.display()))?;
     let effort = Effort { runs: cli.runs.max(1), seconds: cli.seconds, nfsload };
-    let begun = stolen::Time::now();
+    let begun = steal_time::CpuTime::now();
     let mut tables: Vec<Table> = Vec::new();
     let mut plot = None;
     for only in &cli.only {
@@ -124,7 +125,7 @@ fn main() -> Result<()> {
         return Ok(());
     }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let stolen = stolen::Time::now().stolen_since(begun);
+    let stolen = steal_time::CpuTime::now().stolen_since(begun);
     print!("{}", report::merged("", &tables, &effort, stolen, &arguments));
     if let Some(path) = cli.write {
         let old = match std::fs::read_to_string(&path) {
@@ -141,7 +142,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// A part that isn't measured by cells.
+/// Measures a part that isn't divided into cells.
 fn measure(effort: &Effort, part: &str, on: &[String]) -> Result<Vec<Table>> {
     let mut tables = Vec::new();
     match part {
@@ -174,7 +175,7 @@ fn measure(effort: &Effort, part: &str, on: &[String]) -> Result<Vec<Table>> {
     Ok(tables)
 }
 
-/// A directory on a filesystem of some kind.
+/// A directory on a filesystem of a given kind.
 enum Place {
     Memory(Scratch),
     Disk(Disk),
@@ -189,7 +190,7 @@ impl Place {
         })
     }
 
-    /// The same with the disk's image in memory, where the disk itself isn't what is to be measured.
+    /// The same with the disk's image in memory, so that the disk's own speed isn't measured.
     fn in_memory(kind: &str) -> Result<Self> {
         Ok(match kind {
             "ext4" | "xfs" => Self::Disk(Disk::in_directory(kind, 1024, std::path::Path::new("/dev/shm"))),

@@ -1,9 +1,9 @@
-//! The mount as applications meet it: fio, small files and metadata, each on the plain directory, on a mount
-//! with a lane and on one without; and the mount's wire beside somebody else's client.
+//! The mount as applications use it: fio, small files and metadata, each on the plain directory, on a mount
+//! with a lane and on one without; and the mount over the wire compared with libnfs.
 
-mod beside;
 mod fio;
-mod material;
+mod fixture;
+mod libnfs;
 mod perf;
 mod plot;
 mod trees;
@@ -14,14 +14,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::figure::Table;
-use crate::only::Only;
+use crate::selection::Selection;
 use crate::{Effort, Place};
 
-/// What `mount(8)`'s options are by the data paths that aren't the plain directory.
+/// Mount options that select a data path.
 const LANE: &str = "lane=required";
 const WIRE: &str = "lane=off";
 
-/// The three ways of a byte that are compared, in the order of the tables.
+/// The compared ways to a file, in the order of the tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DataPath {
     Raw,
@@ -32,7 +32,7 @@ enum DataPath {
 impl DataPath {
     const ALL: [Self; 3] = [Self::Raw, Self::Lane, Self::Wire];
 
-    /// The options of a mount that goes this way; the plain directory needs no mount.
+    /// The mount options that select it; the plain directory needs no mount.
     fn options(self) -> Option<&'static str> {
         match self {
             Self::Raw => None,
@@ -49,22 +49,22 @@ impl DataPath {
         }
     }
 
-    /// `export`, reached this way.
-    fn open(self, server: &Server, export: &Path) -> Reached {
+    /// Opens `export` over this data path.
+    fn open(self, server: &Server, export: &Path) -> Directory {
         match self.options() {
-            None => Reached::Plain(export.to_owned()),
-            Some(options) => Reached::Mounted(Mount::new(server, export, options)),
+            None => Directory::Plain(export.to_owned()),
+            Some(options) => Directory::Mounted(Mount::new(server, export, options)),
         }
     }
 }
 
-/// A directory that is measured.
-enum Reached {
+/// A directory on which a measurement runs.
+enum Directory {
     Plain(PathBuf),
     Mounted(Mount),
 }
 
-impl Reached {
+impl Directory {
     fn path(&self) -> &Path {
         match self {
             Self::Plain(path) => path,
@@ -73,18 +73,18 @@ impl Reached {
     }
 }
 
-/// What was found.
+/// The results of the part mount.
 #[derive(Default)]
 pub struct Found {
     /// The tables.
     pub tables: Vec<Table>,
-    /// A picture of fio's, as SVG, when the whole part was measured.
+    /// A plot of fio's results as SVG, if the whole part was measured.
     pub plot: Option<String>,
 }
 
-/// Everything that `only` takes. `picture`: the name that the picture will have beside the tables. `on`: the
-/// filesystems for small files.
-pub fn measure(effort: &Effort, only: &Only, on: &[String], picture: &str) -> Result<Found> {
+/// Measures everything that `only` selects. `picture` is the plot's file name, `on` are the filesystems for
+/// small files.
+pub fn measure(effort: &Effort, only: &Selection, on: &[String], picture: &str) -> Result<Found> {
     let mut found = Found::default();
     let mut cells = Vec::new();
     for kind in ["tmpfs", "ext4", "xfs"] {
@@ -95,15 +95,15 @@ pub fn measure(effort: &Effort, only: &Only, on: &[String], picture: &str) -> Re
         let of_kind = fio::cells(effort, only, kind, place.path())?;
         let mut table = fio::table(kind, &of_kind);
         if cells.is_empty() && only.is_whole() {
-            table.about.push_str("\n\n![All of the mount's figures](");
-            table.about.push_str(picture);
-            table.about.push(')');
+            table.description.push_str("\n\n![All of the mount's figures](");
+            table.description.push_str(picture);
+            table.description.push(')');
         }
         found.tables.push(table);
         cells.extend(of_kind);
     }
     if only.takes(&["libnfs"]) {
-        found.tables.push(beside::measure(effort, Place::in_memory("tmpfs")?.path())?);
+        found.tables.push(libnfs::measure(effort, Place::in_memory("tmpfs")?.path())?);
     }
     for kind in on {
         if only.takes(&["trees", kind]) {
@@ -115,8 +115,8 @@ pub fn measure(effort: &Effort, only: &Only, on: &[String], picture: &str) -> Re
     Ok(found)
 }
 
-/// Where the time of the cells that `only` takes goes, in words.
-pub fn profile(effort: &Effort, only: &Only, on: &[String]) -> Result<String> {
+/// Profiles the cells that `only` selects, as text.
+pub fn profile(effort: &Effort, only: &Selection, on: &[String]) -> Result<String> {
     let mut text = String::new();
     for kind in ["tmpfs", "ext4", "xfs"] {
         if fio::wanted(only, kind) {
@@ -136,7 +136,7 @@ fn words(on: &[String]) -> String {
     format!("{}, libnfs, trees with {}", fio::WORDS, on.join(" or "))
 }
 
-/// Makes what is read next come from where it is kept.
+/// Drops the kernel's caches, so that the next read comes from the disk or the server.
 fn drop_caches() -> Result<()> {
     use anyhow::Context as _;
     samehost_tests::run_ok(&mut Command::new("sync"));

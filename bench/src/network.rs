@@ -1,4 +1,4 @@
-//! Sequential reads over the wire beside what iperf3 moves over the same loopback.
+//! Sequential reads over the wire compared with an iperf3 stream over the same loopback.
 
 use std::process::Command;
 
@@ -35,15 +35,16 @@ pub fn measure(effort: &Effort) -> Result<Table> {
         command.args(["--time", &format!("{:.0}", effort.seconds.ceil())]);
         let report = json_of(&mut command)?;
         let bits = report.pointer("/end/sum_received/bits_per_second").and_then(|v| v.as_f64());
-        let bits = bits.with_context(|| format!("iperf3 said {report}"))?;
+        let bits = bits.with_context(|| format!("iperf3 printed {report}"))?;
         ensure!(bits > 0.0, "iperf3 moved nothing");
         stream.add(bits / 8.0);
     }
     Ok(Table {
         title: "Sequential reads over the wire, and iperf3".to_owned(),
-        about: "128 KiB sequential reads with our own client from tmpfs, queue depth 8, one connection, \
+        description:
+            "128 KiB sequential reads with our own client from tmpfs, queue depth 8, one connection, \
                 beside one iperf3 stream over the same loopback in turn. The goal is 0.6."
-            .to_owned(),
+                .to_owned(),
         head: vec!["", "Samehost", "iperf3", "ratio"],
         rows: vec![vec![
             "128 KiB sequential read".to_owned(),

@@ -1,5 +1,5 @@
-//! The tables in docs/benchmarks.md, each a section; what was written there by hand, and what wasn't measured
-//! now, stays.
+//! The tables in docs/benchmarks.md, each a section. Text written by hand and sections that weren't measured
+//! in this run stay.
 
 use std::fmt::Write;
 use std::fs;
@@ -7,18 +7,18 @@ use std::fs;
 use crate::Effort;
 use crate::figure::Table;
 
-/// What the file begins with.
-const INTRODUCTION: &str = "# Benchmarks\n\nWritten by `make bench`; each section says which command \
-                            measures it again, and on what machine it was measured. Shown are medians of \
-                            several runs, and after the sign half the distance between the fastest and the \
-                            slowest run. What is compared took turns in one run on one machine, so the \
-                            ratios are what counts: each is the median of the ratios of runs that were made \
-                            one beside the other, with the spread of those. What is stolen is what a virtual \
-                            machine's host gave to others meanwhile: where it is more than a few percent, \
+/// The file's first paragraph.
+const INTRODUCTION: &str = "# Benchmarks\n\nWritten by `make bench`; each section gives the command that \
+                            measures it again, and the machine on which it was measured. Shown are medians \
+                            of several runs, and after the sign half the distance between the fastest and \
+                            the slowest run. The compared things took turns in one run on one machine, so \
+                            the ratios are what counts: each is the median of the ratios of neighbouring \
+                            runs, with the spread of those. Stolen time (steal in proc(5)) is what a virtual \
+                            machine's host gave to others meanwhile: if it is more than a few percent, \
                             measure again.\n";
 
-/// The new text of the file: a section takes the place of the one with its title, a new one comes last.
-/// `stolen`: how many percent of the processors' time the machine's host gave to others.
+/// The new text of the file: a section replaces the one of the same title, a new one is appended. `stolen`
+/// is the steal time in percent of the processors' time.
 pub fn merged(old: &str, tables: &[Table], effort: &Effort, stolen: u64, arguments: &[String]) -> String {
     let mut sections: Vec<String> = old.split_inclusive('\n').fold(Vec::new(), |mut sections, line| {
         match sections.last_mut() {
@@ -44,7 +44,8 @@ pub fn merged(old: &str, tables: &[Table], effort: &Effort, stolen: u64, argumen
 }
 
 fn section(table: &Table, effort: &Effort, stolen: u64, arguments: &[String]) -> String {
-    let mut text = format!("## {}\n\n{}\n\n| {} |\n", table.title, table.about, table.head.join(" | "));
+    let (title, description) = (&table.title, &table.description);
+    let mut text = format!("## {title}\n\n{description}\n\n| {} |\n", table.head.join(" | "));
     let rule: Vec<&str> = (0..table.head.len()).map(|i| if i == 0 { "---" } else { "---:" }).collect();
     let _ = writeln!(text, "| {} |", rule.join(" | "));
     for row in &table.rows {
@@ -61,7 +62,7 @@ fn section(table: &Table, effort: &Effort, stolen: u64, arguments: &[String]) ->
     text
 }
 
-/// What measures it again; what make passes by itself is in the Makefile.
+/// The command that measures a section again, without the arguments that the Makefile passes.
 fn command(arguments: &[String]) -> String {
     let mut kept = Vec::new();
     let mut words = arguments.iter().map(String::as_str);

@@ -1,7 +1,7 @@
-//! Small files: open, read and close thousands of cold ones, over the lane, over the wire, and on the
+//! Small files: open, read and close thousands of uncached files, over the lane, over the wire, and on the
 //! filesystem itself.
 //!
-//! In the order of their names, as a shell's `*` has it; the directory is listed before, on every data path.
+//! The files are opened in the order of their names, as with a shell's `*`; the directory is listed before.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -20,15 +20,15 @@ use crate::Effort;
 use crate::data_paths::json_of;
 use crate::figure::{Figure, Table, microseconds, ratio};
 
-/// How many.
+/// Number of files.
 const FILES: usize = 5000;
-/// How large.
+/// Size of a file.
 const SIZE: usize = 4096;
 
-/// The child that reads them.
+/// The child process that reads them.
 #[derive(Debug, Args)]
 pub struct Reader {
-    /// Where; without the other two a directory.
+    /// A URL; without the other two arguments a directory.
     place: String,
     #[arg(long, requires = "run_dir")]
     lane: Option<String>,
@@ -37,7 +37,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Opens, reads and closes every file, one after another, and prints how long that took and what it cost.
+    /// Opens, reads and closes every file in turn, and prints time and round trips per file.
     pub fn run(self) -> Result<()> {
         let (elapsed, trips) = match (self.lane, self.run_dir) {
             (Some(lane), Some(run_dir)) => through_the_client(&self.place.parse()?, &lane, run_dir)?,
@@ -68,7 +68,7 @@ fn on_the_filesystem(place: &Path) -> Result<Duration> {
     Ok(start.elapsed())
 }
 
-/// How long it took, and the round trips.
+/// The duration and the round trips.
 fn through_the_client(url: &Url, lane: &str, run_dir: PathBuf) -> Result<(Duration, u64)> {
     let lane = lane.parse().map_err(anyhow::Error::msg)?;
     let session = Session::connect(url, Options { lane, run_dir, ..Options::default() })?;
@@ -99,7 +99,7 @@ fn name(i: usize) -> String {
     format!("file-{i:05}")
 }
 
-/// One table: pinned to one processor, and not.
+/// One table: pinned to one processor, and unpinned.
 pub fn measure(effort: &Effort, kind: &str, place: &Path) -> Result<Table> {
     let export = place.join("small");
     std::fs::create_dir(&export)?;
@@ -113,7 +113,7 @@ pub fn measure(effort: &Effort, kind: &str, place: &Path) -> Result<Table> {
         let mut trips = [Figure::default(), Figure::default(), Figure::default()];
         for _ in 0..effort.runs {
             for (i, lane) in [Some("required"), Some("off"), None].into_iter().enumerate() {
-                // Cold: nothing in the kernel's caches, nothing in the server's.
+                // The caches of kernel and server are empty.
                 let _ = server.stop();
                 drop_caches()?;
                 server.restart();
@@ -135,7 +135,7 @@ pub fn measure(effort: &Effort, kind: &str, place: &Path) -> Result<Table> {
     }
     Ok(Table {
         title: format!("Small files on {kind}"),
-        about: format!(
+        description: format!(
             "List a directory; then open, read and close its {FILES} files of 4 KiB one after another by \
              name, through the library and (raw) without it; before each run the server is restarted and the \
              kernel's caches are dropped. Time a file; pinned means server and client on one processor. The \

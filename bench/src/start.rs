@@ -1,4 +1,4 @@
-//! From the start of the process to the first reply, and the memory that a server has then.
+//! The time from the start of the process to the first reply, and the server's memory then.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use samehost_tests::{Scratch, Serve};
 use crate::Effort;
 use crate::figure::{Figure, Table};
 
-/// A NULL call of NFS, AUTH_NONE, in a record of its own.
+/// A NULL call of NFS with AUTH_NONE, as one record.
 const NULL: [u32; 11] = [1 << 31 | 40, 1, 0, 2, 100_003, 3, 0, 0, 0, 0, 0];
 
 /// One table.
@@ -33,9 +33,10 @@ pub fn measure(effort: &Effort) -> Result<Table> {
     }
     Ok(Table {
         title: "Start".to_owned(),
-        about: "From the start of `samehost serve` to its reply to a client that has been trying to connect \
+        description:
+            "From the start of `samehost serve` to its reply to a client that has been trying to connect \
                 from the start, and resident memory then. Goals: 50 ms, 32 MiB."
-            .to_owned(),
+                .to_owned(),
         head: vec!["", "Samehost"],
         rows: vec![
             vec!["start to first reply".to_owned(), times.show(|ms| format!("{ms:.1} ms"))],

@@ -1,7 +1,7 @@
-# What the guest of the test of delegations does with each minor version of NFSv4, 4.0's callback port first.
+# The guest's part of the delegations test, for each minor version of NFSv4. 4.0 needs a callback port, which is set first.
 echo "$CALLBACK_PORT" >/sys/module/nfs/parameters/callback_tcpport && CALLBACK=127.0.0.1
 
-# host WORDS: the host does something to the served files; what it says is in $answer.
+# host WORDS: asks the host to act on the served files; its reply is in $answer.
 host() {
     echo "HOST $*" >/dev/console
     read -r answer </dev/console
@@ -10,15 +10,15 @@ host() {
 same() { [ "$1" = "$2" ] && echo "PASS $3" || echo "FAIL $3: $1"; }
 
 mount_export three "$EXPORT" rw && echo PASS mount.three
-# 4.0 last: nobody of it says that he has reclaimed everything, and the next ones would wait for that.
+# 4.0 comes last: it has no RECLAIM_COMPLETE, so that later clients would have to wait for the end of the grace period.
 for minor in 1 2 0; do
     mount_v4 four "$EXPORT" $minor rw && echo PASS mount.4.$minor
     cd /mnt/four
 
-    # The server may not know yet that it can call: then it lends nothing, and the file is opened anew.
+    # The server may not have verified the callback path yet. Then it grants no delegation, and the file is opened again.
     tries=0
     while exec 3<read.$minor && same "$(head -n 1 read.$minor)" old read.$minor && host append read.$minor; do
-        [ "$answer" = unlent ] && [ $tries -lt 60 ] || break
+        [ "$answer" = not-delegated ] && [ $tries -lt 60 ] || break
         tries=$((tries + 1))
     done
     same "$answer" ok append.$minor
@@ -39,7 +39,7 @@ for minor in 1 2 0; do
     host returned
     same "$answer" ok returned.$minor
 
-    # The server is killed while the file is lent; who wants something new reclaims it first.
+    # The server is killed while the file is delegated. The client reclaims the delegation before it opens anything new.
     exec 3<held.$minor
     same "$(cat held.$minor)" old held.$minor
     host restart

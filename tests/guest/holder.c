@@ -1,12 +1,12 @@
-// Holds a file open in the QEMU guest, and does with it what it is told, a line each; answers each with a line.
+// Holds a file open in the QEMU guest and runs one command per input line on it; replies to each with a line.
 //
 //   holder FILE
 //
 // lock r|w FIRST LENGTH, lockw r|w FIRST LENGTH (waits), unlock FIRST LENGTH, write AT TEXT, read AT LENGTH.
-// count TIMES (so often: locks the file, waiting for that, adds one to the number in it, and unlocks it).
-// clone OTHER (shares the other file's blocks), hole FIRST LENGTH, room FIRST LENGTH, seek data|hole AT (answers where).
+// count TIMES (TIMES times: locks the file, waiting for the lock, adds one to the number in it, and unlocks it).
+// clone OTHER (shares the other file's blocks), hole FIRST LENGTH, room FIRST LENGTH, seek data|hole AT (prints the offset).
 // limit DEVICE u|g ID SOFT HARD (the quota of a user or group on a disk, in KiB).
-// Answers: "ok", "no" (somebody else has it), what was read, or "errno N".
+// Replies: "ok", "no" (the lock is held by another owner), the bytes read, or "errno N".
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 # Makes the guest an NFS server: the kernel's, with rpcbind and Debian's nfs-kernel-server. It exports a
-# directory and a regular file, both in memory, and serves until the host answers.
+# directory and a regular file, both in memory, and serves until the host replies.
 export PATH=/bin:/sbin:/usr/sbin
 syslogd -l 4 -O /dev/console # errors of the daemons
 
@@ -11,7 +11,7 @@ step() {
 }
 
 mkdir -p /run /srv /var/lib/nfs
-ln -s /run /var/run # rpcbind's socket is in the one for libtirpc, in the other for the kernel
+ln -s /run /var/run # libtirpc looks for rpcbind's socket in the one, the kernel in the other
 : >/var/lib/nfs/rmtab
 echo "_rpc:x:106:65534::/run/rpcbind:/bin/false" >>/etc/passwd
 # rpcbind listens on these transports, on the port of the service "portmapper".
@@ -34,7 +34,7 @@ echo "/srv/directory *(rw,insecure,no_root_squash,no_subtree_check,fsid=1)" >/et
 step nfsd mount -t nfsd nfsd /proc/fs/nfsd
 step rpcbind rpcbind
 step exportfs exportfs -r
-exportfs -o rw,insecure,no_root_squash,no_subtree_check,fsid=2 '*:/srv/file' # it says that this is no directory, and exports it
+exportfs -o rw,insecure,no_root_squash,no_subtree_check,fsid=2 '*:/srv/file' # it warns that this is no directory, and exports it
 step rpc.nfsd rpc.nfsd --no-udp --nfs-version 3 --no-nfs-version 4 8
 step rpc.mountd rpc.mountd --no-udp --port 20048
 echo "HOST serving" >/dev/console

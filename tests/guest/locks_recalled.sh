@@ -1,9 +1,9 @@
-# What the guest of the test of locks and recalls does. It is two clients of the server: its mounts by 4.1 and by 4.2.
+# The guest's part of the test of locks and recalls. It acts as two clients of the server: a mount by 4.1 and one by 4.2.
 mount_v4 one "$EXPORT" 1 rw && echo PASS mount.1
 mount_v4 two "$EXPORT" 2 rw && echo PASS mount.2
 
-# lent FILE: holder has a new file open and locked by the first mount, with a delegation, so that the server doesn't know of the lock.
-lent() {
+# delegated FILE: holder has a new file open and locked through the first mount under a delegation, so that the server doesn't know the lock.
+delegated() {
     echo new >"/mnt/one/$1" && sync
     hold "/mnt/one/$1"
     must "$1.writes" ok write 0 first
@@ -11,19 +11,19 @@ lent() {
     since=$(cut -d . -f 1 /proc/uptime)
 }
 
-# in_time NAME: what has been done since then took no longer than the client takes, whom nobody has to wait for.
+# in_time NAME: the steps since `since` took no longer than the client itself needs, so that no wait for a timer was among them.
 in_time() {
     took=$(($(cut -d . -f 1 /proc/uptime) - since))
     [ $took -lt 20 ] && echo "PASS $1 took $took s" || echo "FAIL $1 took: $took s"
 }
 
-# A local process opens the file, and wants the lock. The server may not know yet that it can call: then it lends nothing, and another
-# file is tried.
+# A local process opens the file and asks for the lock. The server may not have verified the callback path yet. Then it grants no
+# delegation, and another file is tried.
 tries=0
-while lent local.$tries; do
+while delegated local.$tries; do
     echo "HOST competes local.$tries 0 10" >/dev/console
     read -r answer </dev/console
-    [ "$answer" = unlent ] && [ $tries -lt 60 ] || break
+    [ "$answer" = not-delegated ] && [ $tries -lt 60 ] || break
     sleep 1
     tries=$((tries + 1))
 done
@@ -37,7 +37,7 @@ must local.unlocks ok unlock 0 30
 host granted $held 0 10
 
 # The client renames its file.
-lent renamed
+delegated renamed
 mv /mnt/one/renamed /mnt/one/moved && echo PASS renamed.moves
 must renamed.writes_on ok write 0 again
 host refused moved 0 10
@@ -46,7 +46,7 @@ in_time renamed.unlocks
 host granted moved 0 10
 
 # Another client opens it.
-lent shared
+delegated shared
 exec 7>&5 8<&6
 hold /mnt/two/shared
 in_time shared.other_opens
@@ -54,14 +54,14 @@ must shared.other_reads first read 0 5
 must shared.other_is_refused no lock w 5 1
 must shared.other_locks_beside ok lock w 10 10
 host refused shared 0 10
-# The other's holder stays.
+# The other client's holder keeps running.
 exec 9>&5 5>&7 6<&8
 must shared.writes_on ok write 0 again
 must shared.is_refused no lock w 10 1
 must shared.unlocks ok unlock 0 10
 
-# Two clients lock a counter in turn. The first has opened it under its delegation, which the other's open has recalled: it doesn't hear
-# when the lock is free, and asks a second later. Nobody waits for it until then.
+# Two clients lock a counter in turn. The first has opened it under its delegation, which the other's open has recalled. It gets no
+# notification when the lock is free, and polls a second later. The other client need not wait for that.
 echo 00000000 >/mnt/one/counted && sync
 hold /mnt/one/counted
 exec 7>&5 8<&6

@@ -1,4 +1,4 @@
-# Clients are told apart by their names.
+# The server distinguishes clients by their names.
 hostname one
 mount_v4 shared "$SHARED" 1 rw && echo PASS mount
 hold /mnt/shared/file
@@ -7,7 +7,7 @@ must one.writes ok write 0 first
 host sign one-locked
 host await two-tried
 
-# The server is killed with opens and locks out, and comes back.
+# The server is killed while it has opens and locks, and started again.
 host restart
 must one.writes_on ok write 0 again
 host sign one-back
@@ -16,12 +16,12 @@ must one.locks_anew ok lock w 60 10
 host refused 0 20
 host await two-new-lock
 
-# Waiting for a lock that the other has.
+# Wait for a lock that the other client holds.
 tell lockw w 10 10
 host sign one-waits
 says one.got_it ok
 must one.sees_what_two_wrote two read 10 3
-# And for one that a local process has.
+# And for one that a local process holds.
 host locks 50 5
 tell lockw w 50 5
 host unlocks 50 5
@@ -30,7 +30,7 @@ must one.unlocks ok unlock 0 100
 host granted 0 10
 host sign one-done
 
-# 4.0, where nobody says that he has reclaimed everything.
+# 4.0, which has no RECLAIM_COMPLETE.
 NFS_PORT=$SECOND_PORT
 mount_v4 old "$OLD" 0 rw && echo PASS mount.0
 hold /mnt/old/file

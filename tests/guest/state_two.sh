@@ -1,4 +1,4 @@
-# Clients are told apart by their names.
+# The server distinguishes clients by their names.
 hostname two
 mount_v4 shared "$SHARED" 2 rw && echo PASS mount
 host await one-locked
@@ -18,7 +18,7 @@ host sign two-tried
 host await one-back
 must two.writes_on ok write 10 two
 host sign two-back
-# Nobody is waited for any more, though the server would for an hour.
+# The grace period is over as both clients have sent RECLAIM_COMPLETE, although it is configured to an hour.
 must two.locks_anew ok lock w 80 10
 must two.still_denied no lock w 0 1
 host sign two-new-lock

@@ -1,11 +1,11 @@
 #!/bin/sh
-# What the kernel's NFS client is made to do in one directory, as one user.
+# The workload of the kernel's NFS client in one directory, as one user.
 #
 #   workload.sh MODE DIRECTORY
 #
-# MODE says whom the server takes us for: root (uid 0 stays 0), user (uid 1000 stays 1000), squashed (uid 0 becomes
+# MODE says which user the server sees: root (uid 0 stays 0), user (uid 1000 stays 1000), squashed (uid 0 becomes
 # $ANON_UID), all (uid 1000 becomes $ANON_UID). Prints "PASS mode.test" or "FAIL mode.test: why" for each test.
-# A line "HOST words" asks the host to do something to the served directory behind our back; it answers with a line.
+# A line "HOST words" asks the host to change the served directory locally; the host replies with a line.
 . /guest.env
 mode=$1
 top=$2
@@ -145,15 +145,15 @@ t_chown() {
 }
 
 t_permissions() {
-    # The host made these: owned by root, the first readable by root alone.
+    # The host made these files: owned by root, the first readable by root alone.
     if [ "$mode" = root ]; then
         same "$(cat "$top/private")" secret content
         echo more >>"$top/private"
         echo secret >"$top/private"
     else
         must_fail cat "$top/private"
-        # Kernels from 6.10 on open with O_CREAT by an UNCHECKED create that asks nobody about an existing file; what
-        # counts is that the write doesn't get through.
+        # Kernels from 6.10 on open with O_CREAT by an UNCHECKED create, which checks no permission on an existing file;
+        # what matters is that the write fails.
         must_fail dd if=/dev/zero of="$top/public" bs=1 count=1 conv=notrunc,fsync
         must_fail sh -c "echo x >$top/locked/new"
         must_fail rm -f "$top/locked/file"
@@ -210,7 +210,7 @@ t_exclusive() {
     set +C
     same "$(cat lock)" first content
     same "$(field u lock)" "$owner" owner
-    # What the EXCLUSIVE create stored its verifier in must not stay visible.
+    # The verifier that the EXCLUSIVE create stored in the time stamps must not stay visible.
     now=$(date +%s)
     age=$((now - $(field Y lock)))
     [ $age -ge -600 ] && [ $age -le 600 ] || fail "mtime of an exclusively created file is $age s off"
@@ -306,13 +306,13 @@ t_removed_behind() {
     exec 7<victim
     host remove "$(pwd)/victim"
     drop_caches
-    # Whichever it is, ENOENT by name or ESTALE by handle: an error, and no hang.
+    # ENOENT by name or ESTALE by handle: an error, and no hang.
     if (cat <&7 >/tmp/stale.$mode) 2>/dev/null && [ "$(cat /tmp/stale.$mode)" != x ]; then
         fail "read something else: $(cat /tmp/stale.$mode)"
     fi
     exec 7<&-
     host create "$(pwd)/newcomer"
-    # Attributes of the directory may be cached for up to a minute; opening it asks the server.
+    # Attributes of the directory may be cached for up to a minute; opening it revalidates them.
     same "$(ls | sort | tr '\n' ' ')" "bystander newcomer " "entries after the host's changes"
     must_fail cat victim
     same "$(cat bystander)" y content
@@ -340,7 +340,7 @@ cd "$top/work" || {
 mkdir "$mode"
 for name in $tests; do
     mkdir "$top/work/$mode/$name"
-    # Not in a condition: that would switch the subshell's -e off.
+    # Not in a condition: that would disable -e in the subshell.
     (
         set -e
         cd "$top/work/$mode/$name"

@@ -1,4 +1,4 @@
-//! What went over a wire, as tshark understands it.
+//! Packet captures, decoded by tshark.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,10 +8,10 @@ use rustix::process::Signal;
 use crate::process::{Daemon, run_ok, wait_for};
 use crate::{Netns, Scratch};
 
-/// What the last packet says.
-const LAST: &str = "the-last-packet-of-this-capture";
+/// The content of the packet that marks the end of a capture.
+const LAST_PACKET: &str = "the-last-packet-of-this-capture";
 
-/// A running capture of everything on the loopback of a network namespace.
+/// A running capture of all packets on the loopback of a network namespace.
 #[derive(Debug)]
 pub struct Capture {
     daemon: Daemon,
@@ -19,7 +19,7 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Starts it, and returns when packets are really being taken.
+    /// Starts it, and returns when packets are being captured.
     ///
     /// # Panics
     /// When dumpcap doesn't come up.
@@ -29,7 +29,7 @@ impl Capture {
         command.args(["-q", "-i", "lo", "-B", "64", "-w"]).arg(&file);
         let mut daemon =
             Daemon::start("dumpcap", &mut command, &scratch.join("dumpcap.log")).expect("nsenter");
-        // dumpcap says its file's name once the capture is open.
+        // dumpcap prints its file's name once the capture is open.
         wait_for("dumpcap to begin", || {
             assert!(daemon.alive(), "dumpcap ended:\n{}", daemon.log());
             daemon.log().contains("File:").then_some(())
@@ -37,16 +37,16 @@ impl Capture {
         Self { daemon, file }
     }
 
-    /// Ends it and gives what was taken: all that was sent before. What the kernel keeps back to hand over
-    /// together is lost with the end of a capture, so a last packet must be in the file first.
+    /// Ends it and returns all packets sent so far. The kernel delivers packets in batches and drops an
+    /// incomplete batch at the end of a capture, so this waits until a last packet is in the file.
     ///
     /// # Panics
     /// When that packet doesn't arrive.
     pub fn finish(mut self, netns: &Netns) -> Packets {
-        run_ok(netns.command("bash").args(["-c", &format!("echo {LAST} >/dev/udp/127.0.0.1/9")]));
+        run_ok(netns.command("bash").args(["-c", &format!("echo {LAST_PACKET} >/dev/udp/127.0.0.1/9")]));
         wait_for("the last packet to be captured", || {
-            let taken = std::fs::read(&self.file).ok()?;
-            taken.windows(LAST.len()).any(|part| part == LAST.as_bytes()).then_some(())
+            let captured = std::fs::read(&self.file).ok()?;
+            captured.windows(LAST_PACKET.len()).any(|part| part == LAST_PACKET.as_bytes()).then_some(())
         });
         self.daemon.signal(Signal::INT);
         self.daemon.wait();
@@ -68,12 +68,12 @@ impl Packets {
         &self.file
     }
 
-    /// What dumpcap said at the end: how many packets were taken and how many were lost.
+    /// dumpcap's summary: the numbers of captured and dropped packets.
     pub fn summary(&self) -> &str {
         &self.log
     }
 
-    /// The fields of all packets that match a display filter, a line a packet, tabs between.
+    /// Fields of all packets that match a display filter: one line per packet, separated by tabs.
     ///
     /// # Panics
     /// When tshark fails.
@@ -86,7 +86,7 @@ impl Packets {
         for field in fields {
             command.args(["-e", field]);
         }
-        // LOCALIO is a program that tshark has no dissector for.
+        // tshark has no dissector for LOCALIO.
         command.args(["-o", "rpc.dissect_unknown_programs:TRUE"]);
         run_ok(&mut command).lines().map(str::to_owned).collect()
     }

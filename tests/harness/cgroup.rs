@@ -1,4 +1,4 @@
-//! A memory limit: a control group of one's own, version 2 or 1, whichever this machine has.
+//! A control group with a memory limit, of version 2 or 1, whichever this machine has.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,16 +14,16 @@ pub struct Cgroup {
 }
 
 impl Cgroup {
-    /// One limited to so many bytes.
+    /// Creates a group limited to this many bytes.
     ///
     /// # Errors
-    /// When this machine has no memory controller where it can be used, or this process may not.
+    /// When this machine has no usable memory controller, or this process lacks the privilege.
     pub fn limited(bytes: u64) -> std::io::Result<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let name = format!("samehost-test-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
         let unified = fs::read_to_string("/sys/fs/cgroup/cgroup.controllers").is_ok();
         let (parent, limit, peak) = if unified {
-            // The root's children have the controllers that it hands down.
+            // Enables the controller in the root's children.
             fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+memory")?;
             ("/sys/fs/cgroup", "memory.max", "memory.peak")
         } else {
@@ -35,16 +35,16 @@ impl Cgroup {
         Ok(group)
     }
 
-    /// What starts a command inside it, to be put before the command.
+    /// A command prefix that starts a command inside the group.
     pub fn prefix(&self) -> Vec<String> {
         let enter = format!("echo $$ >{}/cgroup.procs && exec \"$@\"", self.path.display());
         ["sh", "-c", &enter, "sh"].map(str::to_owned).to_vec()
     }
 
-    /// The most memory that was ever in use, in bytes, page cache included.
+    /// The peak memory use, in bytes, page cache included.
     ///
     /// # Errors
-    /// When the kernel doesn't say (version 2 before Linux 5.19).
+    /// When the kernel doesn't report it (version 2 before Linux 5.19).
     pub fn peak(&self) -> std::io::Result<u64> {
         let text = fs::read_to_string(self.path.join(self.peak))?;
         text.trim().parse().map_err(std::io::Error::other)

@@ -1,4 +1,4 @@
-//! The archive format of an initramfs ("newc"), as far as one is needed to boot: directories, files, links,
+//! The archive format of an initramfs ("newc"), as far as booting needs it: directories, files, links and
 //! device nodes.
 
 use std::fs;
@@ -20,7 +20,7 @@ const SYMLINK: u32 = 0o120_000;
 const CHARACTER: u32 = 0o020_000;
 
 impl Archive {
-    /// An empty one.
+    /// An empty archive.
     pub fn new() -> Self {
         Self::default()
     }
@@ -35,10 +35,10 @@ impl Archive {
         self.entry(path, REGULAR | mode, (0, 0), content);
     }
 
-    /// Adds a program and the libraries that it is linked with, where it looks for them.
+    /// Adds a program and the shared libraries that it is linked with, at the paths where it expects them.
     ///
     /// # Panics
-    /// When they aren't there or can't be read.
+    /// When they don't exist or can't be read.
     pub fn program(&mut self, path: &str, program: &Path) {
         let read = |path: &Path| fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         self.file(path, 0o755, &read(program));
@@ -64,7 +64,7 @@ impl Archive {
         self.entry(path, CHARACTER | 0o600, (major, minor), &[]);
     }
 
-    /// Ends the archive.
+    /// Completes the archive.
     pub fn finish(mut self) -> Vec<u8> {
         self.entry("TRAILER!!!", 0, (0, 0), &[]);
         self.bytes

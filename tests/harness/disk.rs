@@ -19,14 +19,14 @@ impl Disk {
     /// Makes a filesystem of `kind` ("ext4", "xfs") of `megabytes` MiB and mounts it.
     ///
     /// # Panics
-    /// When it can't be made or mounted.
+    /// When it can't be created or mounted.
     pub fn new(kind: &str, megabytes: u64) -> Self {
         Self::in_directory(kind, megabytes, &std::env::temp_dir())
     }
 
     /// As [`Disk::new`], with the image in a directory of the caller's choice.
     ///
-    /// # Panics
+    /// When it can't be created or mounted.
     /// When it can't be made or mounted.
     pub fn in_directory(kind: &str, megabytes: u64, parent: &Path) -> Self {
         let scratch = Scratch::under(parent);
@@ -38,10 +38,10 @@ impl Disk {
         Self { mountpoint, scratch }
     }
 
-    /// As [`Disk::new`], on memory (tmpfs) that is there already and so is nobody's who writes to the disk.
+    /// As [`Disk::new`], on preallocated memory (tmpfs), so that writers to the disk aren't charged for it.
     ///
     /// # Panics
-    /// When it can't be made or mounted.
+    /// When it can't be created or mounted.
     pub fn in_memory(kind: &str, megabytes: u64) -> Self {
         let disk = Self::in_directory(kind, megabytes, Path::new("/dev/shm"));
         let image = File::options().write(true).open(disk.scratch.join("image")).expect("own file");
@@ -56,13 +56,13 @@ impl Disk {
     }
 }
 
-/// A filesystem on which whoever changes anything waits (fsfreeze(8)). Goes on when dropped; also when this
-/// process is killed, for a frozen disk holds up the whole machine sooner or later.
+/// A frozen filesystem: changes block (fsfreeze(8)). Thaws when dropped, and also when this process is
+/// killed, because a frozen disk would eventually block the whole machine.
 #[derive(Debug)]
 pub struct Frozen(Child);
 
 impl Frozen {
-    /// Freezes it.
+    /// Freezes a disk.
     ///
     /// # Panics
     /// When it can't be frozen.
@@ -73,7 +73,7 @@ impl Frozen {
         let mut guard = Self(command.spawn().expect("a shell"));
         let mut said = [0; 6];
         let said = guard.0.stdout.as_mut().expect("a pipe").read_exact(&mut said).map(|()| said);
-        assert_eq!(said.expect("it says that it has frozen"), *b"frozen");
+        assert_eq!(said.expect("it reports that it has frozen"), *b"frozen");
         guard
     }
 }

@@ -1,9 +1,9 @@
-//! A disk that fails on demand: its image lies on a tmpfs that can be made too small.
+//! A disk that fails on demand: its image lies on a tmpfs whose size can be reduced.
 //!
-//! Every block of the image is there, so writing works as on any disk. To break a file its blocks are punched
-//! out of the image and the tmpfs is made exactly as large as what is left: write-back to that file meets
-//! `ENOSPC` from the device, as on a thin volume that has run out, while journal, metadata and all other
-//! files go on. Made larger again, the disk is whole.
+//! All blocks of the image are allocated, so writes work as on any disk. To make a file fail, its blocks are
+//! punched out of the image and the tmpfs is shrunk to exactly the remaining size: write-back to that file
+//! gets `ENOSPC` from the device, as on a thin volume that is full, while journal, metadata and all other
+//! files keep working. Enlarging the tmpfs repairs the disk.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -15,7 +15,7 @@ use rustix::fs::{FallocateFlags, fallocate, statvfs};
 use crate::Scratch;
 use crate::process::{run, run_ok};
 
-/// Extents are counted in these.
+/// The unit of extents, in bytes.
 const BLOCK: u64 = 512;
 
 /// A mounted filesystem that can be made to fail. Unmounted when dropped.
@@ -31,7 +31,7 @@ impl FailingDisk {
     /// Makes a filesystem of `kind` ("ext4", "xfs") and mounts it with `options` (mount(8), or empty).
     ///
     /// # Panics
-    /// When it can't be made or mounted.
+    /// When it can't be created or mounted.
     pub fn new(kind: &str, options: &str) -> Self {
         let scratch = Scratch::new();
         let (megabytes, arguments): (u64, &[&str]) = match kind {
@@ -61,7 +61,7 @@ impl FailingDisk {
         &self.mountpoint
     }
 
-    /// The device's contents as they are now: what a crash of the machine would leave, had the device no
+    /// The device's image in its present state: what a crash of the machine would leave if the device had no
     /// cache of its own.
     pub fn image(&self) -> PathBuf {
         self.device.join("image")
@@ -76,31 +76,31 @@ impl FailingDisk {
         run_ok(Command::new("mount").args(["-o", &options]).arg(&self.device));
     }
 
-    /// From now on writing back to `file` fails. It has been written before, all of it.
+    /// Makes write-back to `file` fail from now on. All of its blocks must have been written before.
     ///
     /// # Panics
     /// When its blocks can't be found.
     pub fn fail(&self, file: &Path) {
         let opened = File::open(file).expect("it is there");
-        // The first call may tell of a failure from before.
+        // The first call may report an earlier failure.
         let _ = rustix::fs::syncfs(&opened);
-        rustix::fs::syncfs(&opened).expect("the disk is whole");
+        rustix::fs::syncfs(&opened).expect("the disk works");
         let image = File::options().write(true).open(self.image()).expect("own file");
         fallocate(&image, FallocateFlags::empty(), 0, self.size).expect("there is room");
         for (_, at, length) in self.extents(file) {
             let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            fallocate(&image, hole, at, length).expect("tmpfs does that");
+            fallocate(&image, hole, at, length).expect("tmpfs supports it");
         }
         let now = statvfs(&self.device).expect("it is mounted");
         self.resize((now.f_blocks - now.f_bfree) * now.f_frsize);
     }
 
-    /// The disk is whole again.
+    /// Repairs the disk.
     pub fn heal(&self) {
         self.resize(2 * self.size);
     }
 
-    /// What the device has of `file`, whatever the page cache says.
+    /// The contents of `file` on the device, bypassing the page cache.
     ///
     /// # Panics
     /// When its blocks can't be found.
@@ -114,7 +114,7 @@ impl FailingDisk {
         contents
     }
 
-    /// A file's place on the device: offset in the file, offset in the image, length.
+    /// A file's extents: offset in the file, offset in the image, length.
     fn extents(&self, file: &Path) -> Vec<(u64, u64, u64)> {
         let text = run_ok(Command::new("filefrag").args(["-e", &format!("-b{BLOCK}")]).arg(file));
         let number = |field: &str| field.trim().split("..").next().and_then(|n| n.trim().parse::<u64>().ok());
@@ -131,8 +131,7 @@ impl FailingDisk {
         extents
     }
 
-    /// Another disk made of what the device has now, mounted: what a machine finds that starts again after a
-    /// crash.
+    /// Mounts a copy of the device's present state, as a machine finds it after a crash.
     ///
     /// # Panics
     /// When it can't be mounted.
@@ -159,7 +158,7 @@ pub struct CrashedDisk {
 impl CrashedDisk {
     fn mount(image: &Path, scratch: &Scratch) -> Self {
         let mountpoint = scratch.mkdir("after");
-        // XFS mounts no filesystem twice, and the copy has the same UUID.
+        // XFS refuses to mount a second filesystem with the same UUID.
         let xfs =
             run(Command::new("blkid").args(["-o", "value", "-s", "TYPE"]).arg(image)).stdout == b"xfs\n";
         let options = if xfs { "loop,nouuid" } else { "loop" };

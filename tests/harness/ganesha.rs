@@ -1,4 +1,4 @@
-//! Debian's nfs-ganesha: another server for our client, and somebody to be compared with.
+//! Debian's nfs-ganesha: a foreign server for our client, and the reference for comparisons.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::rpcbind::Rpcbind;
 use crate::{Netns, Scratch};
 
 /// nfs-ganesha with FSAL_VFS, in a network namespace of its own: it refuses to start without rpcbind, and
-/// shouldn't meet the machine's.
+/// must not use the machine's rpcbind.
 #[derive(Debug)]
 pub struct Ganesha {
     daemon: Daemon,
@@ -26,7 +26,7 @@ impl Ganesha {
     /// The export's path from NFSv4's root.
     pub const PSEUDO: &str = "/export";
 
-    /// Serves `export` (read and write, root is root, from any port) in `netns` and waits until it answers.
+    /// Serves `export` (read-write, no root squash, any source port) in `netns` and waits until it replies.
     ///
     /// # Panics
     /// When it doesn't come up.
@@ -34,7 +34,7 @@ impl Ganesha {
         Self::start_with(netns, export, "No_Root_Squash")
     }
 
-    /// As [`Ganesha::start`], with another of ganesha's squashing words.
+    /// As [`Ganesha::start`], with another value of ganesha's `Squash`.
     ///
     /// # Panics
     /// When it doesn't come up.
@@ -55,8 +55,8 @@ impl Ganesha {
                  LOG {{ Default_Log_Level = EVENT; }}\n",
                 Self::NFS_PORT,
                 Self::MOUNT_PORT,
-                // Newer ones insist on a privilege that containers don't have, and older ones don't know the
-                // word.
+                // Newer versions require a privilege that containers don't have, and older ones don't know
+                // this option.
                 if version() >= 6 { "allow_set_io_flusher_fail = true;" } else { "" },
                 recovery.display(),
                 Self::PSEUDO,
@@ -77,12 +77,12 @@ impl Ganesha {
         ganesha
     }
 
-    /// A command inside its network.
+    /// A command inside its network and mount namespaces.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         self.rpcbind.command(program)
     }
 
-    /// The URL of a file in the export, as libnfs's tools want it.
+    /// The URL of a file in the export, in the format of libnfs's tools.
     pub fn libnfs_url(&self, file: &str) -> String {
         let (nfs, mount) = (Self::NFS_PORT, Self::MOUNT_PORT);
         format!("nfs://127.0.0.1{}{file}?nfsport={nfs}&mountport={mount}&version=3", self.export.display())
@@ -93,13 +93,13 @@ impl Ganesha {
         &self.daemon
     }
 
-    /// Its scratch directory, for a caller's own files that should go with it.
+    /// Its scratch directory, for files of the caller with the same lifetime.
     pub fn scratch(&self) -> &Scratch {
         &self.scratch
     }
 }
 
-/// The major version of what is installed.
+/// The major version of the installed nfs-ganesha.
 fn version() -> u32 {
     let said = run(Command::new("ganesha.nfsd").arg("-v"));
     let said = String::from_utf8_lossy(&said.stdout).into_owned();

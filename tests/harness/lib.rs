@@ -1,9 +1,9 @@
-//! Whole-system tests: what they share.
+//! The shared code of the whole-system tests.
 //!
-//! Everything here starts something real (our server, somebody else's, a container, a virtual machine), gives
-//! it ports, directories and a network of its own, and takes all of it away again when the value is dropped.
-//! Nothing relies on the machine's own services, and nothing waits for time to pass: [`wait_for`] polls a
-//! condition, with a generous bound.
+//! A test starts real things (our server, a foreign one, a container, a virtual machine), gives them ports,
+//! directories and a network of their own, and removes everything when the value is dropped. No test relies
+//! on the machine's own services, and no test waits for time to pass: [`wait_for`] polls a condition, with a
+//! generous timeout.
 
 pub mod capture;
 pub mod cgroup;
@@ -29,19 +29,19 @@ pub use scratch::Scratch;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How long anything on this machine may take before a test calls it hung. Generous: a slow machine is no
-/// failure.
+/// How long anything on this machine may take before a test reports a hang. Generous, so that slow machines
+/// pass.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Stops a test that was not started as root, with words. Mounting, namespaces and foreign daemons need it.
+/// Fails a test that wasn't started as root, with a message. Mounting, namespaces and foreign daemons need
+/// it.
 ///
 /// # Panics
 /// When the effective user isn't root.
 pub fn need_root() {
     assert!(
         rustix::process::geteuid().is_root(),
-        "the whole-system tests need root (namespaces, mounts, other people's daemons): run `make test` as \
-         root"
+        "the whole-system tests need root (namespaces, mounts, foreign daemons): run `make test` as root"
     );
 }
 
@@ -50,7 +50,7 @@ pub fn workspace() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ has a parent").to_owned()
 }
 
-/// Where `scripts/setup` leaves what isn't installed (a kernel to boot).
+/// The directory in which `scripts/setup` puts downloaded files that aren't installed (a kernel to boot).
 pub fn assets() -> PathBuf {
     std::env::var_os("SAMEHOST_TEST_ASSETS")
         .map_or_else(|| workspace().join("target/test-assets"), PathBuf::from)

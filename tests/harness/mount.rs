@@ -1,4 +1,4 @@
-//! A share mounted as a user mounts it, by `samehost mount`.
+//! A share mounted by `samehost mount`.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::process::{run, run_ok};
 use crate::samehost::{Server, binary};
 use crate::{Scratch, wait_for};
 
-/// A mounted share. Unmounted when dropped, whatever state it is in.
+/// A mounted share. Unmounted when dropped, in any state.
 #[derive(Debug)]
 pub struct Mount {
     at: PathBuf,
@@ -24,18 +24,18 @@ impl Mount {
     /// # Panics
     /// When it can't be mounted.
     pub fn new(server: &Server, export: &Path, options: &str) -> Self {
-        let mount = Self::place(server);
+        let mount = Self::unmounted(server);
         run_ok(&mut mount.command(&server.url(export), options));
         mount
     }
 
-    /// A mountpoint with nothing on it yet: the test mounts by itself.
-    pub fn place(server: &Server) -> Self {
-        Self::place_with(server.run_dir())
+    /// A mountpoint without a mount, for tests that mount by themselves.
+    pub fn unmounted(server: &Server) -> Self {
+        Self::unmounted_with(server.run_dir())
     }
 
-    /// As [`Mount::place`], for a server that isn't ours: `run_dir` is that of the mount's process.
-    pub fn place_with(run_dir: &Path) -> Self {
+    /// As [`Mount::unmounted`], for a foreign server: `run_dir` is that of the mount's process.
+    pub fn unmounted_with(run_dir: &Path) -> Self {
         let scratch = Scratch::new();
         Self { at: scratch.mkdir("mnt"), run_dir: run_dir.to_owned(), _scratch: scratch }
     }
@@ -60,7 +60,7 @@ impl Mount {
         self.at.join(name)
     }
 
-    /// What `samehost status --json` says of it; `None` when there is no such mount.
+    /// Its entry in `samehost status --json`; `None` without such a mount.
     pub fn status(&self) -> Option<Value> {
         let mut command = Command::new(binary());
         command.args(["status", "--json"]).env("SAMEHOST_RUN_DIR", &self.run_dir);
@@ -78,11 +78,11 @@ impl Mount {
         u32::try_from(pid).expect("a process id")
     }
 
-    /// Waits until new files go by this data path: `lane, passed through`,
-    /// `lane, served by the mount's process` or `wire`.
+    /// Waits until new files use this data path: `lane, passed through`, `lane, served by the mount's
+    /// process` or `wire`.
     ///
     /// # Panics
-    /// When they don't.
+    /// When they don't within the timeout.
     pub fn wait_for_data_path(&self, data_path: &str) {
         wait_for(&format!("the data path {data_path:?}"), || {
             (self.status()?["road"] == data_path).then_some(())
@@ -93,7 +93,7 @@ impl Mount {
     ///
     /// # Panics
     /// When that fails.
-    pub fn lane(&self, word: &str) {
+    pub fn set_lane(&self, word: &str) {
         let mut command = Command::new(binary());
         command.args(["ctl", "lane", word, "--mount"]).arg(&self.at).env("SAMEHOST_RUN_DIR", &self.run_dir);
         run_ok(&mut command);
@@ -116,7 +116,7 @@ impl Mount {
         table.lines().any(|line| line.split(' ').nth(1).map(Path::new) == Some(&self.at))
     }
 
-    /// Arguments for a program that must know the run directory.
+    /// Arguments for a program that needs the run directory.
     pub fn run_dir_option(&self) -> [OsString; 2] {
         ["--run-dir".into(), self.run_dir.clone().into()]
     }
@@ -124,7 +124,7 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        // Lazily, and by force: nobody must hang here. As often as something is mounted on top of another.
+        // Lazily and by force, so that the test never hangs; repeatedly, as mounts may be stacked.
         for _ in 0..4 {
             if !self.is_mounted() {
                 break;

@@ -1,4 +1,4 @@
-//! Network namespaces and the cables between them.
+//! Network namespaces, and veth pairs between them.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,10 +14,10 @@ pub struct Netns {
 }
 
 impl Netns {
-    /// A new one. `hint` appears in its name.
+    /// Creates one. `hint` appears in its name.
     ///
     /// # Panics
-    /// When it can't be made; needs root.
+    /// When it can't be created; needs root.
     pub fn new(hint: &str) -> Self {
         let name = format!("shtest{}-{}-{hint}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         run_ok(Command::new("ip").args(["netns", "add", &name]));
@@ -31,26 +31,25 @@ impl Netns {
         &self.name
     }
 
-    /// Its path, as containers want it.
+    /// Its path, as containers expect it.
     pub fn path(&self) -> String {
         format!("/run/netns/{}", self.name)
     }
 
-    /// A command that runs inside. The process id is the program's own; the mount namespace stays the
-    /// caller's.
+    /// A command that runs inside. The process id is the program's own; the mount namespace is the caller's.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net={}", self.path())).arg("--").arg(program);
         command
     }
 
-    /// Lays a cable between this namespace and another, with an address at each end.
+    /// Creates a veth pair to another namespace, with an address at each end.
     ///
     /// # Panics
-    /// When it can't be made.
-    pub fn cable(&self, own: &str, other: &Self, others: &str, prefix: u8) {
+    /// When it can't be created.
+    pub fn add_veth(&self, own: &str, other: &Self, others: &str, prefix: u8) {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        // Names of devices have at most 15 bytes.
+        // Device names have at most 15 bytes.
         let (a, b) = (format!("sh{number}a"), format!("sh{number}b"));
         run_ok(Command::new("ip").args([
             "-n",
@@ -73,16 +72,16 @@ impl Netns {
         }
     }
 
-    /// Lays a cable between this namespace and the machine itself.
+    /// Creates a veth pair to the machine's own network namespace.
     ///
     /// # Panics
-    /// When it can't be made.
-    pub fn cable_to_host(&self, own: &str, hosts: &str, prefix: u8) {
+    /// When it can't be created.
+    pub fn add_veth_to_host(&self, own: &str, hosts: &str, prefix: u8) {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let (inside, outside) =
             (format!("sh{number}a"), format!("sh{}-{number}", std::process::id() % 1_000_000));
-        // Made from the inside, so that it goes with the namespace; then its other end is pushed out to us
-        // (process 1's net).
+        // Created from the inside, so that it is deleted with the namespace; then its other end is moved out
+        // (to process 1's namespace).
         run_ok(
             Command::new("ip").args([
                 "link", "add", &outside, "type", "veth", "peer", "name", &inside, "netns", &self.name,
@@ -98,7 +97,7 @@ impl Netns {
 
 impl Drop for Netns {
     fn drop(&mut self) {
-        // Its devices, and the far ends of its cables, go with it once the last process inside has gone.
+        // The kernel deletes its devices and their peers once the last process inside has exited.
         let _ = run(Command::new("ip").args(["netns", "delete", &self.name]));
     }
 }

@@ -1,4 +1,4 @@
-//! Containers, by podman and runc, with nothing taken from any registry and nothing changed on the machine.
+//! Containers by podman and runc, independent of registries and of the machine's configuration.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -12,8 +12,8 @@ use crate::{Netns, Scratch};
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// podman with storage and configuration of its own, and one image: busybox, our command, and the libraries
-/// it needs.
+/// podman with its own storage and configuration, and one image: busybox, our command, and their shared
+/// libraries.
 #[derive(Debug)]
 pub struct Podman {
     scratch: Scratch,
@@ -23,13 +23,13 @@ pub struct Podman {
 const IMAGE: &str = "localhost/samehost-test:latest";
 
 impl Podman {
-    /// Sets it up and imports the image. `programs` go into the image's /bin beside `samehost`.
+    /// Configures podman and imports the image. `programs` go into the image's /bin beside `samehost`.
     ///
     /// # Panics
     /// When podman doesn't do it.
     pub fn new(programs: &[&Path]) -> Self {
         let podman = Self { scratch: Scratch::new() };
-        // podman's own default raises limits as far as the machine goes, and fails where it may not.
+        // podman's default raises limits to the machine's maximum, and fails without that privilege.
         fs::write(
             podman.scratch.join("containers.conf"),
             "[containers]\ndefault_ulimits = [\"nofile=1024:20000\", \"nproc=32768:32768\"]\n\
@@ -80,7 +80,7 @@ impl Podman {
         Container { podman: self, name }
     }
 
-    /// A command in a container that goes when it ends.
+    /// A command in a container that is removed when the command ends.
     pub fn once(&self, netns: &Netns, options: &[&str], words: &[&str]) -> Command {
         let mut command = self.run_command(netns, &["--rm"]);
         command.args(options).arg(IMAGE).args(words);
@@ -118,13 +118,13 @@ impl Container<'_> {
         command
     }
 
-    /// What it has printed so far.
+    /// Its output so far.
     pub fn log(&self) -> String {
         let output = run(self.podman.command().args(["logs", &self.name]));
         String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
     }
 
-    /// Ends it as a crash would.
+    /// Kills it.
     pub fn kill(&self) {
         let _ = run(self.podman.command().args(["kill", &self.name]));
     }
@@ -139,7 +139,7 @@ impl Drop for Container<'_> {
     }
 }
 
-/// Copies a program to `root`/bin and the shared libraries it wants to where it will look for them.
+/// Copies a program to `root`/bin, and its shared libraries to the paths where it expects them.
 fn install(program: &Path, root: &Path) {
     let copy = |from: &Path, to: PathBuf| {
         fs::create_dir_all(to.parent().expect("inside the root")).expect("own directory");

@@ -1,4 +1,4 @@
-//! Processes: started with their output kept, ended with the value that stands for them.
+//! Processes with recorded output, which end when the value that owns them is dropped.
 
 use std::fs::File;
 use std::io;
@@ -11,10 +11,10 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::TIMEOUT;
 
-/// Polls `condition` until it gives something, and gives that.
+/// Polls `condition` until it returns a value.
 ///
 /// # Panics
-/// When [`TIMEOUT`] runs out; `what` says in the message what was waited for.
+/// When [`TIMEOUT`] expires; `what` describes the condition in the message.
 pub fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
@@ -26,7 +26,7 @@ pub fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Runs a command to its end and gives status and output. Bounded by [`TIMEOUT`].
+/// Runs a command to its end; its status and output. Limited by [`TIMEOUT`].
 ///
 /// # Panics
 /// When it can't be started or doesn't end.
@@ -34,11 +34,11 @@ pub fn run(command: &mut Command) -> Output {
     run_within(command, TIMEOUT)
 }
 
-/// [`run`] with a bound of its own.
+/// [`run`] with another timeout.
 ///
 /// # Panics
 /// As [`run`].
-pub fn run_within(command: &mut Command, bound: Duration) -> Output {
+pub fn run_within(command: &mut Command, timeout: Duration) -> Output {
     let shown = format!("{command:?}");
     let child = command
         .stdin(Stdio::null())
@@ -48,21 +48,21 @@ pub fn run_within(command: &mut Command, bound: Duration) -> Output {
         .unwrap_or_else(|e| panic!("cannot start {shown}: {e}"));
     let pid = child.id();
     let (sender, receiver) = std::sync::mpsc::channel();
-    // The reader of both pipes; when the bound passes, the process is killed and the reader ends by itself.
+    // This thread reads both pipes. On a timeout the process is killed, and the thread ends by itself.
     std::thread::spawn(move || sender.send(child.wait_with_output()));
-    match receiver.recv_timeout(bound) {
+    match receiver.recv_timeout(timeout) {
         Ok(output) => output.unwrap_or_else(|e| panic!("{shown}: {e}")),
         Err(_) => {
             let _ = kill_process(pid_of(pid), Signal::KILL);
-            panic!("{shown} did not end within {bound:?}");
+            panic!("{shown} did not end within {timeout:?}");
         }
     }
 }
 
-/// Runs a command that must succeed and gives its standard output.
+/// Runs a command that must succeed; its standard output.
 ///
 /// # Panics
-/// When it fails; the message holds all it said.
+/// When it fails; the message contains its output.
 pub fn run_ok(command: &mut Command) -> String {
     let output = run(command);
     assert!(
@@ -79,8 +79,8 @@ fn pid_of(id: u32) -> Pid {
     i32::try_from(id).ok().and_then(Pid::from_raw).expect("a process id is positive")
 }
 
-/// A process that runs beside the test. Killed and reaped when dropped; when the test is panicking, what it
-/// said is shown.
+/// A process that runs beside the test. Killed and reaped when dropped; its output is shown if the test is
+/// panicking.
 #[derive(Debug)]
 pub struct Daemon {
     child: Child,
@@ -92,7 +92,7 @@ impl Daemon {
     /// Starts `command` with standard output and error appended to `log`.
     ///
     /// # Errors
-    /// What the operating system says when the program can't be started.
+    /// The operating system's error when the program can't be started.
     pub fn start(name: &str, command: &mut Command, log: &Path) -> io::Result<Self> {
         let out = File::options().create(true).append(true).open(log)?;
         let err = out.try_clone()?;
@@ -105,7 +105,7 @@ impl Daemon {
         self.child.id()
     }
 
-    /// What it has printed so far.
+    /// Its output so far.
     pub fn log(&self) -> String {
         std::fs::read(&self.log).map(|b| String::from_utf8_lossy(&b).into_owned()).unwrap_or_default()
     }
@@ -115,12 +115,12 @@ impl Daemon {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Sends a signal; a process that has gone already is no error.
+    /// Sends a signal; it is no error if the process has exited already.
     pub fn signal(&self, signal: Signal) {
         let _ = kill_process(pid_of(self.child.id()), signal);
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until it has exited.
     ///
     /// # Panics
     /// When it doesn't.
@@ -129,32 +129,32 @@ impl Daemon {
         wait_for(&format!("the end of {name}"), || self.child.try_wait().expect("a child can be waited for"))
     }
 
-    /// SIGTERM, then the end.
+    /// Sends SIGTERM and waits for its exit.
     ///
     /// # Panics
-    /// When it doesn't end.
+    /// When it doesn't exit.
     pub fn terminate(&mut self) -> ExitStatus {
         self.signal(Signal::TERM);
         self.wait()
     }
 
-    /// SIGKILL, then the end.
+    /// Sends SIGKILL and waits for its exit.
     pub fn kill(&mut self) -> ExitStatus {
         let _ = self.child.kill();
         self.child.wait().unwrap_or_else(|_| ExitStatus::from_raw(9))
     }
 
-    /// Number of open descriptors; `None` when it has gone.
+    /// Number of open descriptors; `None` after its exit.
     pub fn descriptors(&self) -> Option<usize> {
         std::fs::read_dir(format!("/proc/{}/fd", self.pid())).ok().map(Iterator::count)
     }
 
-    /// Resident memory in KiB (`VmRSS`); `None` when it has gone.
+    /// Resident memory in KiB (`VmRSS`); `None` after its exit.
     pub fn resident_kib(&self) -> Option<u64> {
         status_kib(self.pid(), "VmRSS:")
     }
 
-    /// The most resident memory it ever had, in KiB (`VmHWM`).
+    /// Peak resident memory in KiB (`VmHWM`).
     pub fn peak_kib(&self) -> Option<u64> {
         status_kib(self.pid(), "VmHWM:")
     }
@@ -171,7 +171,7 @@ impl Drop for Daemon {
         if std::thread::panicking() {
             let log = self.log();
             let tail: Vec<&str> = log.lines().rev().take(40).collect();
-            eprintln!("--- the last of {}:", self.name);
+            eprintln!("--- the last lines of {}:", self.name);
             for line in tail.iter().rev() {
                 eprintln!("    {line}");
             }
@@ -185,10 +185,10 @@ fn status_kib(pid: u32, field: &str) -> Option<u64> {
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// Processor time of any process, from /proc (whose unit is 10 ms on every Linux that Debian builds).
+/// Processor time of any process, from /proc (whose unit is 10 ms with every kernel that Debian builds).
 pub fn cpu_time(pid: u32) -> Option<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name is in parentheses and may hold anything; what follows it doesn't.
+    // The name is in parentheses and may contain anything, the later fields not.
     let mut rest = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let user: u64 = rest.next()?.parse().ok()?;
     let system: u64 = rest.next()?.parse().ok()?;

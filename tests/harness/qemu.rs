@@ -1,8 +1,8 @@
 //! The real Linux kernel's NFS client or server: a Debian kernel in QEMU, with an initramfs made here.
 //!
-//! The guest is tests/guest/init; what it prints on its serial line is the protocol: `PASS name`,
-//! `FAIL name: why`, `HOST words` (a request to do something on this side; answered with a line), `DONE`. It
-//! reaches this machine as 10.0.2.2.
+//! The guest is tests/guest/init. Its output on the serial line is the protocol: `PASS name`,
+//! `FAIL name: why`, `HOST words` (a request to this side, which replies with a line), `DONE`. It reaches
+//! this machine as 10.0.2.2.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -18,45 +18,44 @@ use crate::process::run_ok;
 use crate::samehost::binary;
 use crate::{Netns, Scratch, assets, workspace};
 
-/// What a guest is to do.
+/// A guest's job.
 #[derive(Debug)]
 pub struct Job<'a> {
-    /// Where NFS answers on this machine.
+    /// The port of NFS on this machine.
     pub nfs_port: u16,
-    /// Where MOUNT answers.
+    /// The port of MOUNT.
     pub mount_port: u16,
-    /// Whom the squashing exports squash to.
+    /// The uid that the squashing exports map to.
     pub anon_uid: u32,
     /// Shell lines for the guest's init, which offers `mount_export NAME PATH OPTIONS` and
     /// `as USER MODE DIRECTORY`.
     pub plan: &'a str,
 }
 
-/// What a guest reported.
+/// A guest's results.
 #[derive(Debug, Default)]
 pub struct Report {
     /// Version of its kernel.
     pub kernel: String,
-    /// Names of what passed.
+    /// Names of the passed tests.
     pub passed: Vec<String>,
-    /// What failed, with the reason.
+    /// The failed tests, with the reasons.
     pub failed: Vec<String>,
-    /// Whether the plan was worked off to its end.
+    /// Whether the plan ran to its end.
     pub done: bool,
     /// Everything it printed.
     pub console: String,
 }
 
 impl Report {
-    /// Stops the test unless everything passed, and at least `least` things did.
+    /// Fails the test unless everything passed, and at least `min` tests did.
     ///
     /// # Panics
     /// Otherwise.
-    pub fn assert_passed(&self, least: usize) {
+    pub fn assert_passed(&self, min: usize) {
         assert!(
-            self.done && self.failed.is_empty() && self.passed.len() >= least,
-            "Linux {}: {} passed (at least {least} wanted), {} failed, worked to its end: \
-             {}\n{}",
+            self.done && self.failed.is_empty() && self.passed.len() >= min,
+            "Linux {}: {} passed (at least {min} wanted), {} failed, ran to its end: {}\n{}",
             self.kernel,
             self.passed.len(),
             self.failed.len(),
@@ -75,41 +74,41 @@ impl Drop for Report {
     }
 }
 
-struct Running(Child);
+struct KilledOnDrop(Child);
 
-impl Drop for Running {
+impl Drop for KilledOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Where a guest in a namespace can be called back.
+/// The port on which a guest in a namespace receives callbacks.
 pub const CALLBACK_PORT: u16 = 4045;
 
-/// Boots a guest and sees it through, at most `bound`. `host` answers its requests. With `netns`, 10.0.2.2 is
-/// that namespace's loopback, where the guest's [`CALLBACK_PORT`] is, too.
+/// Boots a guest and waits for its end, at most `timeout`. `host` replies to its requests. With `netns`,
+/// 10.0.2.2 is that namespace's loopback, to which the guest's [`CALLBACK_PORT`] is forwarded.
 ///
 /// # Panics
-/// When the kernel isn't there (run scripts/setup), QEMU can't be started or the bound passes.
+/// When the kernel isn't there (run scripts/setup), QEMU can't be started or the timeout expires.
 pub fn boot(
     job: &Job<'_>,
     netns: Option<&Netns>,
-    bound: Duration,
+    timeout: Duration,
     host: impl FnMut(&str) -> String,
 ) -> Report {
     let (command, net) = match netns {
         None => (Command::new("qemu-system-x86_64"), "user,id=net".to_owned()),
-        Some(netns) => (netns.command("qemu-system-x86_64"), forwards(&[CALLBACK_PORT])),
+        Some(netns) => (netns.command("qemu-system-x86_64"), user_network(&[CALLBACK_PORT])),
     };
     let mut archive = Archive::new();
     let kernel = Kernel::find();
-    kernel.guest(&mut archive, job, &["virtio_pci", "virtio_net", "nfsv3", "nfsv4"]);
-    run(command, &net, &kernel, archive, bound, host)
+    kernel.add_guest_files(&mut archive, job, &["virtio_pci", "virtio_net", "nfsv3", "nfsv4"]);
+    run(command, &net, &kernel, archive, timeout, host)
 }
 
-/// As [`boot`], of a guest that is to be the server: it has our command, the filesystem in the file `disk` as
-/// /dev/vda, and what keeps quotas. Its port 2049 is that of the namespace's loopback.
+/// As [`boot`], for a guest that acts as the server: it has our command, the filesystem in the file `disk` as
+/// /dev/vda, and the quota modules. Its port 2049 is forwarded to the namespace's loopback.
 ///
 /// # Panics
 /// As [`boot`]; when our command can't be built.
@@ -117,28 +116,33 @@ pub fn boot_server(
     job: &Job<'_>,
     disk: &Path,
     netns: &Netns,
-    bound: Duration,
+    timeout: Duration,
     host: impl FnMut(&str) -> String,
 ) -> Report {
     let mut command = netns.command("qemu-system-x86_64");
     command.arg("-drive").arg(format!("file={},format=raw,if=virtio", disk.display()));
     let mut archive = Archive::new();
     let kernel = Kernel::find();
-    kernel.guest(&mut archive, job, &["virtio_pci", "virtio_net", "virtio_blk", "quota_v2"]);
+    kernel.add_guest_files(&mut archive, job, &["virtio_pci", "virtio_net", "virtio_blk", "quota_v2"]);
     archive.program("bin/samehost", binary());
-    run(command, &forwards(&[2049]), &kernel, archive, bound, host)
+    run(command, &user_network(&[2049]), &kernel, archive, timeout, host)
 }
 
-/// As [`boot`], of a guest with the kernel's NFS server, rpcbind and the programs of Debian's
+/// As [`boot`], for a guest with the kernel's NFS server, rpcbind and the programs of Debian's
 /// nfs-kernel-server, which tests/guest/knfsd.sh starts. The ports of rpcbind (111), NFS (2049) and MOUNT
-/// (20048) of the namespace's loopback lead to the guest's.
+/// (20048) are forwarded to the namespace's loopback.
 ///
 /// # Panics
 /// As [`boot`]; when nfs-kernel-server isn't there (run scripts/setup).
-pub fn boot_knfsd(job: &Job<'_>, netns: &Netns, bound: Duration, host: impl FnMut(&str) -> String) -> Report {
+pub fn boot_knfsd(
+    job: &Job<'_>,
+    netns: &Netns,
+    timeout: Duration,
+    host: impl FnMut(&str) -> String,
+) -> Report {
     let mut archive = Archive::new();
     let kernel = Kernel::find();
-    kernel.guest(&mut archive, job, &["virtio_pci", "virtio_net", "nfsd"]);
+    kernel.add_guest_files(&mut archive, job, &["virtio_pci", "virtio_net", "nfsd"]);
     let package = assets().join("knfsd");
     assert!(package.is_dir(), "no {}: run scripts/setup test", package.display());
     for directory in ["sbin", "usr", "usr/sbin"] {
@@ -148,22 +152,23 @@ pub fn boot_knfsd(job: &Job<'_>, netns: &Netns, bound: Duration, host: impl FnMu
     for program in ["usr/sbin/exportfs", "usr/sbin/rpc.mountd", "usr/sbin/rpc.nfsd"] {
         archive.program(program, &package.join(program));
     }
-    run(netns.command("qemu-system-x86_64"), &forwards(&[111, 2049, 20048]), &kernel, archive, bound, host)
+    let net = user_network(&[111, 2049, 20048]);
+    run(netns.command("qemu-system-x86_64"), &net, &kernel, archive, timeout, host)
 }
 
-/// A network card to which these ports of the loopback lead.
-fn forwards(ports: &[u16]) -> String {
+/// QEMU's user-mode network, with these ports of the loopback forwarded to the guest.
+fn user_network(ports: &[u16]) -> String {
     let forward = |port| format!(",hostfwd=tcp:127.0.0.1:{port}-:{port}");
     format!("user,id=net{}", ports.iter().map(forward).collect::<String>())
 }
 
-/// Boots what is in the archive.
+/// Boots the archive.
 fn run(
     mut command: Command,
     net: &str,
     kernel: &Kernel,
     archive: Archive,
-    bound: Duration,
+    timeout: Duration,
     mut host: impl FnMut(&str) -> String,
 ) -> Report {
     let scratch = Scratch::new();
@@ -173,7 +178,8 @@ fn run(
         .args(["-accel", "tcg", "-cpu", "max,-cx16", "-smp", "1", "-m", "512"])
         .args(["-display", "none", "-serial", "stdio", "-monitor", "none", "-no-reboot", "-nodefaults"])
         .args(["-netdev", net, "-device", "virtio-net-pci,netdev=net,romfile="])
-        // A guest that gets little processor time misses timer interrupts; the check would panic over them.
+        // A guest that gets little processor time misses timer interrupts; the check would panic because of
+        // it.
         .args(["-append", "console=ttyS0 quiet loglevel=4 panic=-1 no_timer_check rdinit=/init"])
         .arg("-kernel")
         .arg(&kernel.image)
@@ -182,8 +188,8 @@ fn run(
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit());
-    let mut qemu = Running(command.spawn().expect("qemu-system-x86_64 can be started"));
-    let mut keyboard = qemu.0.stdin.take().expect("piped");
+    let mut qemu = KilledOnDrop(command.spawn().expect("qemu-system-x86_64 can be started"));
+    let mut console_input = qemu.0.stdin.take().expect("piped");
     let serial = BufReader::new(qemu.0.stdout.take().expect("piped"));
     let (sender, lines) = mpsc::channel();
     std::thread::spawn(move || {
@@ -198,10 +204,10 @@ fn run(
     let mut report = Report::default();
     let start = Instant::now();
     loop {
-        let line = match lines.recv_timeout(bound.saturating_sub(start.elapsed())) {
+        let line = match lines.recv_timeout(timeout.saturating_sub(start.elapsed())) {
             Ok(line) => line,
             Err(RecvTimeoutError::Disconnected) => break,
-            Err(RecvTimeoutError::Timeout) => panic!("the guest was not done after {bound:?}"),
+            Err(RecvTimeoutError::Timeout) => panic!("the guest was not done after {timeout:?}"),
         };
         report.console.push_str(&line);
         report.console.push('\n');
@@ -213,7 +219,7 @@ fn run(
             "DONE" => report.done = true,
             "HOST" => {
                 let answer = host(rest);
-                writeln!(keyboard, "{answer}").expect("QEMU reads its serial line");
+                writeln!(console_input, "{answer}").expect("QEMU reads its serial line");
             }
             _ => {}
         }
@@ -221,9 +227,9 @@ fn run(
     report
 }
 
-/// The answers to the workload's requests: `remove`, `create`, `append` and `checksum` of a file, whose path
-/// the guest knows under `/mnt/NAME` and we under the directory that `exports` has for NAME.
-pub fn behind_its_back(exports: &[(&str, &Path)], request: &str) -> String {
+/// Executes a request of the workload on the host: `remove`, `create`, `append` or `checksum` of a file.
+/// Its path is `/mnt/NAME/...` in the guest; on the host NAME's directory is in `exports`.
+pub fn change_on_host(exports: &[(&str, &Path)], request: &str) -> String {
     let words: Vec<&str> = request.split(' ').collect();
     let done = (|| -> Result<(), String> {
         let (Some(verb), Some(guest)) = (words.first(), words.get(1)) else { return Err("no words".into()) };
@@ -231,15 +237,15 @@ pub fn behind_its_back(exports: &[(&str, &Path)], request: &str) -> String {
             .iter()
             .find_map(|(name, served)| Some(served.join(guest.strip_prefix(&format!("/mnt/{name}/"))?)))
             .ok_or("no such mount")?;
-        let said = |e: std::io::Error| format!("{}: {e}", path.display());
+        let with_path = |e: std::io::Error| format!("{}: {e}", path.display());
         match *verb {
-            "remove" => fs::remove_file(&path).map_err(said),
-            "create" => fs::write(&path, "from the host\n").map_err(said),
+            "remove" => fs::remove_file(&path).map_err(with_path),
+            "create" => fs::write(&path, "from the host\n").map_err(with_path),
             "append" => fs::File::options()
                 .append(true)
                 .open(&path)
                 .and_then(|mut f| f.write_all(b"appended\n"))
-                .map_err(said),
+                .map_err(with_path),
             "checksum" => {
                 let sum = run_ok(Command::new("md5sum").arg(&path));
                 let sum = sum.split_whitespace().next().unwrap_or_default();
@@ -251,12 +257,12 @@ pub fn behind_its_back(exports: &[(&str, &Path)], request: &str) -> String {
     done.map_or_else(|why| why, |()| "ok".to_owned())
 }
 
-/// Puts into an exported directory what the workload expects to find: files and directories of root's that
-/// others may or may not touch, and `work`, where anybody may.
+/// Creates the files that the workload expects in an exported directory: files and directories owned by root
+/// with different permissions, and `work`, which everybody may write to.
 ///
 /// # Panics
-/// When they can't be made.
-pub fn furnish(export: &Path) {
+/// When they can't be created.
+pub fn create_workload_files(export: &Path) {
     let make = |name: &str, mode: u32, content: Option<&str>| {
         let path = export.join(name);
         match content {
@@ -274,7 +280,7 @@ pub fn furnish(export: &Path) {
     make("locked/closed", 0o700, None);
 }
 
-/// tests/guest/holder.c, which needs nothing but a kernel.
+/// tests/guest/holder.c, linked statically.
 fn holder() -> &'static [u8] {
     static BUILT: OnceLock<Vec<u8>> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -308,7 +314,7 @@ impl Kernel {
         Self { image, root, version }
     }
 
-    /// These modules and what they need, in the order of loading.
+    /// These modules and their dependencies, in the order of loading.
     fn modules(&self, wanted: &[&str]) -> Vec<PathBuf> {
         if !self.root.join("lib/modules").join(&self.version).join("modules.dep.bin").is_file() {
             run_ok(Command::new("depmod").arg("-b").arg(&self.root).arg(&self.version));
@@ -321,7 +327,7 @@ impl Kernel {
                 "--show-depends",
                 wanted,
             ]));
-            // A builtin one says "builtin NAME".
+            // The line of a builtin module is "builtin NAME".
             for path in listed.lines().filter_map(|l| l.strip_prefix("insmod ")) {
                 let path = PathBuf::from(path.split_whitespace().next().unwrap_or_default());
                 if !order.contains(&path) {
@@ -332,8 +338,8 @@ impl Kernel {
         order
     }
 
-    /// What every guest has: these modules, and the job.
-    fn guest(&self, archive: &mut Archive, job: &Job<'_>, modules: &[&str]) {
+    /// Adds the files of every guest: these modules, the programs, and the job.
+    fn add_guest_files(&self, archive: &mut Archive, job: &Job<'_>, modules: &[&str]) {
         for directory in ["bin", "dev", "etc", "mnt", "modules", "proc", "sys", "tmp"] {
             archive.directory(directory);
         }
@@ -348,7 +354,7 @@ impl Kernel {
         let mut order = String::new();
         for path in self.modules(modules) {
             let name = path.file_name().and_then(|n| n.to_str()).expect("modules have plain names");
-            // busybox can't unpack them, and some of Debian's kernels pack them.
+            // busybox can't decompress modules, and some of Debian's kernels compress them.
             let (name, content) = match name.strip_suffix(".xz") {
                 Some(name) => {
                     let unpacked = Command::new("xz").arg("-dc").arg(&path).output().expect("xz");

@@ -1,4 +1,4 @@
-//! Debian's rpcbind, in a network and a /run of its own, so that the machine's (if any) sees nothing of it.
+//! Debian's rpcbind in its own network and /run, invisible to the machine's own rpcbind.
 
 use std::fs;
 use std::process::Command;
@@ -8,8 +8,8 @@ use crate::{Netns, Scratch};
 
 /// rpcbind in a network namespace.
 ///
-/// It talks to local programs through /run/rpcbind.sock, so who wants to be heard by it must see the same
-/// /run: [`Rpcbind::command`] starts a program in both namespaces.
+/// It talks to local programs through /run/rpcbind.sock, so a program must see the same /run to reach it:
+/// [`Rpcbind::command`] starts a program in both namespaces.
 #[derive(Debug)]
 pub struct Rpcbind {
     daemon: Daemon,
@@ -28,7 +28,7 @@ impl Rpcbind {
         command.args(["--mount", "--propagation", "private", "--", "sh", "-c", script]);
         let daemon = Daemon::start("rpcbind", &mut command, &log).expect("unshare can be started");
         let rpcbind = Self { daemon };
-        // rpcinfo over TCP: libtirpc prefers the Unix socket that only the namespace sees.
+        // rpcinfo over TCP: libtirpc prefers the Unix socket, which only the namespace sees.
         wait_for("rpcbind to answer", || {
             let socket = format!("/proc/{}/root/run/rpcbind.sock", rpcbind.daemon.pid());
             fs::metadata(socket).ok()?;

@@ -1,4 +1,4 @@
-//! Our own server and command, as a user starts them.
+//! Our server and command, started the way a user starts them.
 
 use std::fs;
 use std::io::Read;
@@ -60,14 +60,14 @@ pub fn binary() -> &'static Path {
 pub fn reachable_binary(scratch: &Scratch) -> PathBuf {
     let path = scratch.join("samehost");
     if !path.exists() {
-        // Not by this process: what another thread starts at the same time would hold it open for writing,
-        // and then it can't be run.
+        // By cp(1): a child that another thread forks at the same time would inherit a descriptor open for
+        // writing, and the kernel refuses to execute such a file.
         run_ok(Command::new("cp").arg(binary()).arg(&path));
     }
     path
 }
 
-/// A server to be started. Its directories are its own and stay over restarts.
+/// The configuration of a server. Its directories are its own and survive restarts.
 #[derive(Debug)]
 pub struct Serve {
     scratch: Scratch,
@@ -94,7 +94,7 @@ impl Serve {
         }
     }
 
-    /// A server of a directory that lets everybody on this machine do everything
+    /// A server of a directory on which every user of this machine has all rights
     /// (`rw,insecure,no_root_squash`).
     pub fn openly(directory: &Path) -> Self {
         Self::new(format!("{} *(rw,insecure,no_root_squash)", directory.display()))
@@ -107,7 +107,7 @@ impl Serve {
         self
     }
 
-    /// Where to listen (default: a free port on 127.0.0.1).
+    /// The address to listen on (default: a free port on 127.0.0.1).
     #[must_use]
     pub fn listen(mut self, address: impl Into<String>) -> Self {
         self.listen = address.into();
@@ -128,7 +128,7 @@ impl Serve {
         self
     }
 
-    /// Lets it register with rpcbind, which the others are told not to.
+    /// Lets it register with rpcbind; other servers are started with `--no-rpcbind`.
     #[must_use]
     pub fn with_rpcbind(mut self) -> Self {
         self.arguments.retain(|a| a != "--no-rpcbind");
@@ -153,7 +153,7 @@ impl Serve {
         &self.scratch
     }
 
-    /// Starts it and waits until it answers.
+    /// Starts it and waits until it is ready.
     ///
     /// # Panics
     /// When it doesn't come up.
@@ -164,9 +164,9 @@ impl Serve {
         server
     }
 
-    /// The command behind the prefix, which may lead to a user who can't reach the directory where it was
-    /// built.
-    fn behind_prefix(&self) -> Command {
+    /// The command with the prefix. The prefix may change to a user without access to the build directory,
+    /// so the command is a copy then.
+    fn command(&self) -> Command {
         let Some((first, rest)) = self.prefix.split_first() else { return Command::new(binary()) };
         let mut command = Command::new(first);
         command.args(rest).arg(reachable_binary(&self.scratch));
@@ -174,7 +174,7 @@ impl Serve {
     }
 
     fn spawn(&self) -> Daemon {
-        let mut command = self.behind_prefix();
+        let mut command = self.command();
         command.args(["serve", "--listen", &self.listen]);
         command.arg("--run-dir").arg(&self.run_dir).arg("--state-dir").arg(&self.state_dir);
         for line in &self.exports {
@@ -187,7 +187,7 @@ impl Serve {
     }
 }
 
-/// A running server of ours. Killed when dropped.
+/// A running server. Killed when dropped.
 #[derive(Debug)]
 pub struct Server {
     serve: Serve,
@@ -197,7 +197,7 @@ pub struct Server {
 
 impl Server {
     fn wait_until_ready(&mut self) {
-        // The port may have been 0. After a restart it is the one that clients know already.
+        // The port may have been 0. A restart uses the same port, which clients know already.
         let daemon = &mut self.daemon;
         let line = wait_for("the server's ready line", || {
             let ready = daemon.log().lines().find(|l| l.starts_with("ready: ")).map(str::to_owned);
@@ -241,12 +241,12 @@ impl Server {
         self.url_at("127.0.0.1", path)
     }
 
-    /// The URL of a path on it, by another of its addresses.
+    /// The URL of a path on it, with another of its addresses.
     pub fn url_at(&self, host: &str, path: impl AsRef<Path>) -> String {
         format!("nfs://{host}:{}{}", self.port, path.as_ref().display())
     }
 
-    /// The URL that libnfs's tools want.
+    /// The URL of a path in the format of libnfs's tools.
     pub fn libnfs_url(&self, path: impl AsRef<Path>) -> String {
         let port = self.port;
         format!("nfs://127.0.0.1{}?nfsport={port}&mountport={port}&version=3", path.as_ref().display())
@@ -259,7 +259,7 @@ impl Server {
         command
     }
 
-    /// What it says about itself.
+    /// Its status.
     ///
     /// # Panics
     /// When it doesn't answer.
@@ -267,7 +267,7 @@ impl Server {
         status_in(&self.serve.run_dir).expect("a running server answers on its status socket")
     }
 
-    /// Asks it to stop, and waits until it has.
+    /// Sends SIGTERM and waits for its exit.
     ///
     /// # Panics
     /// When it doesn't.
@@ -275,26 +275,26 @@ impl Server {
         self.daemon.terminate()
     }
 
-    /// Ends it as a crash would.
+    /// Kills it.
     pub fn kill(&mut self) {
         self.daemon.kill();
     }
 
-    /// Tells it to read its exports again.
+    /// Sends SIGHUP: it reads its exports again.
     pub fn reload(&self) {
         self.daemon.signal(Signal::HUP);
     }
 
-    /// As [`Server::restart`], but where no lane reaches it: to its clients it is on another host. The next
-    /// `restart` brings it back.
+    /// As [`Server::restart`], with its lane off: clients see it as a server on another host. The next
+    /// `restart` enables the lane again.
     ///
     /// # Panics
     /// When it doesn't come up.
-    pub fn restart_out_of_reach(&mut self) {
-        let here = self.serve.arguments.clone();
+    pub fn restart_without_lane(&mut self) {
+        let arguments = self.serve.arguments.clone();
         self.serve.arguments.extend(["--lane".to_owned(), "off".to_owned()]);
         self.restart();
-        self.serve.arguments = here;
+        self.serve.arguments = arguments;
     }
 
     /// Starts it again, on the same port with the same directories, after a stop or a kill.
@@ -308,56 +308,57 @@ impl Server {
     }
 }
 
-/// A server's answer on its status socket.
+/// A server's status, from its status socket.
 #[derive(Debug, Clone)]
 pub struct Status(Value);
 
 impl Status {
-    /// From what `samehost status --json` prints, when one server runs.
+    /// From the output of `samehost status --json`, when one server runs.
     pub fn of_command(text: &str) -> Option<Self> {
         let mut all: Value = serde_json::from_str(text).ok()?;
         all["servers"].as_array_mut()?.pop().map(Self)
     }
 
-    /// How often a procedure was called over a data path (`wire` or `lane`); 0 for one that never was.
+    /// The number of calls of a procedure over a data path (`wire` or `lane`).
     pub fn calls(&self, data_path: &str, procedure: &str) -> u64 {
-        self.0.pointer(&format!("/counters/{data_path}/{procedure}/ops")).and_then(Value::as_u64).unwrap_or(0)
+        let pointer = format!("/counters/{data_path}/{procedure}/ops");
+        self.0.pointer(&pointer).and_then(Value::as_u64).unwrap_or(0)
     }
 
-    /// READ, WRITE and COMMIT calls over the wire together: what stays 0 when every byte went over the lane.
-    pub fn bytes_moving_calls(&self) -> u64 {
+    /// READ, WRITE and COMMIT calls over the wire together: 0 if all data went over the lane.
+    pub fn data_calls(&self) -> u64 {
         ["READ", "WRITE", "COMMIT"].iter().map(|p| self.calls("wire", p)).sum()
     }
 
-    /// Lanes that are up.
+    /// Number of lanes that are up.
     pub fn lanes(&self) -> usize {
         self.0["lanes"]
             .as_array()
             .map_or(0, |lanes| lanes.iter().filter(|l| !l["nfs_peer"].is_null()).count())
     }
 
-    /// Grants that are open.
+    /// Number of open grants.
     pub fn grants(&self) -> u64 {
         self.0.pointer("/grants/open").and_then(Value::as_u64).unwrap_or(0)
     }
 
-    /// Grants that were ever given.
+    /// Number of grants ever given.
     pub fn granted(&self) -> u64 {
         self.0.pointer("/grants/granted").and_then(Value::as_u64).unwrap_or(0)
     }
 
-    /// TCP connections.
+    /// Number of TCP connections.
     pub fn connections(&self) -> usize {
         self.0["connections"].as_array().map_or(0, Vec::len)
     }
 
-    /// Everything.
+    /// The whole status.
     pub fn json(&self) -> &Value {
         &self.0
     }
 }
 
-/// Asks the first server that answers in a run directory; `None` when none does.
+/// Asks the first server that replies in a run directory; `None` without one.
 pub fn status_in(run_dir: &Path) -> Option<Status> {
     let mut sockets: Vec<PathBuf> = fs::read_dir(run_dir)
         .ok()?

@@ -1,36 +1,36 @@
-//! Directories of a test's own.
+//! Temporary directories.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// A temporary directory that anybody may enter (servers act as other users) and that goes with the value.
+/// A temporary directory that every user may enter (servers act as other users). Removed when dropped.
 #[derive(Debug)]
 pub struct Scratch {
     dir: tempfile::TempDir,
 }
 
 impl Scratch {
-    /// A new one under the system's temporary directory.
+    /// Creates one under the system's temporary directory.
     ///
     /// # Panics
-    /// When it can't be made.
+    /// When it can't be created.
     pub fn new() -> Self {
         Self::under(&std::env::temp_dir())
     }
 
-    /// A new one in memory (tmpfs), for what would only measure the disk otherwise.
+    /// Creates one in memory (tmpfs), for measurements that the disk would dominate.
     ///
     /// # Panics
-    /// When it can't be made.
+    /// When it can't be created.
     pub fn in_memory() -> Self {
         Self::under(Path::new("/dev/shm"))
     }
 
-    /// A new one in `parent`.
+    /// Creates one in `parent`.
     ///
     /// # Panics
-    /// When it can't be made.
+    /// When it can't be created.
     pub fn under(parent: &Path) -> Self {
         let dir = tempfile::Builder::new()
             .prefix("samehost-test-")
@@ -50,10 +50,10 @@ impl Scratch {
         self.path().join(name)
     }
 
-    /// Makes a directory in it, with mode 0755, and gives its path.
+    /// Creates a directory in it, with mode 0755; its path.
     ///
     /// # Panics
-    /// When it can't be made.
+    /// When it can't be created.
     pub fn mkdir(&self, name: &str) -> PathBuf {
         let path = self.join(name);
         fs::create_dir_all(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
@@ -67,7 +67,7 @@ impl Default for Scratch {
     }
 }
 
-/// `length` bytes that look random, the same for the same `seed`: what a test writes and later compares.
+/// `length` pseudo-random bytes, the same for the same `seed`: test data to write and compare later.
 pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = Vec::with_capacity(length + 8);

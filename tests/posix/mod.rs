@@ -1,32 +1,32 @@
-//! POSIX rules of a filesystem, each a small check with a name. They know nothing of NFS: the same ones are
-//! run on a local directory first, which proves the checks right.
+//! POSIX rules of a filesystem, each a small named check. The checks are independent of NFS: they run on a
+//! local directory first, which validates the checks themselves.
 //!
-//! What a check may rely on: it is root, its directory is its own, empty and open to everybody, and nobody
-//! else is at work in it. Where NFSv3 can't do what POSIX says ([`Place::local`]), the check says what a
-//! client may do instead.
+//! A check may rely on the following: it runs as root, and its directory is empty, accessible to every user
+//! and used by no other check. Where NFSv3 can't do what POSIX requires ([`TestDir::local`]), the check says
+//! what a client may do instead.
 
 mod attributes;
+mod creation;
 mod data;
 mod directories;
 mod links;
-mod making;
 mod names;
 mod permissions;
-pub mod place;
 mod renaming;
+pub mod test_dir;
 mod times;
 
-pub use place::Place;
+pub use test_dir::TestDir;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// One rule.
 pub struct Check {
     pub name: &'static str,
-    pub run: fn(&Place),
+    pub run: fn(&TestDir),
 }
 
-/// Names functions of the module as checks.
+/// Declares functions of the module as checks.
 macro_rules! checks {
     ($($name:ident),* $(,)?) => {
         pub const CHECKS: &[crate::posix::Check] =
@@ -38,25 +38,25 @@ macro_rules! checks {
 }
 pub(crate) use checks;
 
-/// What must fail, and how.
+/// Asserts that a call fails with one of the given errors.
 macro_rules! fails {
     ($call:expr, $($errno:ident)|+) => {
         match $call {
             Err(error) if $(rustix::io::Errno::$errno == error)||+ => {}
             Err(error) => panic!("{}: {error:?} instead of {}", stringify!($call), stringify!($($errno)|+)),
-            Ok(_) => panic!("{}: done instead of {}", stringify!($call), stringify!($($errno)|+)),
+            Ok(_) => panic!("{}: succeeded instead of {}", stringify!($call), stringify!($($errno)|+)),
         }
     };
 }
 pub(crate) use fails;
 
-/// Runs every check in a directory of its own below `place`; returns how many there were, and those that
-/// failed with their words.
-pub fn run_all(place: &Place) -> (usize, Vec<String>) {
+/// Runs every check in a directory of its own below `base`; returns the number of checks, and those that
+/// failed with their messages.
+pub fn run_all(base: &TestDir) -> (usize, Vec<String>) {
     let only = std::env::var("SAMEHOST_POSIX_ONLY").ok();
     let groups = [
         names::CHECKS,
-        making::CHECKS,
+        creation::CHECKS,
         links::CHECKS,
         renaming::CHECKS,
         permissions::CHECKS,
@@ -70,7 +70,7 @@ pub fn run_all(place: &Place) -> (usize, Vec<String>) {
     let (mut count, mut failed) = (0, Vec::new());
     for (number, check) in wanted.enumerate() {
         count += 1;
-        let own = place.own(&format!("check-{number}"));
+        let own = base.own(&format!("check-{number}"));
         let Err(panic) = catch_unwind(AssertUnwindSafe(|| (check.run)(&own))) else { continue };
         let words = panic.downcast_ref::<String>().cloned();
         let words = words.or_else(|| panic.downcast_ref::<&str>().map(|&words| words.to_owned()));

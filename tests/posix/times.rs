@@ -1,4 +1,4 @@
-//! utimensat(2), and the times that other calls set.
+//! utimensat(2), and the time stamps that other calls change.
 
 use std::fs;
 use std::path::Path;
@@ -7,20 +7,20 @@ use std::time::SystemTime;
 use rustix::fs::{self as sys, AtFlags, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 use rustix::io::Result;
 
-use super::place::{ANN, BEN, Place, changed, look, open, tick, user_context};
+use super::test_dir::{ANN, BEN, TestDir, changed, lstat, open, tick, user_context};
 use super::{checks, fails};
 
 checks![
     times_are_kept_to_the_nanosecond,
-    each_can_be_left_alone,
-    now_is_now,
-    who_may_set_times,
-    a_links_own_times,
+    each_time_can_be_omitted,
+    utime_now_sets_the_present_time,
+    permission_to_set_times,
+    times_of_a_symbolic_link,
     setting_times_changes_ctime,
-    writing_changes_both,
+    writing_changes_mtime_and_ctime,
     writing_nothing_and_reading_change_nothing,
-    cutting_changes_both,
-    new_files_are_new,
+    truncating_changes_mtime_and_ctime,
+    new_files_have_the_present_time,
     times_by_descriptor,
     atime_is_kept,
 ];
@@ -39,13 +39,13 @@ const NOW: (i64, i64) = (0, UTIME_NOW);
 const OMIT: (i64, i64) = (0, UTIME_OMIT);
 
 fn times(path: &Path) -> ((i64, i64), (i64, i64)) {
-    let stat = look(path);
+    let stat = lstat(path);
     ((stat.st_atime, stat.st_atime_nsec as i64), (stat.st_mtime, stat.st_mtime_nsec as i64))
 }
 
-/// All that NFSv3 has words for: seconds without a sign, in 32 bits.
-fn times_are_kept_to_the_nanosecond(place: &Place) {
-    let path = place.file("file", 0o644, b"");
+/// The range of NFSv3: unsigned 32-bit seconds.
+fn times_are_kept_to_the_nanosecond(base: &TestDir) {
+    let path = base.file("file", 0o644, b"");
     for (a, m) in [
         ((1, 1), (2, 999_999_999)),
         ((0, 0), (0, 0)),
@@ -55,14 +55,14 @@ fn times_are_kept_to_the_nanosecond(place: &Place) {
         set(&path, a, m).unwrap();
         assert_eq!(times(&path), (a, m));
     }
-    let dir = place.at("dir");
-    super::place::mkdir(&dir, 0o755).unwrap();
+    let dir = base.at("dir");
+    super::test_dir::mkdir(&dir, 0o755).unwrap();
     set(&dir, (5, 6), (7, 8)).unwrap();
     assert_eq!(times(&dir), ((5, 6), (7, 8)));
 }
 
-fn each_can_be_left_alone(place: &Place) {
-    let path = place.file("file", 0o644, b"");
+fn each_time_can_be_omitted(base: &TestDir) {
+    let path = base.file("file", 0o644, b"");
     set(&path, (10, 1), (20, 2)).unwrap();
     set(&path, OMIT, (30, 3)).unwrap();
     assert_eq!(times(&path), ((10, 1), (30, 3)));
@@ -71,11 +71,11 @@ fn each_can_be_left_alone(place: &Place) {
     let before = changed(&path);
     tick();
     set(&path, OMIT, OMIT).unwrap();
-    assert_eq!(changed(&path), before, "nothing was asked for");
+    assert_eq!(changed(&path), before, "no change was requested");
 }
 
-fn now_is_now(place: &Place) {
-    let path = place.file("file", 0o644, b"");
+fn utime_now_sets_the_present_time(base: &TestDir) {
+    let path = base.file("file", 0o644, b"");
     let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs() as i64;
     for (a, m) in [(NOW, NOW), (NOW, OMIT), (OMIT, NOW)] {
         set(&path, (10, 0), (20, 0)).unwrap();
@@ -88,21 +88,21 @@ fn now_is_now(place: &Place) {
     }
 }
 
-fn who_may_set_times(place: &Place) {
-    let path = place.file_of("file", ANN, 0o646);
+fn permission_to_set_times(base: &TestDir) {
+    let path = base.file_of("file", ANN, 0o646);
     user_context(ANN, || {
         set(&path, (1, 1), (2, 2)).unwrap();
         set(&path, NOW, NOW).unwrap();
     });
     user_context(BEN, || {
-        // Who may write may set both to now, and nothing else.
+        // A user with write permission may set both to now, and nothing else.
         set(&path, NOW, NOW).unwrap();
         fails!(set(&path, (1, 1), (2, 2)), PERM);
         fails!(set(&path, NOW, OMIT), PERM);
         fails!(set(&path, OMIT, (3, 3)), PERM);
         set(&path, OMIT, OMIT).unwrap();
     });
-    super::place::chmod(&path, 0o444).unwrap();
+    super::test_dir::chmod(&path, 0o444).unwrap();
     user_context(BEN, || fails!(set(&path, NOW, NOW), ACCESS));
     user_context(ANN, || {
         set(&path, NOW, NOW).unwrap();
@@ -111,27 +111,27 @@ fn who_may_set_times(place: &Place) {
     assert_eq!(times(&path), ((5, 5), (6, 6)));
 }
 
-fn a_links_own_times(place: &Place) {
-    let path = place.file("file", 0o644, b"");
+fn times_of_a_symbolic_link(base: &TestDir) {
+    let path = base.file("file", 0o644, b"");
     set(&path, (1, 1), (2, 2)).unwrap();
-    sys::symlink("file", place.at("link")).unwrap();
-    set_with(&place.at("link"), (3, 3), (4, 4), AtFlags::SYMLINK_NOFOLLOW).unwrap();
+    sys::symlink("file", base.at("link")).unwrap();
+    set_with(&base.at("link"), (3, 3), (4, 4), AtFlags::SYMLINK_NOFOLLOW).unwrap();
     assert_eq!(times(&path), ((1, 1), (2, 2)));
-    assert_eq!(times(&place.at("link")).1, (4, 4));
-    set(&place.at("link"), (5, 5), (6, 6)).unwrap();
+    assert_eq!(times(&base.at("link")).1, (4, 4));
+    set(&base.at("link"), (5, 5), (6, 6)).unwrap();
     assert_eq!(times(&path), ((5, 5), (6, 6)));
 }
 
-fn setting_times_changes_ctime(place: &Place) {
-    let path = place.file("file", 0o644, b"");
+fn setting_times_changes_ctime(base: &TestDir) {
+    let path = base.file("file", 0o644, b"");
     let before = changed(&path);
     tick();
     set(&path, (1, 1), (2, 2)).unwrap();
     assert!(changed(&path).1 > before.1);
 }
 
-fn writing_changes_both(place: &Place) {
-    let path = place.file("file", 0o644, b"");
+fn writing_changes_mtime_and_ctime(base: &TestDir) {
+    let path = base.file("file", 0o644, b"");
     let fd = open(&path, OFlags::RDWR).unwrap();
     let mut last = changed(&path);
     for round in 0..3 {
@@ -145,8 +145,8 @@ fn writing_changes_both(place: &Place) {
     assert_eq!(changed(&path), last, "closing changes nothing");
 }
 
-fn writing_nothing_and_reading_change_nothing(place: &Place) {
-    let path = place.file("file", 0o644, b"contents");
+fn writing_nothing_and_reading_change_nothing(base: &TestDir) {
+    let path = base.file("file", 0o644, b"contents");
     let before = changed(&path);
     tick();
     let fd = open(&path, OFlags::RDWR).unwrap();
@@ -155,8 +155,8 @@ fn writing_nothing_and_reading_change_nothing(place: &Place) {
     assert_eq!(changed(&path), before);
 }
 
-fn cutting_changes_both(place: &Place) {
-    let path = place.file("file", 0o644, b"contents");
+fn truncating_changes_mtime_and_ctime(base: &TestDir) {
+    let path = base.file("file", 0o644, b"contents");
     let mut last = changed(&path);
     let mut step = |what: &str, call: &dyn Fn()| {
         tick();
@@ -172,22 +172,22 @@ fn cutting_changes_both(place: &Place) {
     step("O_TRUNC of an empty file", &|| drop(open(&path, OFlags::WRONLY | OFlags::TRUNC).unwrap()));
 }
 
-fn new_files_are_new(place: &Place) {
+fn new_files_have_the_present_time(base: &TestDir) {
     let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs() as i64;
     let start = now();
-    place.file("file", 0o644, b"");
-    super::place::mkdir(&place.at("dir"), 0o755).unwrap();
-    sys::symlink("x", place.at("link")).unwrap();
+    base.file("file", 0o644, b"");
+    super::test_dir::mkdir(&base.at("dir"), 0o755).unwrap();
+    sys::symlink("x", base.at("link")).unwrap();
     for name in ["file", "dir", "link"] {
-        let stat = look(&place.at(name));
+        let stat = lstat(&base.at(name));
         for time in [stat.st_atime, stat.st_mtime, stat.st_ctime] {
             assert!(time >= start - 1 && time <= now() + 1, "{name}: {time}");
         }
     }
 }
 
-fn times_by_descriptor(place: &Place) {
-    let path = place.file_of("file", ANN, 0o600);
+fn times_by_descriptor(base: &TestDir) {
+    let path = base.file_of("file", ANN, 0o600);
     user_context(ANN, || {
         let fd = open(&path, OFlags::RDONLY).unwrap();
         let time = |tv_sec| Timespec { tv_sec, tv_nsec: 9 };
@@ -195,12 +195,12 @@ fn times_by_descriptor(place: &Place) {
         let stat = sys::fstat(&fd).unwrap();
         assert_eq!((stat.st_atime, stat.st_mtime, stat.st_mtime_nsec as i64), (100, 200, 9));
     });
-    // A write afterwards is newer than what was set.
+    // A later write makes the time stamp newer than the one that was set.
     let fd = open(&path, OFlags::WRONLY).unwrap();
     rustix::io::write(&fd, b"x").unwrap();
     drop(fd);
     assert!(times(&path).1.0 > 1_600_000_000);
-    // And what was set after a write stays, though the write may still be on its way.
+    // And a time stamp that was set after a write stays, though the write may not have been sent yet.
     let fd = open(&path, OFlags::WRONLY).unwrap();
     rustix::io::write(&fd, b"y").unwrap();
     set(&path, (1, 1), (2, 2)).unwrap();
@@ -208,9 +208,9 @@ fn times_by_descriptor(place: &Place) {
     assert_eq!(times(&path).1, (2, 2));
 }
 
-/// Reading may change it or not (relatime, noatime), but no mtime.
-fn atime_is_kept(place: &Place) {
-    let path = place.file("file", 0o644, b"contents");
+/// Reading may change atime or not (relatime, noatime), but not mtime.
+fn atime_is_kept(base: &TestDir) {
+    let path = base.file("file", 0o644, b"contents");
     set(&path, (1_500_000_000, 0), (1_600_000_000, 0)).unwrap();
     fs::read(&path).unwrap();
     let (atime, mtime) = times(&path);

@@ -1,13 +1,13 @@
-//! A client that tests can start, watch and kill: it streams into a file and says what is stable, or holds
-//! files open.
+//! A client that tests can start, watch and kill: it writes a stream into a file and reports what is stable,
+//! or holds files open.
 //!
-//! `samehost-test-client stream URL RUN_DIR LANE COUNT` writes COUNT records of 64 KiB into the file that URL
-//! names, record `i` being `pattern(i)`, commits after every eighth, and prints `stable N ROAD` when the
-//! first N records are durable; at the end `done`. Nothing in it knows about restarts: an application notices
-//! none.
+//! `samehost-test-client stream URL RUN_DIR LANE COUNT` writes COUNT records of 64 KiB into the file of URL,
+//! record `i` being `pattern(i)`, commits after every eighth, and prints `stable N DATA_PATH` when the first
+//! N records are durable; at the end `done`. It contains no code for restarts of the server: they are
+//! invisible to applications.
 //!
-//! `samehost-test-client hold URL RUN_DIR LANE COUNT` makes and opens COUNT files in the directory that URL
-//! names, writes a byte to each, prints `holding COUNT ROAD` and then does nothing for ever.
+//! `samehost-test-client hold URL RUN_DIR LANE COUNT` creates and opens COUNT files in the directory of URL,
+//! writes a byte to each, prints `holding COUNT DATA_PATH` and then waits until it is killed.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -16,7 +16,7 @@ use client::blocking::Session;
 use client::{OpenOptions, Options, Url};
 use samehost_tests::scratch::pattern;
 
-/// Bytes in a record.
+/// Size of a record in bytes.
 const RECORD: usize = 64 << 10;
 
 fn main() -> ExitCode {
@@ -42,14 +42,14 @@ fn connect(url: &str, run_dir: &str, lane: &str) -> Result<Session> {
     let options = Options {
         lane: lane.parse()?,
         run_dir: run_dir.into(),
-        // A server that is killed while it has our call answers soon after its restart, not after a minute.
+        // A call lost with a killed server is retransmitted soon after the restart, not after a minute.
         timeo: std::time::Duration::from_secs(5),
         ..Options::default()
     };
     Ok(Session::connect(&url, options)?)
 }
 
-fn say(line: &str) -> Result<()> {
+fn print_line(line: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}")?;
     Ok(out.flush()?)
@@ -66,11 +66,11 @@ fn stream(url: &str, run_dir: &str, lane: &str, count: &str) -> Result<()> {
             file.write_at(&pattern(record, RECORD), record * RECORD as u64).await?;
             if record % 8 == 7 || record + 1 == count {
                 file.commit().await?;
-                say(&format!("stable {} {:?}", record + 1, file.data_path()))?;
+                print_line(&format!("stable {} {:?}", record + 1, file.data_path()))?;
             }
         }
         file.close().await?;
-        say("done")
+        print_line("done")
     })
 }
 
@@ -88,7 +88,7 @@ fn hold(url: &str, run_dir: &str, lane: &str, count: &str) -> Result<()> {
         }
         Result::Ok(files)
     })?;
-    say(&format!("holding {} {:?}", files.len(), files.first().map(client::File::data_path)))?;
+    print_line(&format!("holding {} {:?}", files.len(), files.first().map(client::File::data_path)))?;
     loop {
         std::thread::park();
     }

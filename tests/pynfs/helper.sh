@@ -1,14 +1,14 @@
 #!/bin/sh
-# What pynfs wants done on the server's host: --serverhelper=tests/pynfs/helper.sh --serverhelperarg=DIRECTORY.
+# pynfs's helper on the server's host: --serverhelper=tests/pynfs/helper.sh --serverhelperarg=DIRECTORY.
 #
-# DIRECTORY/start is a script that becomes the server (`exec samehost serve ...`), DIRECTORY/pid has its process id:
+# DIRECTORY/start is a script that executes the server (`exec samehost serve ...`), DIRECTORY/pid has its process id:
 #
 #   helper.sh DIRECTORY start          before the first test
 #   helper.sh DIRECTORY reboot         kill -9, and a start
 #   helper.sh DIRECTORY stop
 #
-# The others act on the exported files as a local process does, which finds them by the path by which clients do. The server hears
-# of them when they are done, and pynfs looks at once whether it has called: so wait a moment.
+# The other commands act on the exported files as a local process, by the same paths as clients. The server is notified of them
+# afterwards, and pynfs checks at once for a callback: so they end with a short sleep.
 set -eu
 
 directory=$1
@@ -19,7 +19,7 @@ start() {
     : >"$directory/log"
     setsid sh "$directory/start" >"$directory/log" 2>&1 </dev/null &
     echo $! >"$directory/pid"
-    # pynfs's client of 4.1 comes to a bad end where nobody listens.
+    # pynfs's client of 4.1 fails if no server listens.
     until grep -q ^ready: "$directory/log"; do
         kill -0 $!
         sleep 0.1

@@ -1,72 +1,75 @@
-//! Random sequences of file operations, done alike on a mounted share and on a local directory, and compared:
-//! every result, every error, and from time to time the whole tree.
+//! Random sequences of file operations, run on a mounted share and on a local directory. Every result and
+//! every error is compared, and periodically the whole tree.
 
+mod directory;
 mod operation;
-mod side;
 
 use std::path::Path;
 
+pub use directory::Directory;
 pub use operation::{Operation, Random};
-pub use side::Side;
 
-/// How often the whole trees are compared.
-const LOOK: usize = 250;
+/// After so many operations the whole trees are compared.
+const TREE_COMPARISON_INTERVAL: usize = 250;
 
-/// With a difference as many of those before it are told as weren't errors.
-const TOLD: usize = 150;
+/// The message of a difference lists at most so many of the successful operations before it.
+const MAX_LISTED: usize = 150;
 
-/// Does `count` operations chosen by `seed` in the empty directories `mounted` and `local`; `meanwhile` is
-/// called before each with its number. `exported`: the mounted directory as the server has it. Returns how
-/// many of them were no errors.
+/// How often a comparison is repeated, with pauses of 10 ms, until the mount has caught up.
+const MAX_ATTEMPTS: usize = 6_000;
+
+/// Runs `count` operations chosen by `seed` in the empty directories `mounted` and `local`; calls `before`
+/// before each with its number. `exported` is the mounted directory on the server. Returns the number of
+/// operations that succeeded.
 pub fn compare(
     seed: u64,
     count: usize,
     (mounted, exported, local): (&Path, &Path, &Path),
-    mut meanwhile: impl FnMut(usize),
+    mut before: impl FnMut(usize),
 ) -> usize {
     let mut random = Random::new(seed);
-    let (mut theirs, mut ours) = (Side::new(local), Side::new(mounted));
+    let (mut theirs, mut ours) = (Directory::new(local), Directory::new(mounted));
     let mut log: Vec<String> = Vec::new();
     let mut done = 0;
     for number in 0..count {
-        meanwhile(number);
+        before(number);
         let operation = Operation::any(&mut random);
         let expected = theirs.run(&operation);
         done += usize::from(expected.is_ok());
         let mut got = ours.run(&operation);
-        // An NFS client gives a file that is open and has lost its name another one, and FUSE tells of a
-        // close a little later: until then its directory isn't empty.
-        let mut patience = 500;
-        while expected.is_ok() && matches!(got, Err(rustix::io::Errno::NOTEMPTY)) && patience > 0 {
-            if theirs.holds_nameless() {
-                theirs.close_nameless();
-                ours.close_nameless();
+        // An NFS client renames a file that is unlinked while it is open, and FUSE's RELEASE is asynchronous:
+        // until then its directory isn't empty.
+        let mut attempts = 0;
+        while expected.is_ok() && matches!(got, Err(rustix::io::Errno::NOTEMPTY)) && attempts < MAX_ATTEMPTS {
+            if theirs.has_unlinked_open_files() {
+                theirs.close_unlinked_files();
+                ours.close_unlinked_files();
             }
             std::thread::sleep(std::time::Duration::from_millis(10));
             got = ours.run(&operation);
-            patience -= 1;
+            attempts += 1;
         }
         if expected.is_ok() || got.is_ok() {
-            log.push(format!("{number}: {operation:?} -> {}", side::told(&expected)));
+            log.push(format!("{number}: {operation:?} -> {}", directory::describe(&expected)));
         }
-        let tell = || {
-            let before = &log[log.len().saturating_sub(TOLD)..];
-            format!("seed {seed}, operation {number}; so far:\n  {}", before.join("\n  "))
+        let history = || {
+            let last = &log[log.len().saturating_sub(MAX_LISTED)..];
+            format!("seed {seed}, operation {number}; so far:\n  {}", last.join("\n  "))
         };
-        assert!(side::alike(&expected, &got), "{}\nthe mount says {}", tell(), side::told(&got));
-        if number % LOOK == LOOK - 1 || number == count - 1 {
-            let expected = side::tree(local, &theirs.open_files());
+        assert!(expected == got, "{}\nthe mount returns {}", history(), directory::describe(&got));
+        if number % TREE_COMPARISON_INTERVAL == TREE_COMPARISON_INTERVAL - 1 || number == count - 1 {
+            let expected = directory::tree(local, &theirs.open_files());
             for (which, root) in [("mounted", mounted), ("exported", exported)] {
-                let mut difference = side::difference(&expected, &side::tree(root, &[]));
-                for _ in 0..300 {
+                let mut difference = directory::difference(&expected, &directory::tree(root, &[]));
+                for _ in 0..MAX_ATTEMPTS {
                     if difference.as_ref().is_none_or(|(_, more)| *more) {
                         break;
                     }
                     std::thread::sleep(std::time::Duration::from_millis(10));
-                    difference = side::difference(&expected, &side::tree(root, &[]));
+                    difference = directory::difference(&expected, &directory::tree(root, &[]));
                 }
                 let words = difference.map_or_else(String::new, |(words, _)| words);
-                assert!(words.is_empty(), "{}\nlocal and {which} trees differ: {words}", tell());
+                assert!(words.is_empty(), "{}\nlocal and {which} trees differ: {words}", history());
             }
         }
     }

@@ -1,18 +1,18 @@
-//! What can be done, and how it is chosen.
+//! File operations, and their random choice.
 
 use std::path::PathBuf;
 
 use rustix::fs::OFlags;
 
-/// Files that are open at once.
+/// Number of files open at the same time.
 pub const SLOTS: usize = 6;
 
-/// Numbers from a seed (xorshift64*).
+/// Pseudo-random numbers (xorshift64*).
 #[derive(Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// Any seed will do.
+    /// Any seed is valid.
     pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
@@ -24,7 +24,7 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// Below `bound`.
+    /// A number below `bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
         (self.next() >> 16) % bound
     }
@@ -37,8 +37,8 @@ impl Random {
         self.below(SLOTS as u64) as usize
     }
 
-    /// Few names, so that they are met again; any of them may be a file, a directory, a link, or missing, but
-    /// some are directories more often.
+    /// There are few names, so that operations meet the same ones; any of them may be a file, a directory, a
+    /// link, or missing, but some are directories more often.
     fn path(&mut self) -> PathBuf {
         let depth = [0, 0, 0, 0, 0, 1, 1, 1, 2, 3][self.below(10) as usize];
         let above = (0..depth).map(|_| ["D", "E"][self.below(2) as usize]).collect::<PathBuf>();
@@ -50,7 +50,7 @@ impl Random {
         if self.one_in(4) { path } else { path.with_file_name(["D", "E"][self.below(2) as usize]) }
     }
 
-    /// Mostly small, now and then beyond a page, a READ, or what was ever written.
+    /// Mostly small, sometimes beyond a page, a READ, or the end of the file.
     fn offset(&mut self) -> u64 {
         match self.below(10) {
             0..6 => self.below(10_000),
@@ -86,8 +86,8 @@ pub enum Operation {
         len: usize,
         seed: u64,
     },
-    /// write(2): where the descriptor stands, or at the end.
-    Put {
+    /// write(2): at the file offset, or at the end with O_APPEND.
+    WriteAtCursor {
         slot: usize,
         len: usize,
         seed: u64,
@@ -97,27 +97,27 @@ pub enum Operation {
         offset: u64,
         len: usize,
     },
-    Cut {
+    Truncate {
         slot: usize,
         len: u64,
     },
-    CutPath {
+    TruncatePath {
         path: PathBuf,
         len: u64,
     },
     Sync {
         slot: usize,
     },
-    Look {
+    Lstat {
         path: PathBuf,
     },
-    LookInside {
+    Fstat {
         slot: usize,
     },
     List {
         path: PathBuf,
     },
-    Contents {
+    ReadFile {
         path: PathBuf,
     },
     MakeDirectory {
@@ -145,11 +145,11 @@ pub enum Operation {
     ReadLink {
         path: PathBuf,
     },
-    Mode {
+    Chmod {
         path: PathBuf,
         mode: u32,
     },
-    ModeInside {
+    Fchmod {
         slot: usize,
         mode: u32,
     },
@@ -166,7 +166,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// One of them.
+    /// A random operation.
     pub fn any(random: &mut Random) -> Self {
         let slot = random.slot();
         let seed = random.below(1 << 30);
@@ -174,15 +174,15 @@ impl Operation {
             0..14 => Self::Open { slot, path: random.path(), flags: flags(random), mode: mode(random) },
             14..18 => Self::Close { slot },
             18..34 => Self::Write { slot, offset: random.offset(), len: random.len(), seed },
-            34..38 => Self::Put { slot, len: random.len(), seed },
+            34..38 => Self::WriteAtCursor { slot, len: random.len(), seed },
             38..52 => Self::Read { slot, offset: random.offset(), len: random.len() },
-            52..55 => Self::Cut { slot, len: random.offset() },
-            55..57 => Self::CutPath { path: random.path(), len: random.offset() },
+            52..55 => Self::Truncate { slot, len: random.offset() },
+            55..57 => Self::TruncatePath { path: random.path(), len: random.offset() },
             57..59 => Self::Sync { slot },
-            59..64 => Self::Look { path: random.path() },
-            64..66 => Self::LookInside { slot },
+            59..64 => Self::Lstat { path: random.path() },
+            64..66 => Self::Fstat { slot },
             66..69 => Self::List { path: random.directory() },
-            69..73 => Self::Contents { path: random.path() },
+            69..73 => Self::ReadFile { path: random.path() },
             73..77 => Self::MakeDirectory { path: random.directory(), mode: mode(random) | 0o700 },
             77..79 => Self::RemoveDirectory { path: random.directory() },
             79..84 => Self::Unlink { path: random.path() },
@@ -190,8 +190,8 @@ impl Operation {
             89..92 => Self::Link { from: random.path(), to: random.path() },
             92..94 => Self::Symlink { target: random.path(), path: random.path() },
             94..95 => Self::ReadLink { path: random.path() },
-            95..97 => Self::Mode { path: random.path(), mode: mode(random) },
-            97..98 => Self::ModeInside { slot, mode: mode(random) },
+            95..97 => Self::Chmod { path: random.path(), mode: mode(random) },
+            97..98 => Self::Fchmod { slot, mode: mode(random) },
             98..99 => Self::Times { path: random.path(), seconds: seed as u32 },
             _ => Self::Copy { from: slot, to: random.slot(), offset: random.offset(), len: random.len() },
         }

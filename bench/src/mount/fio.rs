@@ -1,5 +1,5 @@
-//! fio on the plain directory, on the mount with a lane, and on the mount without, in one run, as the
-//! kernel's document on LOCALIO shows its figures.
+//! fio on the plain directory, on the mount with a lane, and on the mount without, in one run, in the form
+//! of the figures in the kernel's documentation of LOCALIO.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,27 +12,27 @@ use super::{DataPath, perf};
 use crate::Effort;
 use crate::data_paths::json_of;
 use crate::figure::{Figure, Table, bytes_per_second, per_second, ratio};
-use crate::only::Only;
+use crate::selection::Selection;
 
 /// Bytes of all files of a run together.
 pub const SIZE: usize = 256 << 20;
 
-/// A run is so much of the others' time: there are more than a hundred cells.
-const PART: f64 = 0.5;
+/// A run's length as a fraction of the other parts' runs: there are more than a hundred cells.
+const RUN_FRACTION: f64 = 0.5;
 
-/// Words of a cell, of which `--only` may name any.
+/// The words of a cell; `--only` may give any of them.
 pub const WORDS: &str = "fio, tmpfs|ext4|xfs, randread|randwrite|read|write, 4k|128k, 1-job|16-jobs";
 
-/// What fio does.
+/// One workload of fio.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
-    /// fio's word.
+    /// fio's name of the operation.
     op: &'static str,
-    /// Bytes at a time.
+    /// Block size in bytes.
     pub block: usize,
-    /// Our title.
+    /// The title in tables.
     pub title: &'static str,
-    /// The goal for lane to raw.
+    /// The least ratio of lane to raw that is aimed for.
     pub goal: f64,
 }
 
@@ -45,14 +45,14 @@ const LOADS: [Load; 6] = [
     Load { op: "write", block: 128 << 10, title: "128 KiB sequential write", goal: 0.95 },
 ];
 
-/// Those that the wire is compared by: one with each size of block and direction.
-pub const BESIDE: [Load; 4] = [LOADS[0], LOADS[1], LOADS[4], LOADS[5]];
+/// The loads for the comparison with libnfs: one for each block size and direction.
+pub const COMPARED_LOADS: [Load; 4] = [LOADS[0], LOADS[1], LOADS[4], LOADS[5]];
 
-/// How many jobs at the same time.
+/// Numbers of concurrent jobs.
 const JOBS: [usize; 2] = [1, 16];
 
 impl Load {
-    /// Rates of it in a table.
+    /// Formats its rates for a table.
     pub fn show(self, figure: &Figure) -> String {
         if self.block > 4096 {
             figure.show(|ops| bytes_per_second(ops * self.block as f64))
@@ -61,22 +61,22 @@ impl Load {
         }
     }
 
-    fn is_wanted(self, only: &Only, kind: &str, jobs: usize) -> bool {
+    fn is_wanted(self, only: &Selection, kind: &str, jobs: usize) -> bool {
         let block = format!("{}k", self.block >> 10);
         only.takes(&["fio", kind, self.op, &block, if jobs == 1 { "1-job" } else { "16-jobs" }])
     }
 
-    /// With its jobs, as people say it.
-    fn named(self, jobs: usize) -> String {
+    /// Its title with the number of jobs.
+    fn title_with_jobs(self, jobs: usize) -> String {
         format!("{}, {jobs} {}", self.title, if jobs == 1 { "job" } else { "jobs" })
     }
 
-    /// What `bench/nfsload` calls it.
+    /// The operation's name in `bench/nfsload`.
     pub fn op(self) -> &'static str {
         self.op
     }
 
-    /// One run in `directory`, whose files are there; operations a second.
+    /// One run on the existing files of `directory`; operations per second.
     pub fn run(self, directory: &Path, jobs: usize, effort: &Effort) -> Result<f64> {
         let report = json_of(&mut self.command(directory, jobs, effort))?;
         let side = if self.op.ends_with("read") { "read" } else { "write" };
@@ -86,56 +86,57 @@ impl Load {
 
     fn command(self, directory: &Path, jobs: usize, effort: &Effort) -> Command {
         let mut command = fio(directory, self.op, self.block, jobs);
-        command.args(["--time_based".into(), format!("--runtime={:.0}ms", effort.seconds * PART * 1000.0)]);
+        let runtime = effort.seconds * RUN_FRACTION * 1000.0;
+        command.args(["--time_based".into(), format!("--runtime={runtime:.0}ms")]);
         command
     }
 }
 
-/// One cell of the table: operations a second by the three data paths.
+/// One cell of the table: operations per second over the three data paths.
 #[derive(Debug)]
 pub struct Cell {
     /// The filesystem.
     pub kind: String,
-    /// What was done.
+    /// The workload.
     pub load: Load,
-    /// By so many jobs.
+    /// The number of jobs.
     pub jobs: usize,
-    /// By [`DataPath::ALL`].
-    pub data_paths: [Figure; 3],
+    /// In the order of [`DataPath::ALL`].
+    pub results: [Figure; 3],
 }
 
 impl Cell {
-    /// As people say it.
+    /// The cell's title.
     pub fn title(&self) -> String {
-        self.load.named(self.jobs)
+        self.load.title_with_jobs(self.jobs)
     }
 }
 
-/// Whether any cell on this filesystem is wanted.
-pub fn wanted(only: &Only, kind: &str) -> bool {
+/// Whether any cell on this filesystem is selected.
+pub fn wanted(only: &Selection, kind: &str) -> bool {
     JOBS.iter().any(|jobs| LOADS.iter().any(|load| load.is_wanted(only, kind, *jobs)))
 }
 
-/// Every wanted cell on one filesystem, measured by `look` in the three directories.
-fn each<T>(
-    only: &Only,
+/// Runs `measure` on the three directories for every selected cell on one filesystem.
+fn for_each_cell<T>(
+    only: &Selection,
     kind: &str,
     place: &Path,
-    mut look: impl FnMut(Load, usize, [&Path; 3]) -> Result<T>,
+    mut measure: impl FnMut(Load, usize, [&Path; 3]) -> Result<T>,
 ) -> Result<Vec<T>> {
     let export = place.join("mount");
     std::fs::create_dir(&export)?;
     let server = Serve::openly(&export).start();
-    let reached = DataPath::ALL.map(|data_path| data_path.open(&server, &export));
+    let directories = DataPath::ALL.map(|data_path| data_path.open(&server, &export));
     let mut all = Vec::new();
     for jobs in JOBS {
         let loads: Vec<Load> = LOADS.into_iter().filter(|load| load.is_wanted(only, kind, jobs)).collect();
         if loads.is_empty() {
             continue;
         }
-        lay(&export, jobs)?;
+        create_files(&export, jobs)?;
         for load in loads {
-            all.push(look(load, jobs, reached.each_ref().map(super::Reached::path))?);
+            all.push(measure(load, jobs, directories.each_ref().map(super::Directory::path))?);
         }
         for entry in std::fs::read_dir(&export)? {
             std::fs::remove_file(entry?.path())?;
@@ -145,16 +146,16 @@ fn each<T>(
 }
 
 /// The cells of one filesystem.
-pub fn cells(effort: &Effort, only: &Only, kind: &str, place: &Path) -> Result<Vec<Cell>> {
-    each(only, kind, place, |load, jobs, reached| {
-        let mut data_paths: [Figure; 3] = Default::default();
+pub fn cells(effort: &Effort, only: &Selection, kind: &str, place: &Path) -> Result<Vec<Cell>> {
+    for_each_cell(only, kind, place, |load, jobs, directories| {
+        let mut results: [Figure; 3] = Default::default();
         for _ in 0..effort.runs {
-            for (figure, at) in data_paths.iter_mut().zip(reached) {
-                figure.add(load.run(at, jobs, effort)?);
+            for (figure, directory) in results.iter_mut().zip(directories) {
+                figure.add(load.run(directory, jobs, effort)?);
             }
         }
-        let cell = Cell { kind: kind.to_owned(), load, jobs, data_paths };
-        let [raw, lane, wire] = &cell.data_paths;
+        let cell = Cell { kind: kind.to_owned(), load, jobs, results };
+        let [raw, lane, wire] = &cell.results;
         eprintln!(
             "bench: mount on {kind}, {}: lane / raw {}, lane / wire {}",
             cell.title(),
@@ -165,30 +166,30 @@ pub fn cells(effort: &Effort, only: &Only, kind: &str, place: &Path) -> Result<V
     })
 }
 
-/// Where their time goes.
-pub fn profile(effort: &Effort, only: &Only, kind: &str, place: &Path) -> Result<String> {
-    let texts = each(only, kind, place, |load, jobs, reached| {
+/// Profiles the selected cells on one filesystem.
+pub fn profile(effort: &Effort, only: &Selection, kind: &str, place: &Path) -> Result<String> {
+    let texts = for_each_cell(only, kind, place, |load, jobs, directories| {
         let mut text = String::new();
-        for (data_path, at) in DataPath::ALL.into_iter().zip(reached) {
-            let title = format!("{} on {kind}, {}", load.named(jobs), data_path.name());
-            text += &perf::of(&title, &load.command(at, jobs, effort))?;
+        for (data_path, directory) in DataPath::ALL.into_iter().zip(directories) {
+            let title = format!("{} on {kind}, {}", load.title_with_jobs(jobs), data_path.name());
+            text += &perf::profile(&title, &load.command(directory, jobs, effort))?;
         }
         Ok(text)
     })?;
     Ok(texts.concat())
 }
 
-/// Makes the files of a run, so that none measures how a filesystem finds room.
-pub fn lay(directory: &Path, jobs: usize) -> Result<()> {
+/// Creates the files of a run, so that no measurement includes block allocation.
+pub fn create_files(directory: &Path, jobs: usize) -> Result<()> {
     json_of(&mut fio(directory, "write", 1 << 20, jobs)).map(drop)
 }
 
-/// The file of the only job.
+/// The file of a run with one job.
 pub const FILE: &str = "job.0";
 
 fn fio(directory: &Path, op: &str, block: usize, jobs: usize) -> Command {
     let mut command = Command::new("fio");
-    // fio takes a job's name for a file's if there is a directory of that name where it is started.
+    // fio takes a job's name for a file's if a directory of that name exists in the current directory.
     command.arg("--name=samehost-bench").arg(format!("--directory={}", directory.display()));
     command.args(["--ioengine=libaio", "--direct=1", "--iodepth=8", "--group_reporting"]);
     command.args(["--output-format=json", "--fallocate=none", "--randrepeat=0"]);
@@ -200,7 +201,7 @@ fn fio(directory: &Path, op: &str, block: usize, jobs: usize) -> Command {
 /// The cells of one filesystem as a table.
 pub fn table(kind: &str, cells: &[Cell]) -> Table {
     let rows = cells.iter().map(|cell| {
-        let [raw, lane, wire] = &cell.data_paths;
+        let [raw, lane, wire] = &cell.results;
         vec![
             cell.title(),
             cell.load.show(raw),
@@ -213,11 +214,11 @@ pub fn table(kind: &str, cells: &[Cell]) -> Table {
     });
     Table {
         title: format!("Mount: raw, lane and wire on {kind}"),
-        about: "fio with libaio, direct=1, iodepth=8 and 256 MiB in as many files as jobs, on the plain \
-                directory, on a mount with lane=required (passed through) and on one with lane=off, in turn, \
-                in runs of half the time; the images of ext4 and xfs are in memory, behind a loop device. \
-                Goals: the lane at 0.85 of raw at 4 KiB and 0.95 at 128 KiB; at 10 times the wire for 4 KiB \
-                reads with 16 jobs, 3 times with one."
+        description: "fio with libaio, direct=1, iodepth=8 and 256 MiB in as many files as jobs, on the \
+                      plain directory, on a mount with lane=required (passed through) and on one with \
+                      lane=off, in turn, in runs of half the time; the images of ext4 and xfs are in memory, \
+                      behind a loop device. Goals: the lane at 0.85 of raw at 4 KiB and 0.95 at 128 KiB; at \
+                      10 times the wire for 4 KiB reads with 16 jobs, 3 times with one."
             .to_owned(),
         head: vec!["", "raw", "lane", "wire", "lane / raw", "goal", "lane / wire"],
         rows: rows.collect(),

@@ -1,18 +1,19 @@
-//! Where the time of a cell goes: what perf(1) sees on all processors while it runs.
+//! Profiles of cells: perf(1) on all processors while the cell runs.
 
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use samehost_tests::{Scratch, run};
 
-/// Lines of a profile.
-const LINES: usize = 25;
+/// The most lines of a profile.
+const MAX_LINES: usize = 25;
 
-/// Runs `command` under perf; the heaviest functions by program, in percent of all processors' time.
-pub fn of(title: &str, command: &Command) -> Result<String> {
+/// Runs `command` under perf; the functions with the most samples by program, in percent of all processors'
+/// time.
+pub fn profile(title: &str, command: &Command) -> Result<String> {
     let scratch = Scratch::in_memory();
     let data = scratch.join("perf.data");
-    // A clock and no hardware counters, which virtual machines don't have.
+    // The clock instead of hardware counters, which virtual machines don't have.
     let mut record = Command::new("perf");
     record.args(["record", "--quiet", "--all-cpus", "--event", "cpu-clock", "--freq", "997", "--output"]);
     record.arg(&data).arg("--").arg(command.get_program()).args(command.get_args());
@@ -30,7 +31,7 @@ pub fn of(title: &str, command: &Command) -> Result<String> {
         .arg(&data);
     let output = run(&mut report);
     ensure!(output.status.success(), "{report:?}: {}", String::from_utf8_lossy(&output.stderr));
-    let said = String::from_utf8_lossy(&output.stdout);
-    let lines = said.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty()).take(LINES);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let lines = text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty()).take(MAX_LINES);
     Ok(format!("## {title}\n\n{}\n\n", lines.map(str::trim_end).collect::<Vec<_>>().join("\n")))
 }

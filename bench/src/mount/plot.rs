@@ -1,4 +1,4 @@
-//! The mount's figures as a picture: for each cell a bar for the lane and one for the wire, as parts of the
+//! The mount's results as a plot: for each cell a bar for the lane and one for the wire, as fractions of the
 //! raw filesystem. Plain SVG, so that it can be read and compared like any other text.
 
 use std::fmt::Write as _;
@@ -11,13 +11,13 @@ const MARGIN: f64 = 60.0;
 const ROW: f64 = 30.0;
 const BAR: f64 = 11.0;
 const HEAD: f64 = 64.0;
-/// The ratio to raw at the right edge.
+/// The right edge, as a multiple of raw.
 const MAX_RATIO: f64 = 1.2;
 
 const LANE: &str = "#2a6f97";
 const WIRE: &str = "#c98b3c";
 
-/// Every cell, one filesystem below the other.
+/// All cells, grouped by filesystem.
 pub fn svg(cells: &[Cell]) -> String {
     let kinds = kinds(cells);
     let height = HEAD + cells.len() as f64 * ROW + kinds.len() as f64 * ROW + 10.0;
@@ -72,10 +72,10 @@ fn kinds(cells: &[Cell]) -> Vec<&str> {
 }
 
 fn row(out: &mut String, y: f64, cell: &Cell) {
-    let [raw, lane, wire] = &cell.data_paths;
+    let [raw, lane, wire] = &cell.results;
     text(out, LABELS - 8.0, y + 15.0, "end", &cell.title());
     for (offset, figure, colour) in [(2.0, lane, LANE), (2.0 + BAR + 1.0, wire, WIRE)] {
-        let part = figure.to(raw).median();
+        let part = figure.ratios_to(raw).median();
         let (top, length) = (y + offset, x(part.min(MAX_RATIO)) - LABELS);
         let _ = writeln!(
             out,
@@ -102,7 +102,7 @@ fn legend(out: &mut String) {
     }
 }
 
-/// Where a part of raw is.
+/// The horizontal position of a multiple of raw.
 fn x(part: f64) -> f64 {
     LABELS + part / MAX_RATIO * WIDTH
 }

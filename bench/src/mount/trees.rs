@@ -1,5 +1,5 @@
-//! Small files and metadata: a repository cloned and looked at, a tree unpacked, searched and removed, a
-//! crate built; on the plain directory, with a lane, and over the wire.
+//! Small files and metadata: clone a repository and ask for its status, unpack, search and remove a tree,
+//! build a crate; on the plain directory, with a lane, and over the wire.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,28 +9,28 @@ use anyhow::{Context, Result, ensure};
 use samehost_tests::process::run_within;
 use samehost_tests::{Serve, Server};
 
-use super::material::{FILES, IN_A_DIRECTORY, Material};
-use super::{DataPath, Reached, drop_caches, perf};
+use super::fixture::{FILES, Fixture, IN_A_DIRECTORY};
+use super::{DataPath, Directory, drop_caches, perf};
 use crate::Effort;
 use crate::figure::{Figure, Table, ratio};
 
-/// What is done.
+/// One measured step.
 struct Step {
     title: &'static str,
-    /// Each time after everything that remembers anything was started anew.
+    /// Whether server and mount are restarted and caches dropped before each time.
     cold: bool,
-    /// How often in one run: what is short is done more often.
+    /// Repetitions within a run: short steps are repeated.
     times: usize,
-    /// Done before, and not measured; nothing if empty.
+    /// A command run before and not measured; empty for none.
     before: &'static str,
-    /// For the shell, in a directory of its own; `{}` is where the material is.
+    /// A command for the shell, run in its own directory; `{}` stands for the fixture's directory.
     script: &'static str,
 }
 
 const STATUS: &str = "git -C repository status --porcelain";
 const GREP: &str = "grep -rq no-such-word tree; test $? = 1";
 
-/// In this order: one has what those before it made.
+/// The order matters: a step uses the files of the steps before it.
 const STEPS: [Step; 9] = [
     Step {
         title: "git clone",
@@ -39,8 +39,8 @@ const STEPS: [Step; 9] = [
         before: "",
         script: "git clone -q --no-hardlinks {}/repository repository",
     },
-    // git reads again every file that is of the same second as its index, and a clone that is quick leaves it
-    // more of them: an index of a later second than all files has it ask for names and attributes only.
+    // git rereads files whose time stamp is in the same second as its index, and a quick clone leaves more
+    // of them. With an index from a later second, git asks for names and attributes only.
     Step {
         title: "git status",
         cold: false,
@@ -69,88 +69,87 @@ const STEPS: [Step; 9] = [
     },
 ];
 
-/// A command of a step, in the directory that is worked in.
-fn command(script: &str, work: &Path, material: &Material) -> Command {
+/// A command of a step, run in the work directory.
+fn command(script: &str, work: &Path, fixture: &Fixture) -> Command {
     let mut command = Command::new("sh");
-    let script = script.replace("{}", &material.path().display().to_string());
+    let script = script.replace("{}", &fixture.path().display().to_string());
     command.args(["-c", &script]).current_dir(work).env("CARGO_TARGET_DIR", "target");
-    command.env("GIT_CONFIG_GLOBAL", material.git_config()).env("CARGO_HOME", material.cargo_home());
+    command.env("GIT_CONFIG_GLOBAL", fixture.git_config()).env("CARGO_HOME", fixture.cargo_home());
     command
 }
 
-/// A server, and its directory reached by a data path.
+/// A server, and its directory opened over one data path.
 struct Rig {
     data_path: DataPath,
     server: Server,
     export: PathBuf,
-    reached: Reached,
+    directory: Directory,
 }
 
 impl Rig {
-    /// All of it new, with an empty directory to work in.
+    /// A new server with an empty work directory.
     fn new(place: &Path, data_path: DataPath) -> Result<Self> {
         let export = place.join(format!("trees-{}", data_path.name()));
         std::fs::create_dir(&export)?;
         let server = Serve::openly(&export).start();
-        let reached = data_path.open(&server, &export);
-        let rig = Self { data_path, server, reached, export };
+        let directory = data_path.open(&server, &export);
+        let rig = Self { data_path, server, directory, export };
         std::fs::create_dir(rig.work())?;
         Ok(rig)
     }
 
     fn work(&self) -> PathBuf {
-        self.reached.path().join("work")
+        self.directory.path().join("work")
     }
 
-    /// Nothing is remembered: not by the kernel, not by the server, not by the mount.
-    fn anew(&mut self) -> Result<()> {
-        if let Reached::Mounted(mount) = &self.reached {
+    /// Empties the caches of the kernel, the server and the mount.
+    fn restart_cold(&mut self) -> Result<()> {
+        if let Directory::Mounted(mount) = &self.directory {
             mount.unmount();
         }
-        ensure!(self.server.stop().success(), "the server didn't stop as it should");
+        ensure!(self.server.stop().success(), "the server failed at its stop");
         drop_caches()?;
         self.server.restart();
-        self.reached = self.data_path.open(&self.server, &self.export);
+        self.directory = self.data_path.open(&self.server, &self.export);
         Ok(())
     }
 
-    /// Does what comes before a step.
-    fn prepare(&self, step: &Step, material: &Material) -> Result<()> {
+    /// Runs the command that precedes a step.
+    fn prepare(&self, step: &Step, fixture: &Fixture) -> Result<()> {
         if step.before.is_empty() {
             Ok(())
         } else {
-            timed(&mut command(step.before, &self.work(), material)).map(drop)
+            timed(&mut command(step.before, &self.work(), fixture)).map(drop)
         }
     }
 
-    /// Does a step once; the seconds that it took, and what the mount asked the server meanwhile.
-    fn once(&mut self, step: &Step, material: &Material) -> Result<(f64, Calls)> {
+    /// Runs a step once; its duration in seconds, and the mount's calls to the server meanwhile.
+    fn run_step(&mut self, step: &Step, fixture: &Fixture) -> Result<(f64, Calls)> {
         if step.cold {
-            self.anew()?;
+            self.restart_cold()?;
         }
         let before = self.calls()?;
-        let seconds = timed(&mut command(step.script, &self.work(), material))?;
+        let seconds = timed(&mut command(step.script, &self.work(), fixture))?;
         let after = self.calls()?;
         Ok((seconds, Calls { lane: after.lane - before.lane, wire: after.wire - before.wire }))
     }
 
-    /// What the mount has asked the server so far.
+    /// The mount's calls to the server so far.
     fn calls(&self) -> Result<Calls> {
-        let Reached::Mounted(mount) = &self.reached else { return Ok(Calls::default()) };
+        let Directory::Mounted(mount) = &self.directory else { return Ok(Calls::default()) };
         let status = mount.status().context("the mount's status")?;
-        let of =
-            |data_path: &str| status[data_path]["round_trips"].as_u64().context("a count of round trips");
-        Ok(Calls { lane: of("lane")?, wire: of("wire")? })
+        let count = |key: &str| status[key]["round_trips"].as_u64().context("a count of round trips");
+        Ok(Calls { lane: count("lane")?, wire: count("wire")? })
     }
 
-    /// Takes away what was made. Not through the mount: nobody measures it.
+    /// Removes all files, directly rather than through the mount: this isn't measured.
     fn clear(self) -> Result<()> {
-        drop(self.reached);
-        std::fs::remove_dir_all(&self.export).context("what was worked on")
+        drop(self.directory);
+        std::fs::remove_dir_all(&self.export).context("the work directory")
     }
 }
 
-/// Questions to the server.
+/// Round trips to the server.
 #[derive(Debug, Clone, Copy, Default)]
 struct Calls {
     lane: u64,
@@ -163,10 +162,10 @@ impl Calls {
     }
 }
 
-/// One table. The three data paths take each step side by side, one run in this order and the next in the
-/// other, so that what the machine does meanwhile meets all of them.
+/// Measures on one filesystem: one table. The three data paths run each step side by side, in this order in
+/// one run and in the reverse order in the next, so that a disturbance of the machine affects all of them.
 pub fn measure(effort: &Effort, kind: &str, place: &Path) -> Result<Table> {
-    let material = Material::new()?;
+    let fixture = Fixture::new()?;
     let mut figures: [[Figure; 3]; STEPS.len()] = Default::default();
     let mut calls = [[Calls::default(); 3]; STEPS.len()];
     for run in 1..=effort.runs {
@@ -175,12 +174,12 @@ pub fn measure(effort: &Effort, kind: &str, place: &Path) -> Result<Table> {
             .into_iter()
             .collect::<Result<Vec<_>>>()?;
         for (number, step) in STEPS.iter().enumerate() {
-            rigs.iter().try_for_each(|rig| rig.prepare(step, &material))?;
+            rigs.iter().try_for_each(|rig| rig.prepare(step, &fixture))?;
             for time in 0..step.times {
-                let forth = (run + time) % 2 == 0;
+                let ascending = (run + time) % 2 == 0;
                 for place in 0..rigs.len() {
-                    let index = if forth { place } else { rigs.len() - 1 - place };
-                    let (seconds, asked) = rigs[index].once(step, &material)?;
+                    let index = if ascending { place } else { rigs.len() - 1 - place };
+                    let (seconds, asked) = rigs[index].run_step(step, &fixture)?;
                     figures[number][index].add(seconds);
                     calls[number][index] = asked;
                 }
@@ -206,7 +205,7 @@ pub fn measure(effort: &Effort, kind: &str, place: &Path) -> Result<Table> {
         });
     Ok(Table {
         title: format!("Mount: small files and metadata on {kind}"),
-        about: format!(
+        description: format!(
             "A repository of {FILES} files in {} directories: time of each step on the plain directory, on a \
              mount with lane=required and on one with lane=off, side by side, in this order and in the other \
              by turns; short steps several times in a run. Cold: the server and the mount were started anew, \
@@ -231,26 +230,26 @@ pub fn measure(effort: &Effort, kind: &str, place: &Path) -> Result<Table> {
     })
 }
 
-/// Where the time of each step goes.
+/// Profiles each step.
 pub fn profile(place: &Path) -> Result<String> {
-    let material = Material::new()?;
+    let fixture = Fixture::new()?;
     let mut text = String::new();
     for data_path in DataPath::ALL {
         let mut rig = Rig::new(place, data_path)?;
         for step in &STEPS {
-            rig.prepare(step, &material)?;
+            rig.prepare(step, &fixture)?;
             if step.cold {
-                rig.anew()?;
+                rig.restart_cold()?;
             }
-            let command = command(step.script, &rig.work(), &material);
-            text += &perf::of(&format!("{}, {}", step.title, data_path.name()), &command)?;
+            let command = command(step.script, &rig.work(), &fixture);
+            text += &perf::profile(&format!("{}, {}", step.title, data_path.name()), &command)?;
         }
         rig.clear()?;
     }
     Ok(text)
 }
 
-/// Seconds that a step took.
+/// Runs a command; its duration in seconds.
 fn timed(command: &mut Command) -> Result<f64> {
     let start = Instant::now();
     let output = run_within(command, Duration::from_secs(600));

@@ -1,5 +1,5 @@
-//! The same loop for READ and WRITE of both versions: so many requests under way on one connection, a new one
-//! for each that is answered.
+//! The same load for READ and WRITE of both versions: a fixed number of requests in flight on one
+//! connection, a new one for each reply.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use xdr::{Encode as _, Opaque};
 use super::session::Session;
 use super::wire::Wire;
 
-/// What is done.
+/// The access pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Work {
     Randread,
@@ -24,7 +24,7 @@ pub enum Work {
     Write,
 }
 
-/// The child that does it.
+/// The child process that makes the load.
 #[derive(Debug, Args)]
 pub struct Load {
     /// 3 or 4
@@ -52,16 +52,16 @@ pub struct Load {
     seconds: f64,
 }
 
-/// Which way requests go.
-enum LoadTarget {
+/// A connection by one of the two versions.
+enum Connection {
     V3 { wire: Wire, file: Vec<u8> },
-    V4 { session: Box<Session>, file: Vec<u8>, right: nfs4::Stateid4 },
+    V4 { session: Box<Session>, file: Vec<u8>, stateid: nfs4::Stateid4 },
 }
 
 impl Load {
-    /// Runs, and prints what came of it as JSON.
+    /// Makes the load and prints the result as JSON.
     pub fn run(self) -> Result<()> {
-        let mut target = self.target()?;
+        let mut connection = self.connect()?;
         let data = vec![b'x'; self.bs as usize];
         let blocks = (self.size / u64::from(self.bs)).max(1);
         let (mut last, mut random) = (0, 0x9e37_79b9_7f4a_7c15_u64);
@@ -80,24 +80,24 @@ impl Load {
             };
             block * u64::from(self.bs)
         };
-        // Which slot waits for which reply.
-        let mut under_way = HashMap::new();
+        // The slot of each call in flight, by call number.
+        let mut in_flight = HashMap::new();
         for slot in 0..self.depth {
-            under_way.insert(target.send(slot, self.op, offset(), self.bs, &data)?, slot);
+            in_flight.insert(connection.send(slot, self.op, offset(), self.bs, &data)?, slot);
         }
         let start = Instant::now();
         let length = Duration::from_secs_f64(self.seconds);
         let (mut done, mut elapsed) = (0_u64, Duration::ZERO);
-        while !under_way.is_empty() {
-            let xid = target.receive()?;
-            let slot = under_way.remove(&xid);
-            ensure!(slot.is_some(), "a reply to call {xid}, which wasn't made");
+        while !in_flight.is_empty() {
+            let xid = connection.receive()?;
+            let slot = in_flight.remove(&xid);
+            ensure!(slot.is_some(), "a reply to call {xid}, which wasn't sent");
             if elapsed < length {
                 done += 1;
                 elapsed = start.elapsed();
             }
             if let (Some(slot), true) = (slot, elapsed < length) {
-                under_way.insert(target.send(slot, self.op, offset(), self.bs, &data)?, slot);
+                in_flight.insert(connection.send(slot, self.op, offset(), self.bs, &data)?, slot);
             }
         }
         let seconds = elapsed.as_secs_f64();
@@ -105,24 +105,24 @@ impl Load {
         Ok(())
     }
 
-    fn target(&self) -> Result<LoadTarget> {
+    fn connect(&self) -> Result<Connection> {
         let wire = Wire::connect(self.port)?;
         if self.vers == 3 {
             let options = Options { lane: LaneMode::Off, ..Options::default() };
             let session = Client::connect(&self.url, options)?;
             let inner = session.session();
             let found = session.run(inner.walk(inner.target(), Follow::Yes))?;
-            return Ok(LoadTarget::V3 { wire, file: found.handle.as_bytes().to_vec() });
+            return Ok(Connection::V3 { wire, file: found.handle.as_bytes().to_vec() });
         }
         let mut session = Session::new(wire, b"load", self.depth)?;
         let directory = session.walk(&self.directory)?;
         let share = SHARE_ACCESS_BOTH | nfs4::SHARE_ACCESS_WANT_NO_DELEG;
         let opened = session.open(&directory, self.name.as_bytes(), b"load", share)?;
-        Ok(LoadTarget::V4 { session: Box::new(session), file: opened.handle, right: opened.stateid })
+        Ok(Connection::V4 { session: Box::new(session), file: opened.handle, stateid: opened.stateid })
     }
 }
 
-impl LoadTarget {
+impl Connection {
     fn send(&mut self, slot: u32, op: Work, offset: u64, count: u32, data: &[u8]) -> Result<u32> {
         let reads = matches!(op, Work::Read | Work::Randread);
         match self {
@@ -138,8 +138,8 @@ impl LoadTarget {
                     }
                 })
             }
-            Self::V4 { session, file, right } => session.send(slot, |ops| {
-                let (ops, stateid) = (ops.on(file), *right);
+            Self::V4 { session, file, stateid } => session.send(slot, |ops| {
+                let (ops, stateid) = (ops.on(file), *stateid);
                 if reads {
                     ops.op(Operation::Read, &Read4Args { stateid, offset, count })
                 } else {
@@ -150,7 +150,7 @@ impl LoadTarget {
         }
     }
 
-    /// The number of the call that was answered next, and well.
+    /// Receives the next reply, which must have succeeded; its call number.
     fn receive(&mut self) -> Result<u32> {
         let wire = match self {
             Self::V3 { wire, .. } => wire,

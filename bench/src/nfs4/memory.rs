@@ -1,4 +1,4 @@
-//! What clients, opens and locks cost the server in memory: its resident memory before and after.
+//! The server's memory for clients, opens and locks: its resident memory before and after.
 
 use std::path::Path;
 
@@ -13,14 +13,14 @@ use crate::figure::{Table, per_item};
 /// Clients with a session each, within one peer's share, of as many slots as the kernel's client asks for.
 const CLIENTS: usize = 2000;
 const SLOTS: u32 = 64;
-/// Files, opened by so many owners each. One peer's share of the server's descriptors has room for them with
+/// Files, each opened by this many owners. They fit into one peer's share of the server's descriptors with
 /// a limit of 20,000 open files.
 const FILES: usize = 1000;
 const OWNERS: usize = 10;
-/// Locks of one owner on each file, none beside another.
+/// Locks of one owner on each file, none adjacent to another.
 const LOCKS: usize = 10;
 
-/// One table. `scale` of 1 is all of it.
+/// One table. A `scale` below 1 reduces the number of items.
 pub fn measure(place: &Path, scale: f64) -> Result<Table> {
     let scaled = |count: usize| ((count as f64 * scale) as usize).max(10);
     let (clients, files) = (scaled(CLIENTS), scaled(FILES));
@@ -38,7 +38,7 @@ pub fn measure(place: &Path, scale: f64) -> Result<Table> {
 
     let mut session = Session::new(Wire::connect(server.port())?, b"first", SLOTS)?;
     let directory = session.walk(&export.display().to_string())?;
-    // Every file has been looked at: what the server keeps of files isn't what is measured.
+    // Every file is opened once before: the server's cache of files isn't measured.
     let share = SHARE_ACCESS_BOTH | SHARE_ACCESS_WANT_NO_DELEG;
     for file in 0..files {
         let opened = session.open(&directory, super::file_name(file).as_bytes(), b"warm", share)?;
@@ -69,7 +69,7 @@ pub fn measure(place: &Path, scale: f64) -> Result<Table> {
     row("opens, ten owners a file", files * OWNERS, before, after);
 
     let before = after;
-    // One lock owner has one descriptor a file, however many locks.
+    // A lock owner uses one descriptor for each file, independent of its number of locks.
     for (number, opened) in opened.iter().enumerate() {
         for lock in 0..LOCKS {
             session.lock(opened, format!("lock id:{number:024}").as_bytes(), 2 * lock as u64)?;
@@ -79,9 +79,10 @@ pub fn measure(place: &Path, scale: f64) -> Result<Table> {
     row("locks, ten of one owner a file", files * LOCKS, before, after);
     Ok(Table {
         title: "NFSv4: memory".to_owned(),
-        about: "What the server's resident memory grows by, an item. The kernel's own memory (a descriptor \
+        description:
+            "What the server's resident memory grows by, an item. The kernel's own memory (a descriptor \
                 for each lock owner on a file) isn't in it."
-            .to_owned(),
+                .to_owned(),
         head: vec!["", "how many", "bytes each"],
         rows,
     })

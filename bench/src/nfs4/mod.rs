@@ -1,7 +1,7 @@
-//! NFSv4: its READs and WRITEs beside NFSv3's, small files with and without delegations, both beside
-//! nfs-ganesha; and what clients cost in memory.
+//! NFSv4: READ and WRITE compared with NFSv3, small files with and without delegations, both compared with
+//! nfs-ganesha; and the memory for clients.
 //!
-//! libnfs speaks NFSv4.0 only, so the load comes from a loop of our own, the same for both versions.
+//! libnfs speaks NFSv4.0 only, so the load comes from a loop in this program, the same for both versions.
 
 mod load;
 mod memory;
@@ -19,16 +19,16 @@ pub use load::Load;
 pub use small::Small;
 
 use crate::Effort;
-use crate::both::{Both, Who};
 use crate::data_paths::json_of;
 use crate::figure::{Figure, Table, bytes_per_second, microseconds, per_operation, per_second, ratio};
+use crate::server_pair::{ServerPair, Target};
 
-/// Bytes of the large file.
+/// Size of the large file.
 const SIZE: usize = 256 << 20;
-/// Small files. The client keeps a delegation of each: with a limit of 20,000 open files the server lets one
-/// client have some 700, and then asks for some back.
+/// Number of small files. The client keeps a delegation of each: with a limit of 20,000 open files the server
+/// grants one client some 700 and then recalls some.
 const FILES: usize = 500;
-/// Bytes of a small file.
+/// Size of a small file.
 const SMALL: usize = 4096;
 
 fn file_name(number: usize) -> String {
@@ -41,30 +41,30 @@ fn fill(export: &Path) -> std::io::Result<()> {
         .try_for_each(|number| std::fs::write(export.join(file_name(number)), pattern(number as u64, SMALL)))
 }
 
-/// This program as a client of `who`, inside the network.
-fn child(both: &Both, part: &str, who: Who) -> Result<std::process::Command> {
+/// This program as a client of `target`, inside the network namespace.
+fn child(pair: &ServerPair, part: &str, target: Target) -> Result<std::process::Command> {
     let own = std::env::current_exe()?;
-    // The directory, from NFSv4's root.
-    let (mut command, directory) = match who {
-        Who::Ours => (both.netns.command(own), both.export.display().to_string()),
-        Who::Ganesha => (both.ganesha.command(own), Ganesha::PSEUDO.to_owned()),
+    // The path from NFSv4's root.
+    let (mut command, directory) = match target {
+        Target::Ours => (pair.netns.command(own), pair.export.display().to_string()),
+        Target::Ganesha => (pair.ganesha.command(own), Ganesha::PSEUDO.to_owned()),
     };
-    command.args([part, "--port", &both.port(who).to_string(), "--directory", &directory]);
+    command.args([part, "--port", &pair.port(target).to_string(), "--directory", &directory]);
     Ok(command)
 }
 
-/// All of it. Without `seconds` to speak of, memory is measured of fewer items, too.
+/// Measures everything. If `seconds` is below 1, memory is measured with fewer items, too.
 pub fn measure(effort: &Effort, kind: &str, place: &Path) -> Result<Vec<Table>> {
-    let both = Both::start(place, "bench4", fill)?;
-    let tables = vec![by_version(effort, kind, &both)?, small_files(effort, kind, &both)?];
-    drop(both);
+    let pair = ServerPair::start(place, "bench4", fill)?;
+    let tables = vec![by_version(effort, kind, &pair)?, small_files(effort, kind, &pair)?];
+    drop(pair);
     let memory = memory::measure(place, effort.seconds.min(1.0))?;
     Ok(tables.into_iter().chain([memory]).collect())
 }
 
-/// Our version 3, our version 4.2, ganesha's version 4.2.
-fn by_version(effort: &Effort, kind: &str, both: &Both) -> Result<Table> {
-    const RUNNERS: [(Who, &str); 3] = [(Who::Ours, "3"), (Who::Ours, "4"), (Who::Ganesha, "4")];
+/// Compares Samehost's version 3, Samehost's version 4.2 and ganesha's version 4.2.
+fn by_version(effort: &Effort, kind: &str, pair: &ServerPair) -> Result<Table> {
+    const RUNNERS: [(Target, &str); 3] = [(Target::Ours, "3"), (Target::Ours, "4"), (Target::Ganesha, "4")];
     let mut rows = Vec::new();
     for (op, block, title) in [
         ("randread", 4096, "4 KiB random read"),
@@ -75,15 +75,15 @@ fn by_version(effort: &Effort, kind: &str, both: &Both) -> Result<Table> {
         let mut rates: [Figure; 3] = Default::default();
         let mut costs: [Figure; 3] = Default::default();
         for _ in 0..effort.runs {
-            for (runner, (who, vers)) in RUNNERS.into_iter().enumerate() {
-                let mut command = child(both, "nfs4-load", who)?;
+            for (runner, (target, vers)) in RUNNERS.into_iter().enumerate() {
+                let mut command = child(pair, "nfs4-load", target)?;
                 command
                     .args(["--vers", vers, "--op", op, "--bs", &block.to_string()])
-                    .args(["--url", &both.ours.url(both.export.join("file")), "--size", &SIZE.to_string()])
+                    .args(["--url", &pair.ours.url(pair.export.join("file")), "--size", &SIZE.to_string()])
                     .args(["--seconds", &effort.seconds.to_string()]);
-                let before = both.daemon(who).cpu_time().context("the server runs")?;
+                let before = pair.daemon(target).cpu_time().context("the server runs")?;
                 let run = json_of(&mut command)?;
-                let used = both.daemon(who).cpu_time().context("the server runs")? - before;
+                let used = pair.daemon(target).cpu_time().context("the server runs")? - before;
                 let number = |key: &str| run[key].as_f64().context("a number");
                 rates[runner].add(number("ops_per_s")?);
                 costs[runner].add(per_operation(used, number("ops")?));
@@ -107,7 +107,7 @@ fn by_version(effort: &Effort, kind: &str, both: &Both) -> Result<Table> {
     }
     Ok(Table {
         title: format!("NFSv4.2 beside NFSv3 on {kind}"),
-        about:
+        description:
             "READ and WRITE (unstable) by the same loop, one thread and connection, queue depth 8: NFSv3, \
                 and NFSv4.2 as SEQUENCE, PUTFH, READ in slots of one session (libnfs speaks NFSv4.0 only). \
                 CPU is the server's processor time an operation. The goal is 0.9 of NFSv3."
@@ -127,17 +127,17 @@ fn by_version(effort: &Effort, kind: &str, both: &Both) -> Result<Table> {
     })
 }
 
-fn small_files(effort: &Effort, kind: &str, both: &Both) -> Result<Table> {
-    const RUNNERS: [(&str, Who, bool); 3] = [
-        ("Samehost", Who::Ours, false),
-        ("Samehost, delegations", Who::Ours, true),
-        ("ganesha", Who::Ganesha, false),
+fn small_files(effort: &Effort, kind: &str, pair: &ServerPair) -> Result<Table> {
+    const RUNNERS: [(&str, Target, bool); 3] = [
+        ("Samehost", Target::Ours, false),
+        ("Samehost, delegations", Target::Ours, true),
+        ("ganesha", Target::Ganesha, false),
     ];
     let (mut first, mut again): ([Figure; 3], [Figure; 3]) = Default::default();
     let mut delegated = [0.0; 3];
     for _ in 0..effort.runs {
-        for (runner, (_, who, delegations)) in RUNNERS.into_iter().enumerate() {
-            let mut command = child(both, "nfs4-small", who)?;
+        for (runner, (_, target, delegations)) in RUNNERS.into_iter().enumerate() {
+            let mut command = child(pair, "nfs4-small", target)?;
             command.args(["--files", &FILES.to_string()]);
             if delegations {
                 command.arg("--delegations");
@@ -160,7 +160,7 @@ fn small_files(effort: &Effort, kind: &str, both: &Both) -> Result<Table> {
     let rows = rows.collect();
     Ok(Table {
         title: format!("NFSv4.2: small files on {kind}"),
-        about: format!(
+        description: format!(
             "Open, read and close {FILES} cached files of 4 KiB one after another, an OPEN, a READ and a \
              CLOSE each; then all of them again. With delegations a client that comes back sends only the \
              READ. Time a file."

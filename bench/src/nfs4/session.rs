@@ -1,4 +1,4 @@
-//! A client of NFSv4.2 with a session, one request after another in each of its slots.
+//! An NFSv4.2 client with a session, which sends one request at a time in each slot.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -14,10 +14,10 @@ use xdr::{Array, Decode, Decoder, Encode, Encoder, Opaque};
 
 use super::wire::Wire;
 
-/// Bytes of what SEQUENCE answers, its number and status among them.
-const SEQUENCED: usize = 44;
+/// Length of SEQUENCE's result, with operation number and status.
+const SEQUENCE_RESULT: usize = 44;
 
-/// A client with a session.
+/// A client with its session.
 pub struct Session {
     pub wire: Wire,
     id: Sessionid4,
@@ -26,22 +26,22 @@ pub struct Session {
     requests: Vec<u32>,
 }
 
-/// What an OPEN gave.
+/// The result of an OPEN.
 pub struct Opened {
     pub stateid: Stateid4,
     pub handle: Vec<u8>,
-    /// A delegation, if there was one.
+    /// The delegation, if one was granted.
     pub delegation: Option<Stateid4>,
 }
 
-/// The operations of a COMPOUND behind its SEQUENCE.
+/// The operations of a COMPOUND after its SEQUENCE.
 pub struct Ops<'a> {
     to: &'a mut Encoder,
     count: u32,
 }
 
 impl Ops<'_> {
-    /// One more.
+    /// Adds an operation.
     pub fn op(mut self, operation: Operation, args: &impl Encode) -> Self {
         self.count += 1;
         self.to.u32(operation.number());
@@ -49,7 +49,7 @@ impl Ops<'_> {
         self
     }
 
-    /// PUTFH.
+    /// Adds PUTFH.
     pub fn on(self, handle: &[u8]) -> Self {
         self.op(Operation::Putfh, &Putfh4Args { object: Opaque(handle) })
     }
@@ -64,7 +64,7 @@ fn compound(to: &mut Encoder, ops: impl for<'o> FnOnce(Ops<'o>) -> Ops<'o>) {
     to.patch_u32(at, count);
 }
 
-/// Results, from behind the head of a COMPOUND that has succeeded.
+/// The results of a reply, after the header of a COMPOUND that succeeded.
 fn results(reply: &[u8]) -> Result<Decoder<'_>> {
     let mut from = Decoder::new(reply);
     let (status, tag) = (from.u32()?, from.opaque(1024)?);
@@ -73,7 +73,7 @@ fn results(reply: &[u8]) -> Result<Decoder<'_>> {
     Ok(from)
 }
 
-/// The next result's body.
+/// Decodes the body of the next result.
 fn next<'a, T: Decode<'a>>(from: &mut Decoder<'a>) -> Result<T> {
     let (_operation, _status) = (from.u32()?, from.u32()?);
     Ok(from.get()?)
@@ -93,10 +93,10 @@ fn channel(slots: u32) -> ChannelAttrs4 {
 
 impl Session {
     /// EXCHANGE_ID, CREATE_SESSION, RECLAIM_COMPLETE. The connection is the session's back channel, too:
-    /// without one no server delegates anything. Nothing here takes a call from the server; none comes where
-    /// nobody else is about.
+    /// without one servers grant no delegations. Callbacks aren't handled; none are sent while there is no
+    /// other client.
     pub fn new(mut wire: Wire, name: &[u8], slots: u32) -> Result<Self> {
-        // Another one each time: whoever had the name before is gone.
+        // A new verifier for each session: it replaces an earlier client of the same name.
         let verifier = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos() as u64;
         let exchange = ExchangeId4Args {
             clientowner: ClientOwner4 { verifier: verifier.to_be_bytes(), ownerid: Opaque(name) },
@@ -125,7 +125,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Sends a COMPOUND in a slot; the call's number.
+    /// Sends a COMPOUND in a slot; its call number.
     pub fn send(&mut self, slot: u32, ops: impl for<'o> FnOnce(Ops<'o>) -> Ops<'o>) -> Result<u32> {
         let highest_slotid = self.requests.len() as u32 - 1;
         let request = self.requests.get_mut(slot as usize).context("no such slot")?;
@@ -138,21 +138,21 @@ impl Session {
         })
     }
 
-    /// A COMPOUND in the first slot, and its results behind SEQUENCE's.
+    /// Sends a COMPOUND in the first slot; its results after SEQUENCE's.
     pub fn call(&mut self, ops: impl for<'o> FnOnce(Ops<'o>) -> Ops<'o>) -> Result<Decoder<'_>> {
         self.send(0, ops)?;
         let (_, reply) = self.wire.receive()?;
         let mut from = results(reply)?;
-        from.fixed::<SEQUENCED>()?;
+        from.fixed::<SEQUENCE_RESULT>()?;
         Ok(from)
     }
 
-    /// The handle of a path from the root of all exports.
+    /// The handle of a path from NFSv4's root.
     pub fn walk(&mut self, path: &str) -> Result<Vec<u8>> {
         let mut parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
         parts.reverse();
         let mut handle: Option<Vec<u8>> = None;
-        // A session has few operations.
+        // One COMPOUND for each component: a session limits the number of operations.
         while !parts.is_empty() || handle.is_none() {
             let next_part = parts.pop();
             let from = handle.take();
@@ -176,7 +176,7 @@ impl Session {
         handle.context("no path")
     }
 
-    /// OPEN of a name in a directory, with what goes into `share_access`.
+    /// OPEN of a name in a directory; `share_access` is passed as it is.
     pub fn open(&mut self, directory: &[u8], name: &[u8], owner: &[u8], share_access: u32) -> Result<Opened> {
         let open = Open4Args {
             seqid: 0,
@@ -206,7 +206,7 @@ impl Session {
         Ok(())
     }
 
-    /// LOCK of one byte, for writing.
+    /// A write LOCK of one byte.
     pub fn lock(&mut self, opened: &Opened, owner: &[u8], offset: u64) -> Result<()> {
         let lock = Lock4Args {
             locktype: NfsLockType4::Write,

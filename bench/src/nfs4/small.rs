@@ -1,5 +1,5 @@
-//! Open, read and close small files by NFSv4.2, one after another: an OPEN, a READ and a CLOSE each; and with
-//! delegations, where who comes back to a file that it holds needs neither OPEN nor CLOSE.
+//! Open, read and close small files by NFSv4.2 in turn: an OPEN, a READ and a CLOSE each; with delegations
+//! the second round needs neither OPEN nor CLOSE.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use proto::nfs4::{
 use super::session::{Opened, Session};
 use super::wire::Wire;
 
-/// The child that does it.
+/// The child process.
 #[derive(Debug, Args)]
 pub struct Small {
     #[arg(long)]
@@ -28,8 +28,8 @@ pub struct Small {
 }
 
 impl Small {
-    /// Goes through the files twice, and prints how long each round took, and how many files were delegated,
-    /// as JSON.
+    /// Goes through the files twice, and prints each round's time per file and the number of delegations as
+    /// JSON.
     pub fn run(self) -> Result<()> {
         let mut session = Session::new(Wire::connect(self.port)?, b"small", 4)?;
         let directory = session.walk(&self.directory)?;
@@ -40,8 +40,8 @@ impl Small {
         for _ in 0..2 {
             let start = Instant::now();
             for (number, held) in held.iter_mut().enumerate() {
-                if let Some(Opened { handle, delegation: Some(right), .. }) = &held {
-                    read(&mut session, handle, *right)?;
+                if let Some(Opened { handle, delegation: Some(stateid), .. }) = &held {
+                    read(&mut session, handle, *stateid)?;
                     continue;
                 }
                 let name = super::file_name(number);
@@ -61,7 +61,7 @@ impl Small {
 fn read(session: &mut Session, file: &[u8], stateid: proto::nfs4::Stateid4) -> Result<()> {
     let count = super::SMALL as u32;
     let read = Read4Args { stateid, offset: 0, count };
-    let answer = session.call(|ops| ops.on(file).op(Operation::Read, &read))?;
-    ensure!(answer.rest().len() > super::SMALL, "a short read");
+    let results = session.call(|ops| ops.on(file).op(Operation::Read, &read))?;
+    ensure!(results.rest().len() > super::SMALL, "a short read");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! RPC over one TCP connection, as little of it as can be: what is measured is the server.
+//! A minimal RPC client over one TCP connection, so that the server dominates the measurement.
 
 use std::io::{BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -8,10 +8,10 @@ use anyhow::{Context, Result, ensure};
 use rpc::message::{AuthSys, CallHeader, Credential, ReplyHeader, ReplyStatus};
 use xdr::{Decoder, Encoder};
 
-/// How long an answer may take.
+/// The longest time to wait for a reply.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A connection of root's.
+/// A connection with root's credentials.
 pub struct Wire {
     stream: BufReader<TcpStream>,
     credential: Credential,
@@ -21,7 +21,7 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// To a server on this machine.
+    /// Connects to a server on this machine.
     pub fn connect(port: u16) -> Result<Self> {
         let stream = TcpStream::connect(("127.0.0.1", port)).with_context(|| format!("port {port}"))?;
         stream.set_nodelay(true)?;
@@ -50,7 +50,7 @@ impl Wire {
         Ok(self.xid)
     }
 
-    /// The next reply: the call's number, and the results.
+    /// Receives the next reply: the call's number, and the results.
     pub fn receive(&mut self) -> Result<(u32, &[u8])> {
         self.received.clear();
         loop {

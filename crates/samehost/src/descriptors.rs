@@ -6,10 +6,10 @@ use crate::exit::Failure;
 
 /// The least limit for a client: the runtime, connections, a lane, and some files.
 const MIN_LIMIT: u64 = 64;
-/// Descriptors that a client uses at most besides those of copied files.
-const BESIDES_COPIES: u64 = 48;
+/// The most descriptors that a client uses besides those of copied files.
+const RESERVED_DESCRIPTORS: u64 = 48;
 /// Descriptors of a file that is being copied, one for each end.
-const PER_COPY: u64 = 2;
+const DESCRIPTORS_PER_COPY: u64 = 2;
 
 /// Raises the limit as far as permitted. Each file over the lane is an open file.
 ///
@@ -33,14 +33,14 @@ pub fn raise() -> Result<(), Failure> {
     }
 }
 
-/// The number of files that can be copied at the same time under the limit, `wanted` at most.
+/// The number of files that can be copied at the same time under the limit, at most `wanted`.
 pub fn copies(wanted: usize) -> usize {
     fit(getrlimit(Resource::Nofile).current, wanted)
 }
 
 fn fit(limit: Option<u64>, wanted: usize) -> usize {
-    let most = limit.map(|limit| limit.saturating_sub(BESIDES_COPIES) / PER_COPY);
-    most.and_then(|most| usize::try_from(most).ok()).map_or(wanted, |most| wanted.min(most.max(1)))
+    let max = limit.map(|limit| limit.saturating_sub(RESERVED_DESCRIPTORS) / DESCRIPTORS_PER_COPY);
+    max.and_then(|max| usize::try_from(max).ok()).map_or(wanted, |max| wanted.min(max.max(1)))
 }
 
 #[cfg(test)]

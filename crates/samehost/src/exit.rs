@@ -99,7 +99,7 @@ impl From<Failure> for Stop {
 }
 
 /// The result of a command.
-pub type Ended = Result<Exit, Stop>;
+pub type CommandResult = Result<Exit, Stop>;
 
 #[cfg(test)]
 mod tests {

@@ -18,8 +18,8 @@ pub const VARIABLE: &str = "SAMEHOST_LOG";
 /// Where syslog(3) and the journal listen.
 const SYSLOG: &str = "/dev/log";
 
-/// Lines of this and higher priorities go to standard error, others to the system log.
-static SHOWN: AtomicU8 = AtomicU8::new(u8::MAX);
+/// Lines of this and higher priorities go to standard error, lower ones to the system log.
+static STDERR_PRIORITY: AtomicU8 = AtomicU8::new(u8::MAX);
 
 /// The kind of process that logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub enum LogSource {
 }
 
 /// Starts logging for the rest of the process.
-pub fn start(verbose: u8, who: LogSource) -> Result<(), Stop> {
+pub fn start(verbose: u8, source: LogSource) -> Result<(), Stop> {
     let level = match verbose {
         0 => LevelFilter::WARN,
         1 => LevelFilter::INFO,
@@ -44,12 +44,12 @@ pub fn start(verbose: u8, who: LogSource) -> Result<(), Stop> {
         Ok(text) => EnvFilter::try_new(text).map_err(|error| {
             Failure::usage(VARIABLE, error).next(format!("write a filter such as {VARIABLE}=info"))
         })?,
-        Err(_) if who != LogSource::Command && verbose == 0 => EnvFilter::new("warn,samehost_mount=info"),
+        Err(_) if source != LogSource::Command && verbose == 0 => EnvFilter::new("warn,samehost_mount=info"),
         Err(_) => EnvFilter::default().add_directive(level.into()),
     };
-    let background = who == LogSource::BackgroundMount;
+    let background = source == LogSource::BackgroundMount;
     if background && verbose == 0 {
-        SHOWN.store(Priority::Warning as u8, Relaxed);
+        STDERR_PRIORITY.store(Priority::Warning as u8, Relaxed);
     }
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -66,7 +66,7 @@ pub fn start(verbose: u8, who: LogSource) -> Result<(), Stop> {
 
 /// Logs to the system log from now on.
 pub fn detach() {
-    SHOWN.store(0, Relaxed);
+    STDERR_PRIORITY.store(0, Relaxed);
 }
 
 /// Chooses the destination of each line.
@@ -125,7 +125,7 @@ impl Write for Line {
 impl Drop for Line {
     fn drop(&mut self) {
         // An error of the log can't be logged.
-        if self.priority as u8 <= SHOWN.load(Relaxed) {
+        if self.priority as u8 <= STDERR_PRIORITY.load(Relaxed) {
             let _ = io::stderr().lock().write_all(&self.text);
         } else {
             let _ = to_syslog(self.priority, &self.text);

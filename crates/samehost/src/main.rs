@@ -26,11 +26,11 @@ use std::sync::atomic::AtomicBool;
 use clap::Parser;
 
 use cli::{Cli, Command};
-use exit::{Ended, Exit, Failure, Stop};
+use exit::{CommandResult, Exit, Failure, Stop};
 
 fn main() -> ExitCode {
     let mut words = std::env::args_os();
-    if commands::mount::helper::is_meant(words.next().as_deref()) {
+    if commands::mount::helper::is_helper_name(words.next().as_deref()) {
         return commands::mount::helper::run(words, run);
     }
     let cli = match Cli::try_parse() {
@@ -45,13 +45,13 @@ fn main() -> ExitCode {
         Ok(exit) => exit.into(),
         Err(Stop::ReaderGone) => Exit::Done.into(),
         Err(Stop::Failed(failure)) => {
-            output::complain(&failure.to_string());
+            output::print_error(&failure.to_string());
             failure.exit.into()
         }
     }
 }
 
-fn run(cli: Cli) -> Ended {
+fn run(cli: Cli) -> CommandResult {
     let who = match &cli.command {
         Command::Mount(args) if args.report => logging::LogSource::BackgroundMount,
         Command::Mount(args) if args.foreground => logging::LogSource::Mount,
@@ -86,7 +86,7 @@ fn run(cli: Cli) -> Ended {
 }
 
 /// Runs a command on a single-threaded runtime.
-fn block_on(command: impl Future<Output = Ended>) -> Ended {
+fn block_on(command: impl Future<Output = CommandResult>) -> CommandResult {
     descriptors::raise()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -36,10 +36,10 @@ fn send(state: &str) {
 /// unit's `Environment=`). Called before anything else opens descriptors.
 pub fn lock_store() -> Option<Arc<LockStore>> {
     let passed = sys::socket_activation::take_listen_fds();
-    let most = std::env::var("FDSTORE").ok()?.parse().ok().filter(|most| *most > 0)?;
+    let max = std::env::var("FDSTORE").ok()?.parse().ok().filter(|max| *max > 0)?;
     let manager = address(&std::env::var_os("NOTIFY_SOCKET")?).ok()?;
     let locks = passed.into_iter().filter(|(name, _)| server::is_lock(name)).collect();
-    Some(Arc::new(LockStore::new(manager, most, locks)))
+    Some(Arc::new(LockStore::new(manager, max, locks)))
 }
 
 fn address(socket: &OsString) -> std::io::Result<SocketAddr> {

@@ -61,7 +61,7 @@ fn stop(error: io::Error) -> Stop {
 }
 
 /// Writes an error to standard error, and ignores its failure.
-pub fn complain(text: &str) {
+pub fn print_error(text: &str) {
     let _ = writeln!(io::stderr().lock(), "samehost: {text}");
 }
 
@@ -79,7 +79,7 @@ impl Reporter {
 
     /// Prints `failure` and includes it in the exit code.
     pub fn report(&self, failure: &Failure) {
-        self.bars.suspend(|| complain(&failure.to_string()));
+        self.bars.suspend(|| print_error(&failure.to_string()));
         self.worst.set(self.worst.get().max(failure.exit));
     }
 

@@ -1,4 +1,4 @@
-//! Commands on files, each over both transports.
+//! Commands on files, each over both data paths.
 
 mod common;
 

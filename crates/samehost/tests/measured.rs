@@ -12,7 +12,7 @@ use common::{Server, run, samehost};
 const SHORT: [&str; 6] = ["--runs", "2", "--time", "20", "--size", "4"];
 
 #[test]
-fn bench_measures_every_transport() {
+fn bench_measures_every_data_path() {
     let server = Server::start();
     let raw = server.beside("raw");
     fs::create_dir(&raw).unwrap();

@@ -1,7 +1,7 @@
-//! Time stamps that are too coarse to see a change by. On ext4 with inodes of 128 bytes, which keep whole
-//! seconds, a file's mode and contents are changed within the second in which they were looked at, so that
-//! its ctime stays what it was. Nobody may get by on what was true before: no reader on any data path, and no
-//! cache that goes by the change attribute.
+//! Coarse time stamps, which don't show every change. On ext4 with inodes of 128 bytes, which store whole
+//! seconds, a file's mode and contents are changed within the second of an earlier access, so that its ctime
+//! stays the same. All readers, over any transport, and caches validated by the change attribute, must see
+//! the change.
 
 mod common;
 
@@ -23,7 +23,7 @@ const VICTIM: u32 = 2000;
 const READER: u32 = 1000;
 /// The number of the attribute `change` (RFC 8881 section 5.8.1.4).
 const CHANGE: u32 = 3;
-/// How often a change is tried until it falls into the second of the look before.
+/// How often a change is repeated until it falls into the second of the access before.
 const TRIES: usize = 20;
 
 struct Rig {
@@ -44,9 +44,9 @@ impl Rig {
         self.disk.path().join(name)
     }
 
-    /// Makes a file that all may read, has `look` look at it when it isn't new any more, shuts out all but
-    /// its owner, writes something else into it, and calls `after`. Again, until all of that has happened
-    /// with one and the same ctime.
+    /// Creates a file that all users may read, calls `look` when the file has settled, removes other users'
+    /// permissions, overwrites it, and calls `after`. Repeats this until all of it has happened with the same
+    /// ctime.
     fn in_one_second(&self, mut look: impl FnMut(&str), mut after: impl FnMut(&str)) {
         for number in 0..TRIES {
             let name = format!("f{number}");
@@ -66,12 +66,12 @@ impl Rig {
                 return;
             }
         }
-        panic!("the clock went on in each of {TRIES} tries");
+        panic!("the clock advanced in each of {TRIES} tries");
     }
 }
 
 #[test]
-fn a_reader_over_version_3_is_shut_out_at_once() {
+fn a_version_3_reader_loses_access_at_once() {
     let rig = Rig::new("no_root_squash");
     let mut client = Client::new(&rig.server);
     let root = client.mnt(rig.disk.path()).unwrap();
@@ -117,7 +117,7 @@ fn an_open_and_a_read_of_version_4_are_refused_at_once() {
 
 /// With and without the read-only clone of the mount, by name, by handle, and by prefetch.
 #[test]
-fn the_lane_gives_nothing_that_was_taken_back() {
+fn the_lane_grants_nothing_after_a_revocation_of_permissions() {
     for options in ["no_root_squash", "root_squash"] {
         let rig = Rig::new(options);
         let mut client = Client::new(&rig.server);
@@ -155,22 +155,22 @@ fn the_lane_gives_nothing_that_was_taken_back() {
                 for target in targets {
                     assert_eq!(open(target).await, Err(OpenStatus::Access), "{options}");
                 }
-                // Whoever has one could go by nothing but the ctime.
+                // A grant given now could be validated by its ctime only.
                 for given in [entries, handles] {
                     let given = tokio::task::spawn_blocking(move || given.recv().unwrap()).await.unwrap();
-                    assert_eq!(given, 0, "{options}: it has changed just now");
+                    assert_eq!(given, 0, "{options}: the file has just changed");
                 }
                 if std::fs::metadata(&path).unwrap().ctime() == before {
                     return;
                 }
             }
-            panic!("the clock went on in each of {TRIES} tries");
+            panic!("the clock advanced in each of {TRIES} tries");
         });
     }
 }
 
 #[test]
-fn a_change_attribute_changes_with_the_file_and_stands_still_in_the_end() {
+fn a_change_attribute_changes_with_the_file_and_settles() {
     let rig = Rig::new("no_root_squash");
     let mut session = Session::new(&rig.server, 2, b"reader");
     session.reclaim_complete();
@@ -188,9 +188,9 @@ fn a_change_attribute_changes_with_the_file_and_stands_still_in_the_end() {
             let now = change(name);
             assert!(now > seen.get(), "{now} after {}", seen.get());
             seen.set(now);
-            // Clients can cache again once nothing can hide any more.
+            // Clients can cache again as soon as no change can be hidden any more.
             let last = std::cell::Cell::new(now);
-            common::wait_for("the change attribute to stand still", || {
+            common::wait_for("the change attribute to settle", || {
                 std::thread::sleep(Duration::from_millis(100));
                 let now = change(name);
                 now == last.replace(now)

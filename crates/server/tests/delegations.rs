@@ -1,6 +1,6 @@
-//! Delegations over TCP: a client is given one, whoever wants the file has it recalled over the client's own
-//! connection, and what isn't returned is taken away. The clients are the test's own, so that it sees every
-//! byte of a callback.
+//! Delegations over TCP: a client gets a delegation, a conflicting access recalls it over the client's own
+//! connection, and one that isn't returned is revoked. The clients are implemented by the test, which checks
+//! every byte of a callback.
 
 mod common;
 
@@ -25,7 +25,7 @@ const DELAY: u32 = Nfsstat4::Delay as u32;
 const READ_DELEG: u32 = SHARE_ACCESS_READ | SHARE_ACCESS_WANT_READ_DELEG;
 const WRITE_DELEG: u32 = SHARE_ACCESS_BOTH | SHARE_ACCESS_WANT_WRITE_DELEG;
 
-/// A client that can be called, and the handle of the export.
+/// A client with a back channel, and the handle of the export.
 fn session(server: &Server, scratch: &Scratch, name: &[u8]) -> (Session, Vec<u8>) {
     let mut session = Session::callable(server, 2, name);
     session.reclaim_complete();
@@ -33,39 +33,45 @@ fn session(server: &Server, scratch: &Scratch, name: &[u8]) -> (Session, Vec<u8>
     (session, root)
 }
 
-/// OPEN of `f`; the delegation that comes with it, and its handle.
+/// OPEN of `f`; the delegation, if there is one, and the handle.
 fn open_f(session: &mut Session, root: &[u8], access: u32) -> Result<(Option<Stateid4>, Vec<u8>), u32> {
     let opened = session.open_with(root, OpenClaim4::Null(Opaque(b"f")), false, access, 0);
     opened.map(|(_, delegation, handle)| (delegation, handle))
 }
 
-/// Is called to give `delegation` back, and says that it will.
-fn is_recalled(session: &mut Session, delegation: Stateid4, file: &[u8]) {
+/// Receives the recall of `delegation` and replies with success.
+fn expect_recall(session: &mut Session, delegation: Stateid4, file: &[u8]) {
     let recall = call(session);
     let args: CbRecall4Args<'_> = get(&recall.args);
     assert_eq!((recall.operation, args.stateid, args.fh.0), (CB_RECALL, delegation, file));
     answer(session, &recall, &[]);
 }
 
-/// What is asked of a holder.
+/// The attributes in CB_GETATTR.
 const WRITTEN: Bitmap4 = Bitmap4::of(&[attributes::CHANGE, attributes::SIZE]);
 
-/// Does what has the holder asked what it has written, which says that change attribute and size, or nothing.
-fn asked<T: Send>(holder: &mut Session, file: &[u8], told: &[u64], ask: impl FnOnce() -> T + Send) -> T {
+/// Runs `access`, which makes the server send CB_GETATTR to the holder; the reply has this change attribute
+/// and size, or nothing.
+fn with_cb_getattr<T: Send>(
+    holder: &mut Session,
+    file: &[u8],
+    written: &[u64],
+    access: impl FnOnce() -> T + Send,
+) -> T {
     std::thread::scope(|scope| {
-        let asking = scope.spawn(ask);
-        let question = call(holder);
-        let args: CbGetattr4Args<'_> = get(&question.args);
-        assert_eq!((question.operation, args.fh.0), (CB_GETATTR, file));
-        let values: Vec<u8> = told.iter().flat_map(|value| value.to_be_bytes()).collect();
-        let attrmask = if told.is_empty() { Bitmap4::EMPTY } else { WRITTEN };
+        let accessing = scope.spawn(access);
+        let callback = call(holder);
+        let args: CbGetattr4Args<'_> = get(&callback.args);
+        assert_eq!((callback.operation, args.fh.0), (CB_GETATTR, file));
+        let values: Vec<u8> = written.iter().flat_map(|value| value.to_be_bytes()).collect();
+        let attrmask = if written.is_empty() { Bitmap4::EMPTY } else { WRITTEN };
         let obj_attributes = Fattr4 { attrmask, attr_vals: Opaque(&values) };
-        answer(holder, &question, &encoded(&CbGetattr4ResOk { obj_attributes }));
-        asking.join().unwrap()
+        answer(holder, &callback, &encoded(&CbGetattr4ResOk { obj_attributes }));
+        accessing.join().unwrap()
     })
 }
 
-fn give_back(session: &mut Session, delegation: Stateid4, file: &[u8]) -> u32 {
+fn delegreturn(session: &mut Session, delegation: Stateid4, file: &[u8]) -> u32 {
     let ops = session
         .sequence(false)
         .op(Operation::Putfh, &Putfh4Args { object: Opaque(file) })
@@ -73,7 +79,7 @@ fn give_back(session: &mut Session, delegation: Stateid4, file: &[u8]) -> u32 {
     session.run(&ops).status
 }
 
-/// SEQUENCE alone: what the server wants to be known.
+/// SEQUENCE alone: its status flags.
 fn flags(session: &mut Session) -> u32 {
     let ops = session.sequence(false);
     let done = session.run(&ops);
@@ -95,19 +101,19 @@ fn another_clients_open_recalls_a_delegation() {
     let scratch = Scratch::new();
     let (_server, (mut one, root), mut other) = two(&scratch);
     let (delegation, file) = open_f(&mut one, &root, READ_DELEG).unwrap();
-    let delegation = delegation.expect("nobody writes");
+    let delegation = delegation.expect("there is no writer");
     assert!(open_f(&mut other, &root, READ_DELEG).unwrap().0.is_some(), "readers share");
     assert_eq!(open_f(&mut other, &root, SHARE_ACCESS_WRITE).err(), Some(DELAY));
-    is_recalled(&mut one, delegation, &file);
-    assert_eq!(open_f(&mut other, &root, SHARE_ACCESS_WRITE).err(), Some(DELAY), "it is still there");
-    // What it goes on with it opens by the delegation that it is about to return.
+    expect_recall(&mut one, delegation, &file);
+    assert_eq!(open_f(&mut other, &root, SHARE_ACCESS_WRITE).err(), Some(DELAY), "not returned yet");
+    // The holder opens the file by the delegation that it is about to return.
     let by = OpenClaimDelegateCur4 { delegate_stateid: delegation, file: Opaque(b"f") };
     one.open_shared(&root, OpenClaim4::DelegateCur(by), false, SHARE_ACCESS_READ, 0).unwrap();
     one.open_shared(&file, OpenClaim4::DelegCurFh(delegation), false, SHARE_ACCESS_READ, 0).unwrap();
-    assert_eq!(give_back(&mut one, delegation, &file), NFS_OK);
-    assert_eq!(give_back(&mut one, delegation, &file), Nfsstat4::BadStateid as u32);
+    assert_eq!(delegreturn(&mut one, delegation, &file), NFS_OK);
+    assert_eq!(delegreturn(&mut one, delegation, &file), Nfsstat4::BadStateid as u32);
     open_f(&mut other, &root, SHARE_ACCESS_WRITE).unwrap();
-    assert_eq!(open_f(&mut one, &root, READ_DELEG).unwrap().0, None, "somebody writes");
+    assert_eq!(open_f(&mut one, &root, READ_DELEG).unwrap().0, None, "a client writes");
 }
 
 #[test]
@@ -117,18 +123,18 @@ fn version_3_recalls_delegations() {
     let mut old = Client::new(&server);
     let (delegation, file) = open_f(&mut one, &root, READ_DELEG).unwrap();
     let delegation = delegation.unwrap();
-    assert_eq!(old.read(&file, 0, 10).unwrap().0, b"data", "reading is in nobody's way");
+    assert_eq!(old.read(&file, 0, 10).unwrap().0, b"data", "reading is no conflict");
     let written = old.write(&file, 0, b"DATA").into_result().err().map(|(status, _)| status);
     assert_eq!(written, Some(Nfsstat3::Jukebox));
-    is_recalled(&mut one, delegation, &file);
+    expect_recall(&mut one, delegation, &file);
     let removed = old.remove(&root, "f").into_result().err().map(|(status, _)| status);
     assert_eq!(removed, Some(Nfsstat3::Jukebox));
-    assert_eq!(give_back(&mut one, delegation, &file), NFS_OK);
+    assert_eq!(delegreturn(&mut one, delegation, &file), NFS_OK);
     old.write(&file, 0, b"DATA").into_result().unwrap();
     old.remove(&root, "f").into_result().unwrap();
 }
 
-/// Who may not read, write or change a file has nobody make way for it, on any data path.
+/// A request without permission recalls no delegation, over any transport.
 #[test]
 fn a_refused_request_recalls_nothing() {
     let scratch = Scratch::new();
@@ -143,13 +149,13 @@ fn a_refused_request_recalls_nothing() {
     }
     let (mut one, _) = session(&server, &scratch, b"one");
     let dir = one.walk(&scratch.at("d"));
-    let mut lent = |name| {
+    let mut delegated = |name| {
         let opened = one.open_with(&dir, OpenClaim4::Null(Opaque(name)), false, WRITE_DELEG, 0);
         let (_, delegation, handle) = opened.unwrap();
         (delegation.unwrap(), handle)
     };
-    let (_, file) = lent(b"f");
-    let (other_delegation, other_file) = lent(b"g");
+    let (_, file) = delegated(b"f");
+    let (other_delegation, other_file) = delegated(b"g");
 
     let mut user_1000 = Client::new(&server).with_user(1000, 1000, &[]);
     let refused = |status: u32| {
@@ -206,9 +212,9 @@ fn a_refused_request_recalls_nothing() {
             assert_eq!(opened.err(), Some(OpenStatus::Access));
         }
     });
-    // Recalls go out in their order: the first is of what may be read.
+    // Recalls are sent in their order: the first one is for the permitted read.
     assert_eq!(user_1000.read(&other_file, 0, 4), Err(Nfsstat3::Jukebox));
-    is_recalled(&mut one, other_delegation, &other_file);
+    expect_recall(&mut one, other_delegation, &other_file);
 }
 
 #[test]
@@ -217,19 +223,19 @@ fn a_local_process_recalls_delegations() {
     let (_server, (mut one, root), _) = two(&scratch);
     let (delegation, file) = open_f(&mut one, &root, READ_DELEG).unwrap();
     let delegation = delegation.unwrap();
-    assert_eq!(std::fs::read(scratch.at("f")).unwrap(), b"data", "reading is in nobody's way");
+    assert_eq!(std::fs::read(scratch.at("f")).unwrap(), b"data", "reading is no conflict");
     let path = scratch.at("f");
     std::thread::scope(|scope| {
-        // Waits until the delegation is back.
+        // Blocks until the delegation is returned.
         let writer = scope.spawn(|| std::fs::File::options().append(true).open(&path).unwrap().write(b"!"));
-        is_recalled(&mut one, delegation, &file);
+        expect_recall(&mut one, delegation, &file);
         assert!(!writer.is_finished());
-        assert_eq!(give_back(&mut one, delegation, &file), NFS_OK);
+        assert_eq!(delegreturn(&mut one, delegation, &file), NFS_OK);
         assert_eq!(writer.join().unwrap().unwrap(), 1);
     });
 }
 
-/// Another process does something to files: this one is the server.
+/// Runs a program on files as another process: this process is the server.
 fn another_process(program: &str, arguments: &[&std::path::Path]) {
     assert!(std::process::Command::new(program).args(arguments).status().unwrap().success());
 }
@@ -251,8 +257,8 @@ fn local_changes_of_name_or_mode_recall_delegations() {
         std::fs::write(&from, "data").unwrap();
         let (delegation, file) = open_f(&mut one, &root, READ_DELEG).unwrap();
         another_process(program, arguments);
-        is_recalled(&mut one, delegation.unwrap_or_else(|| panic!("{program}")), &file);
-        assert_eq!(give_back(&mut one, delegation.unwrap(), &file), NFS_OK);
+        expect_recall(&mut one, delegation.unwrap_or_else(|| panic!("{program}")), &file);
+        assert_eq!(delegreturn(&mut one, delegation.unwrap(), &file), NFS_OK);
     }
 }
 
@@ -283,7 +289,7 @@ fn a_holder_that_changes_its_files_name_or_mode_keeps_its_delegation() {
     };
     for access in [READ_DELEG, WRITE_DELEG] {
         for name in ["f", "last"] {
-            // Neither has been fought over.
+            // New files, without earlier conflicts.
             drop(std::fs::remove_file(scratch.at(name)));
             std::fs::write(scratch.at(name), "data").unwrap();
         }
@@ -296,11 +302,11 @@ fn a_holder_that_changes_its_files_name_or_mode_keeps_its_delegation() {
         on_two(&mut one, &file, &root, Operation::Link, &Name4Args { name: Opaque(b"h") });
         assert_eq!(one.on(&root, Operation::Remove, &Name4Args { name: Opaque(b"h") }).0, NFS_OK);
         rename(&mut one, b"g", b"f");
-        // What happened before has been told when this has.
+        // Events arrive in order: when this recall is there, earlier changes have been processed.
         another_process("chmod", &["600".as_ref(), &scratch.at("last")]);
-        is_recalled(&mut one, last.unwrap(), &last_file);
-        assert_eq!(give_back(&mut one, last.unwrap(), &last_file), NFS_OK);
-        // Another client's change isn't the holder's, and a local process's isn't either, right after one of
+        expect_recall(&mut one, last.unwrap(), &last_file);
+        assert_eq!(delegreturn(&mut one, last.unwrap(), &last_file), NFS_OK);
+        // Another client's change recalls the delegation, and so does a local process's right after one of
         // the holder's.
         if access == READ_DELEG {
             let args = Rename4Args { oldname: Opaque(b"f"), newname: Opaque(b"g") };
@@ -314,13 +320,13 @@ fn a_holder_that_changes_its_files_name_or_mode_keeps_its_delegation() {
             rename(&mut one, b"f", b"g");
             another_process("mv", &[&scratch.at("g"), &scratch.at("f")]);
         }
-        is_recalled(&mut one, delegation, &file);
-        assert_eq!(give_back(&mut one, delegation, &file), NFS_OK);
+        expect_recall(&mut one, delegation, &file);
+        assert_eq!(delegreturn(&mut one, delegation, &file), NFS_OK);
     }
 }
 
 #[test]
-fn the_holder_of_a_delegation_for_writing_writes_and_local_readers_wait() {
+fn the_holder_of_a_write_delegation_writes_and_local_readers_wait() {
     let scratch = Scratch::new();
     let (_server, (mut one, root), _) = two(&scratch);
     let (delegation, file) = open_f(&mut one, &root, WRITE_DELEG).unwrap();
@@ -347,8 +353,8 @@ fn the_holder_of_a_delegation_for_writing_writes_and_local_readers_wait() {
     }
     let reader = std::fs::File::options().read(true).custom_flags(libc_nonblock()).open(scratch.at("f"));
     assert_eq!(reader.unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
-    is_recalled(&mut one, delegation, &file);
-    assert_eq!(give_back(&mut one, delegation, &file), NFS_OK);
+    expect_recall(&mut one, delegation, &file);
+    assert_eq!(delegreturn(&mut one, delegation, &file), NFS_OK);
     assert_eq!(std::fs::read(scratch.at("f")).unwrap(), b"data more");
 }
 
@@ -357,7 +363,7 @@ fn libc_nonblock() -> i32 {
 }
 
 #[test]
-fn a_holder_is_asked_what_it_has_written() {
+fn the_holder_is_asked_for_its_attributes() {
     let scratch = Scratch::new();
     let (_server, (mut one, root), mut other) = two(&scratch);
     let (delegation, file) = open_f(&mut one, &root, WRITE_DELEG).unwrap();
@@ -375,24 +381,24 @@ fn a_holder_is_asked_what_it_has_written() {
     };
     let (change, size) = getattr(&mut one);
     assert_eq!(size, 4);
-    for (told, seen) in [([change, 4], 4), ([change + 1, 500], 500)] {
-        let answered = asked(&mut one, &file, &told, || getattr(&mut other));
-        assert_eq!((answered.1, answered.0 == change), (seen, seen == 4));
+    for (written, seen) in [([change, 4], 4), ([change + 1, 500], 500)] {
+        let found = with_cb_getattr(&mut one, &file, &written, || getattr(&mut other));
+        assert_eq!((found.1, found.0 == change), (seen, seen == 4));
     }
-    assert_eq!(give_back(&mut one, delegation.unwrap(), &file), NFS_OK);
-    assert_eq!(getattr(&mut other).1, 4, "now it is the file that says it");
+    assert_eq!(delegreturn(&mut one, delegation.unwrap(), &file), NFS_OK);
+    assert_eq!(getattr(&mut other).1, 4, "from the file again");
 }
 
 #[test]
-fn a_holder_is_asked_for_those_of_other_versions_and_for_whole_directories() {
+fn the_holder_is_asked_for_other_versions_and_for_directory_listings() {
     let scratch = Scratch::new();
     let (server, (mut one, root), mut other) = two(&scratch);
     let (delegation, file) = open_f(&mut one, &root, WRITE_DELEG).unwrap();
     let change = u64::from_be_bytes(one.attribute(&file, attributes::CHANGE).try_into().unwrap());
     let mut old = Client::new(&server);
-    let version_3 = asked(&mut one, &file, &[change + 1, 500], || old.getattr(&file).size);
+    let version_3 = with_cb_getattr(&mut one, &file, &[change + 1, 500], || old.getattr(&file).size);
     assert_eq!(version_3, 500);
-    let version_0 = asked(&mut one, &file, &[change + 2, 600], || {
+    let version_0 = with_cb_getattr(&mut one, &file, &[change + 2, 600], || {
         let ops = Ops::new()
             .op(Operation::Putfh, &Putfh4Args { object: Opaque(&file) })
             .op(Operation::Getattr, &Getattr4Args { attr_request: Bitmap4::of(&[attributes::SIZE]) });
@@ -402,27 +408,27 @@ fn a_holder_is_asked_for_those_of_other_versions_and_for_whole_directories() {
         get::<u64>(get::<Fattr4<'_>>(body).attr_vals.0)
     });
     assert_eq!(version_0, 600);
-    let listed = asked(&mut one, &file, &[change + 3, 700], || {
+    let listed = with_cb_getattr(&mut one, &file, &[change + 3, 700], || {
         let attr_request = Bitmap4::of(&[attributes::SIZE]);
         let all =
             Readdir4Args { cookie: 0, cookieverf: [0; 8], dircount: 1000, maxcount: 4096, attr_request };
         other.on(&root, Operation::Readdir, &all).1
     });
     assert!(listed.windows(8).any(|bytes| bytes == 700_u64.to_be_bytes()), "{listed:x?}");
-    // What NFSv3 tells without being asked it doesn't tell of this file.
+    // NFSv3's optional attributes are left out for this file.
     let args = Lookup3Args { what: common::what(&root, b"f") };
     match old.nfs(Procedure::Lookup, &args).get::<Lookup3Res<'_>>() {
         Outcome::Ok(found) => assert!(found.obj_attributes.is_none() && found.dir_attributes.is_some()),
         Outcome::Fail(status, _) => panic!("{status:?}"),
     }
-    // A holder that doesn't say it has to give the delegation back.
-    let refused = asked(&mut one, &file, &[], || {
+    // A holder that doesn't reply with attributes must return the delegation.
+    let refused = with_cb_getattr(&mut one, &file, &[], || {
         let results = old.nfs(Procedure::Getattr, &Getattr3Args { object: Opaque(&file) });
         results.get::<Getattr3Res>().into_result().err().map(|(status, ())| status)
     });
     assert_eq!(refused, Some(Nfsstat3::Jukebox));
-    is_recalled(&mut one, delegation.unwrap(), &file);
-    assert_eq!(give_back(&mut one, delegation.unwrap(), &file), NFS_OK);
+    expect_recall(&mut one, delegation.unwrap(), &file);
+    assert_eq!(delegreturn(&mut one, delegation.unwrap(), &file), NFS_OK);
     assert_eq!(old.getattr(&file).size, 4);
 }
 
@@ -436,8 +442,8 @@ fn a_delegation_that_is_not_returned_is_revoked() {
     let (delegation, file) = open_f(&mut one, &root, READ_DELEG).unwrap();
     let delegation = delegation.unwrap();
     assert_eq!(open_f(&mut other, &root, SHARE_ACCESS_WRITE).err(), Some(DELAY));
-    is_recalled(&mut one, delegation, &file);
-    // It lives on, but keeps what it should return.
+    expect_recall(&mut one, delegation, &file);
+    // The holder stays alive, but doesn't return the delegation.
     wait_for("the other's open", || {
         flags(&mut one);
         open_f(&mut other, &root, SHARE_ACCESS_WRITE).is_ok()
@@ -459,26 +465,26 @@ fn a_client_that_ignores_recalls_delays_a_local_process_once() {
     let server = Server::start(Config { lease: Duration::from_secs(1), ..scratch.config(ANYBODY) }).unwrap();
     ["f", "g", "h"].iter().for_each(|name| std::fs::write(scratch.at(name), "data").unwrap());
     let (mut one, root) = session(&server, &scratch, b"one");
-    let lent = |session: &mut Session, name: &[u8]| {
+    let delegated = |session: &mut Session, name: &[u8]| {
         let opened = session.open_with(&root, OpenClaim4::Null(Opaque(name)), false, READ_DELEG, 0);
         opened.map(|(_, delegation, file)| (delegation, file)).unwrap()
     };
-    let (delegation, file) = lent(&mut one, b"f");
-    let (other, other_file) = lent(&mut one, b"g");
+    let (delegation, file) = delegated(&mut one, b"f");
+    let (other, other_file) = delegated(&mut one, b"g");
     let path = scratch.at("f");
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| std::fs::File::options().append(true).open(&path).map(drop));
-        // It says that it will, and doesn't.
-        is_recalled(&mut one, delegation.unwrap(), &file);
-        // It isn't to have another one taken away either: that one is recalled now.
-        is_recalled(&mut one, other.unwrap(), &other_file);
-        assert_eq!(give_back(&mut one, other.unwrap(), &other_file), NFS_OK);
+        // It acknowledges the recall, and doesn't return the delegation.
+        expect_recall(&mut one, delegation.unwrap(), &file);
+        // Its other delegation is recalled now, so that it isn't revoked as well.
+        expect_recall(&mut one, other.unwrap(), &other_file);
+        assert_eq!(delegreturn(&mut one, other.unwrap(), &other_file), NFS_OK);
         writer.join().unwrap().unwrap();
     });
-    // Neither that client nor another that it calls itself gets any, of that file or another.
+    // Neither that client nor another one of the same host gets a delegation of any file.
     let mut again = session(&server, &scratch, b"again").0;
     for session in [&mut one, &mut again] {
-        assert!([b"f", b"g", b"h"].iter().all(|name| lent(session, *name).0.is_none()));
+        assert!([b"f", b"g", b"h"].iter().all(|name| delegated(session, *name).0.is_none()));
     }
     for name in ["f", "g", "h"] {
         let mut at_once = std::fs::File::options();
@@ -502,19 +508,19 @@ fn a_grant_and_a_delegation_exclude_each_other() {
         lane.flush();
         wait_for("the release", || server.status().grants.open == 0);
         let delegation = open_f(&mut one, &root, READ_DELEG).unwrap().0.expect("nobody has it open");
-        // By NFSv4's handle as by name.
+        // By NFSv4's handle as well as by name.
         for target in [entry, Target::Handle(&file)] {
             drop(granted(target, Access::Read).await.expect("readers share"));
             assert_eq!(granted(target, Access::Write).await.err(), Some(OpenStatus::TryWire));
         }
-        is_recalled(&mut one, delegation, &file);
-        assert_eq!(give_back(&mut one, delegation, &file), NFS_OK);
+        expect_recall(&mut one, delegation, &file);
+        assert_eq!(delegreturn(&mut one, delegation, &file), NFS_OK);
         drop(granted(Target::Handle(&file), Access::Write).await.unwrap());
     });
 }
 
 #[test]
-fn a_silent_clients_delegation_gives_way_to_a_grant() {
+fn a_silent_clients_delegation_ends_for_a_grant() {
     let scratch = Scratch::new();
     let lease = Duration::from_secs(1);
     let server = Server::start(Config { lease, ..scratch.config(ANYBODY) }).unwrap();
@@ -530,21 +536,21 @@ fn a_silent_clients_delegation_gives_way_to_a_grant() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     });
-    is_recalled(&mut one, delegation.unwrap(), &file);
-    // It has it no more: it went with its client, or, if its time was up first, by itself. That the client
-    // may acknowledge, once.
-    give_back(&mut one, delegation.unwrap(), &file);
-    assert_ne!(give_back(&mut one, delegation.unwrap(), &file), NFS_OK);
+    expect_recall(&mut one, delegation.unwrap(), &file);
+    // The delegation is gone: it ended with its client, or was revoked before that. A revocation may be
+    // acknowledged, once.
+    delegreturn(&mut one, delegation.unwrap(), &file);
+    assert_ne!(delegreturn(&mut one, delegation.unwrap(), &file), NFS_OK);
 }
 
 #[test]
-fn a_client_whose_connection_has_gone_is_told_and_binds_another() {
+fn a_client_without_a_back_channel_is_informed_and_binds_another_connection() {
     let scratch = Scratch::new();
     let (server, (mut one, root), mut other) = two(&scratch);
     let (delegation, file) = open_f(&mut one, &root, READ_DELEG).unwrap();
     one.wire = Client::new(&server);
     wait_for("the old connection's end", || flags(&mut one) == SEQ4_CB_PATH_DOWN);
-    assert_eq!(open_f(&mut other, &root, SHARE_ACCESS_WRITE).err(), Some(DELAY), "it can't be recalled now");
+    assert_eq!(open_f(&mut other, &root, SHARE_ACCESS_WRITE).err(), Some(DELAY), "no recall is possible now");
     let args = BindConnToSession4Args {
         sessionid: one.id,
         dir: ChannelDirFromClient4::BackOrBoth,
@@ -553,14 +559,14 @@ fn a_client_whose_connection_has_gone_is_told_and_binds_another() {
     let done = compound(&mut one.wire, 2, &Ops::new().op(Operation::BindConnToSession, &args));
     let (status, body) = done.after(&[]);
     assert_eq!((status, get::<BindConnToSession4ResOk>(body).dir), (NFS_OK, 3));
-    is_recalled(&mut one, delegation.unwrap(), &file);
+    expect_recall(&mut one, delegation.unwrap(), &file);
     assert_eq!(flags(&mut one), 0);
-    assert_eq!(give_back(&mut one, delegation.unwrap(), &file), NFS_OK);
+    assert_eq!(delegreturn(&mut one, delegation.unwrap(), &file), NFS_OK);
     open_f(&mut other, &root, SHARE_ACCESS_WRITE).unwrap();
 }
 
 #[test]
-fn a_delegation_may_be_wanted_without_an_open() {
+fn want_delegation_grants_without_an_open() {
     let scratch = Scratch::new();
     let (_server, (mut one, root), mut other) = two(&scratch);
     let file = one.lookup(&root, b"f").unwrap();
@@ -587,13 +593,13 @@ fn a_delegation_may_be_wanted_without_an_open() {
     assert_eq!(given, 2, "nobody has it open");
     assert_eq!(kind(want(&mut one, SHARE_ACCESS_WANT_READ_DELEG)), Ok(100 + WND4_NOT_SUPP_UPGRADE));
     assert_eq!(kind(want(&mut other, SHARE_ACCESS_WANT_READ_DELEG)), Ok(3));
-    // The client's own opens don't end it, others' do.
+    // The client's own opens don't recall it, others' do.
     one.open(&root, OpenClaim4::Null(Opaque(b"f")), false).unwrap();
     assert_eq!(open_f(&mut other, &root, SHARE_ACCESS_READ).err(), Some(DELAY));
-    is_recalled(&mut one, delegation, &file);
-    assert_eq!(give_back(&mut one, delegation, &file), NFS_OK);
+    expect_recall(&mut one, delegation, &file);
+    assert_eq!(delegreturn(&mut one, delegation, &file), NFS_OK);
     open_f(&mut other, &root, SHARE_ACCESS_READ).unwrap();
     let args = WantDelegation4Args { want: SHARE_ACCESS_WANT_READ_DELEG, claim: DelegClaim4::Fh };
     let (status, _) = one.on(&root, Operation::WantDelegation, &args);
-    assert_eq!(status, Nfsstat4::WrongType as u32, "directories have others");
+    assert_eq!(status, Nfsstat4::WrongType as u32, "directory delegations aren't supported");
 }

@@ -1,6 +1,6 @@
-//! Byte-range locks of a delegation's holder: a client that is asked for its delegation tells the server its
-//! locks first, and keeps them when it has returned it. Nobody gets a lock in between, neither a local
-//! process nor another client.
+//! Byte-range locks of a delegation's holder: after a recall the client sends its locks to the server before
+//! it returns the delegation, and keeps them. Neither a local process nor another client gets a conflicting
+//! lock in between.
 
 mod common;
 
@@ -23,7 +23,7 @@ const WRITE_DELEG: u32 = SHARE_ACCESS_BOTH | SHARE_ACCESS_WANT_WRITE_DELEG;
 const READ: NfsLockType4 = NfsLockType4::Read;
 const WRITE: NfsLockType4 = NfsLockType4::Write;
 
-/// A server with a file `f`, and clients that it can call; the handle of the export.
+/// A server with a file `f`, and clients with back channels; the handle of the export.
 fn start<const N: usize>(scratch: &Scratch, names: [&str; N]) -> (Server, Vec<u8>, [Session; N]) {
     let server = scratch.serve(ANYBODY);
     std::fs::write(scratch.at("f"), "data").unwrap();
@@ -37,7 +37,7 @@ fn start<const N: usize>(scratch: &Scratch, names: [&str; N]) -> (Server, Vec<u8
     (server, root, sessions)
 }
 
-/// OPEN of `f`: the open, the delegation that comes with it, and the handle.
+/// OPEN of `f`: the open, the delegation, if there is one, and the handle.
 fn open_f(
     session: &mut Session,
     root: &[u8],
@@ -46,7 +46,7 @@ fn open_f(
     session.open_with(root, OpenClaim4::Null(Opaque(b"f")), false, access, 0)
 }
 
-/// LOCK of some bytes for an owner that has none yet; what comes first is the status.
+/// LOCK of some bytes for a new lock owner, or its error status.
 fn lock(
     session: &mut Session,
     file: &[u8],
@@ -75,32 +75,32 @@ fn test(session: &mut Session, file: &[u8], locktype: NfsLockType4, offset: u64)
     session.on(file, Operation::Lockt, &Lockt4Args { locktype, offset, length: 1, owner }).0
 }
 
-fn is_recalled(session: &mut Session, delegation: Stateid4) {
+fn expect_recall(session: &mut Session, delegation: Stateid4) {
     let recall = call(session);
     let args: CbRecall4Args<'_> = get(&recall.args);
     assert_eq!((recall.operation, args.stateid), (CB_RECALL, delegation));
     answer(session, &recall, &[]);
 }
 
-fn give_back(session: &mut Session, file: &[u8], delegation: Stateid4) {
+fn delegreturn(session: &mut Session, file: &[u8], delegation: Stateid4) {
     let returned = session.on(file, Operation::Delegreturn, &Stateid4Args { stateid: delegation });
     assert_eq!(returned.0, NFS_OK);
 }
 
-/// A local process's open, which waits for whoever keeps it out.
+/// A local process's open, which waits for the return of conflicting delegations.
 fn local(path: &Path) -> OwnedFd {
     File::options().read(true).write(true).open(path).unwrap().into()
 }
 
-/// Whether a local process gets the byte for itself.
-fn gets(local: &OwnedFd, byte: u64) -> bool {
-    let got = store::lock(local, &FileLock { first: byte, last: byte, exclusive: true }).unwrap();
+/// Whether a local process can lock the byte exclusively.
+fn can_lock(local: &OwnedFd, byte: u64) -> bool {
+    let locked = store::lock(local, &FileLock { first: byte, last: byte, exclusive: true }).unwrap();
     store::unlock(local, byte, byte).unwrap();
-    got
+    locked
 }
 
 #[test]
-fn a_holder_locks_its_file_while_it_is_recalled_and_keeps_local_processes_out() {
+fn the_holders_locks_during_a_recall_exclude_local_processes() {
     let scratch = Scratch::new();
     let (_server, root, [mut one]) = start(&scratch, ["one"]);
     let (open, delegation, file) = open_f(&mut one, &root, WRITE_DELEG).unwrap();
@@ -110,11 +110,11 @@ fn a_holder_locks_its_file_while_it_is_recalled_and_keeps_local_processes_out() 
     std::thread::scope(|scope| {
         let opening = scope.spawn(|| {
             let local = local(&path);
-            let got = [0, 9, 20, 27, 40, 50, 60].map(|byte| gets(&local, byte));
+            let got = [0, 9, 20, 27, 40, 50, 60].map(|byte| can_lock(&local, byte));
             (local, got)
         });
-        is_recalled(&mut one, delegation);
-        // What the kernel's client does: it opens and locks again by the delegation, and returns it then.
+        expect_recall(&mut one, delegation);
+        // As the kernel's client does: it opens and locks by the delegation, and then returns it.
         let claim = OpenClaim4::DelegCurFh(delegation);
         let (open, _) = one.open_shared(&file, claim, false, SHARE_ACCESS_BOTH, 0).unwrap();
         let a = lock(&mut one, &file, open, b"a", WRITE, (0, 10)).unwrap();
@@ -124,18 +124,18 @@ fn a_holder_locks_its_file_while_it_is_recalled_and_keeps_local_processes_out() 
         assert_eq!(test(&mut one, &file, WRITE, 40), DENIED);
         assert_eq!(test(&mut one, &file, WRITE, 60), NFS_OK);
         assert!(!opening.is_finished());
-        give_back(&mut one, &file, delegation);
+        delegreturn(&mut one, &file, delegation);
         let (local, got) = opening.join().unwrap();
         assert_eq!(got, [false, false, false, false, false, false, true]);
         unlock(&mut one, &file, b, (0, u64::MAX));
-        assert_eq!([20, 27].map(|byte| gets(&local, byte)), [true, false], "the third owner has it, too");
+        assert_eq!([20, 27].map(|byte| can_lock(&local, byte)), [true, false], "the third owner has it, too");
         unlock(&mut one, &file, a, (0, 5));
-        assert_eq!([4, 5].map(|byte| gets(&local, byte)), [true, false]);
+        assert_eq!([4, 5].map(|byte| can_lock(&local, byte)), [true, false]);
         for held in [a, c, early] {
             unlock(&mut one, &file, held, (0, u64::MAX));
         }
-        assert!([0, 9, 27, 50].iter().all(|byte| gets(&local, *byte)));
-        // And the other way round.
+        assert!([0, 9, 27, 50].iter().all(|byte| can_lock(&local, *byte)));
+        // In the other direction.
         assert!(store::lock(&local, &FileLock { first: 0, last: 0, exclusive: true }).unwrap());
         assert_eq!(lock(&mut one, &file, open, b"a", WRITE, (0, 1)), Err(DENIED));
         assert_eq!(test(&mut one, &file, READ, 0), DENIED);
@@ -143,58 +143,58 @@ fn a_holder_locks_its_file_while_it_is_recalled_and_keeps_local_processes_out() 
 }
 
 #[test]
-fn another_clients_open_waits_for_the_return_only_and_meets_the_holders_locks() {
+fn another_clients_open_waits_for_the_return_and_its_locks_conflict_with_the_holders() {
     let scratch = Scratch::new();
     let (_server, root, [mut one, mut other]) = start(&scratch, ["one", "other"]);
     let (_, delegation, file) = open_f(&mut one, &root, WRITE_DELEG).unwrap();
     let delegation = delegation.unwrap();
     assert_eq!(open_f(&mut other, &root, SHARE_ACCESS_BOTH).err(), Some(DELAY));
-    is_recalled(&mut one, delegation);
+    expect_recall(&mut one, delegation);
     let claim = OpenClaim4::DelegCurFh(delegation);
     let (open, _) = one.open_shared(&file, claim, false, SHARE_ACCESS_BOTH, 0).unwrap();
     let held = lock(&mut one, &file, open, b"a", WRITE, (0, 10)).unwrap();
     assert_eq!(open_f(&mut other, &root, SHARE_ACCESS_BOTH).err(), Some(DELAY));
-    give_back(&mut one, &file, delegation);
+    delegreturn(&mut one, &file, delegation);
     let (theirs, ..) = open_f(&mut other, &root, SHARE_ACCESS_BOTH).unwrap();
     assert_eq!(lock(&mut other, &file, theirs, b"x", READ, (9, 1)), Err(DENIED));
     lock(&mut other, &file, theirs, b"x", WRITE, (10, 10)).unwrap();
     assert_eq!(lock(&mut one, &file, open, b"b", WRITE, (10, 1)), Err(DENIED));
     unlock(&mut one, &file, held, (0, u64::MAX));
     lock(&mut other, &file, theirs, b"y", WRITE, (0, 10)).unwrap();
-    // With the open go the locks, though the description that they were on is still open for the other's.
+    // The locks end with their open, although the file description stays open for the other owner's locks.
     one.close(&file, open);
 }
 
 #[test]
-fn locks_made_under_a_delegation_go_with_their_open() {
+fn locks_made_under_a_delegation_end_with_their_open() {
     let scratch = Scratch::new();
     let (_server, root, [mut one]) = start(&scratch, ["one"]);
     let (open, delegation, file) = open_f(&mut one, &root, WRITE_DELEG).unwrap();
     let held = [b"a", b"b"].map(|owner| lock(&mut one, &file, open, owner, READ, (0, 10)).unwrap());
-    give_back(&mut one, &file, delegation.unwrap());
+    delegreturn(&mut one, &file, delegation.unwrap());
     let local = local(&scratch.at("f"));
-    assert!(!gets(&local, 0));
+    assert!(!can_lock(&local, 0));
     unlock(&mut one, &file, held[0], (0, u64::MAX));
     let stateid = Stateid4 { seqid: 0, ..held[0] };
     assert_eq!(one.on(&file, Operation::FreeStateid, &Stateid4Args { stateid }).0, NFS_OK);
-    assert!(!gets(&local, 0));
+    assert!(!can_lock(&local, 0));
     one.close(&file, open);
-    assert!(gets(&local, 0));
+    assert!(can_lock(&local, 0));
 }
 
 #[test]
-fn a_lock_request_recalls_a_delegation_that_allows_local_locks() {
+fn a_lock_request_recalls_a_delegation_that_permits_local_locks() {
     let scratch = Scratch::new();
     let (_server, root, [mut one, mut other]) = start(&scratch, ["one", "other"]);
     let (_, delegation, file) = open_f(&mut one, &root, WRITE_DELEG).unwrap();
     let delegation = delegation.unwrap();
     assert_eq!(test(&mut one, &file, WRITE, 0), NFS_OK, "its own delegation");
     assert_eq!(test(&mut other, &file, READ, 0), DELAY);
-    is_recalled(&mut one, delegation);
+    expect_recall(&mut one, delegation);
     let claim = OpenClaim4::DelegCurFh(delegation);
     let (open, _) = one.open_shared(&file, claim, false, SHARE_ACCESS_BOTH, 0).unwrap();
     lock(&mut one, &file, open, b"a", WRITE, (0, 1)).unwrap();
-    give_back(&mut one, &file, delegation);
+    delegreturn(&mut one, &file, delegation);
     assert_eq!([0, 1].map(|byte| test(&mut other, &file, READ, byte)), [DENIED, NFS_OK]);
 }
 
@@ -206,14 +206,14 @@ fn read_locks_recall_nothing_and_become_write_locks() {
     let (open, none, _) = open_f(&mut other, &root, SHARE_ACCESS_READ | SHARE_ACCESS_WANT_NO_DELEG).unwrap();
     assert_eq!(none, None);
     lock(&mut other, &file, open, b"a", READ, (0, 10)).unwrap();
-    let (.., lent, _) = open_f(&mut third, &root, READ_DELEG).unwrap();
-    assert!(lent.is_some(), "nobody's delegation has been recalled");
-    give_back(&mut one, &file, delegation.unwrap());
-    give_back(&mut third, &file, lent.unwrap());
+    let (.., delegated, _) = open_f(&mut third, &root, READ_DELEG).unwrap();
+    assert!(delegated.is_some(), "no delegation has been recalled");
+    delegreturn(&mut one, &file, delegation.unwrap());
+    delegreturn(&mut third, &file, delegated.unwrap());
     let (open, ..) = open_f(&mut other, &root, SHARE_ACCESS_BOTH | SHARE_ACCESS_WANT_NO_DELEG).unwrap();
     lock(&mut other, &file, open, b"a", WRITE, (0, 5)).unwrap();
     let local = local(&scratch.at("f"));
     let shared = |byte| store::lock(&local, &FileLock { first: byte, last: byte, exclusive: false }).unwrap();
     assert_eq!([shared(0), shared(5)], [false, true]);
-    assert!(!gets(&local, 6));
+    assert!(!can_lock(&local, 6));
 }

@@ -1,5 +1,5 @@
-//! Delegations and the ways to their holders: a client of 4.0 is called at an address, one of 4.1 through a
-//! session's slots, and either hears when it can't be called.
+//! Callback paths of delegations: a client of 4.0 has a callback address, one of 4.1 the slots of a session's
+//! back channel, and both are informed when callbacks fail.
 
 mod common;
 
@@ -12,10 +12,10 @@ use xdr::Opaque;
 
 const DELAY: u32 = Nfsstat4::Delay as u32;
 
-/// What is asked of a holder.
+/// The attributes in CB_GETATTR.
 const WRITTEN: Bitmap4 = Bitmap4::of(&[attributes::CHANGE, attributes::SIZE]);
 
-/// A file's size, as 4.0 is told.
+/// A file's size, by 4.0.
 fn size(wire: &mut Client, file: &[u8]) -> u64 {
     let ops = Ops::new()
         .op(Operation::Putfh, &Putfh4Args { object: Opaque(file) })
@@ -36,7 +36,7 @@ fn open_f(session: &mut Session, root: &[u8]) -> u32 {
     session.open(root, OpenClaim4::Null(Opaque(b"f")), false).err().unwrap_or(NFS_OK)
 }
 
-fn give_back(old: &mut Old, delegation: Stateid4, file: &[u8]) {
+fn delegreturn(old: &mut Old, delegation: Stateid4, file: &[u8]) {
     let ops = Ops::new()
         .op(Operation::Putfh, &Putfh4Args { object: Opaque(file) })
         .op(Operation::Delegreturn, &Stateid4Args { stateid: delegation });
@@ -44,7 +44,7 @@ fn give_back(old: &mut Old, delegation: Stateid4, file: &[u8]) {
 }
 
 #[test]
-fn a_holder_of_version_0_is_not_asked_for_what_comes_from_its_own_address() {
+fn a_holder_of_version_0_gets_no_cb_getattr_for_requests_from_its_own_address() {
     let scratch = Scratch::new();
     let server = scratch.serve(ANYBODY);
     std::fs::write(scratch.at("f"), "data").unwrap();
@@ -52,30 +52,30 @@ fn a_holder_of_version_0_is_not_asked_for_what_comes_from_its_own_address() {
     assert!(callee.answer(&[]).is_none(), "CB_NULL");
     let root = old.walk(&scratch.export());
     let (delegation, file) = old.open_delegated(&root, b"f");
-    // It may be the holder itself, by this connection or another, and is told what the file says: there is
-    // nobody who answers callbacks.
+    // The client may be the holder itself, on this connection or another, waiting and unable to reply to a
+    // callback. So it gets the file's own size.
     assert_eq!(size(&mut old.wire, &file), 4);
     assert_eq!(size(&mut Client::new(&server), &file), 4);
-    // Others are told what the holder says: who comes by NFSv3 can't be the holder, from wherever it comes.
-    let mut asked = |written: u64, ask: &(dyn Fn() -> u64 + Sync)| {
+    // Other clients get the holder's size; a client of NFSv3 can't be the holder, at any address.
+    let mut expect_written = |written: u64, access: &(dyn Fn() -> u64 + Sync)| {
         std::thread::scope(|scope| {
-            let asking = scope.spawn(ask);
+            let accessing = scope.spawn(access);
             let values = [0, written].map(u64::to_be_bytes).concat();
             let obj_attributes = Fattr4 { attrmask: WRITTEN, attr_vals: Opaque(&values) };
-            let called = callee.answer(&encoded(&CbGetattr4ResOk { obj_attributes })).expect("a question");
+            let called = callee.answer(&encoded(&CbGetattr4ResOk { obj_attributes })).expect("a callback");
             let args: CbGetattr4Args<'_> = get(&called.args);
             assert_eq!((called.operation, args.fh.0), (CB_GETATTR, &file[..]));
-            assert_eq!(asking.join().unwrap(), written);
+            assert_eq!(accessing.join().unwrap(), written);
         });
     };
-    asked(500, &|| Client::new(&server).getattr(&file).size);
-    asked(600, &|| size(&mut Client::from(&server, [127, 0, 0, 2].into(), 0), &file));
-    give_back(&mut old, delegation.unwrap(), &file);
+    expect_written(500, &|| Client::new(&server).getattr(&file).size);
+    expect_written(600, &|| size(&mut Client::from(&server, [127, 0, 0, 2].into(), 0), &file));
+    delegreturn(&mut old, delegation.unwrap(), &file);
     assert_eq!(size(&mut Client::from(&server, [127, 0, 0, 2].into(), 0), &file), 4);
 }
 
 #[test]
-fn a_client_of_version_0_that_cannot_be_called_hears_it_at_renew_and_may_move() {
+fn a_client_of_version_0_without_a_callback_path_learns_it_from_renew_and_may_move() {
     let scratch = Scratch::new();
     let server = scratch.serve(ANYBODY);
     std::fs::write(scratch.at("f"), "data").unwrap();
@@ -88,17 +88,17 @@ fn a_client_of_version_0_that_cannot_be_called_hears_it_at_renew_and_may_move() 
     assert_eq!(renew(&mut old), NFS_OK);
     assert_eq!(open_f(&mut other, &root), DELAY);
     callee.refuse();
-    wait_for("the server to find out", || renew(&mut old) == Nfsstat4::CbPathDown as u32);
-    // The recall is sent again, to where the client is by now.
-    let mut callee = old.moves(b"old");
+    wait_for("the server to notice", || renew(&mut old) == Nfsstat4::CbPathDown as u32);
+    // The recall is sent again, to the new address.
+    let mut callee = old.move_callee(b"old");
     while callee.answer(&[]).is_none_or(|called| called.operation != CB_RECALL) {}
-    wait_for("the server to find out", || renew(&mut old) == NFS_OK);
-    give_back(&mut old, delegation.unwrap(), &file);
+    wait_for("the server to notice", || renew(&mut old) == NFS_OK);
+    delegreturn(&mut old, delegation.unwrap(), &file);
     assert_eq!(open_f(&mut other, &root), NFS_OK);
 }
 
 #[test]
-fn a_session_whose_slots_are_lost_is_of_no_use_for_calls_and_its_client_is_told() {
+fn a_back_channel_with_misordered_slots_is_abandoned_and_its_client_informed() {
     let scratch = Scratch::new();
     let server = scratch.serve(ANYBODY);
     std::fs::write(scratch.at("f"), "data").unwrap();
@@ -117,7 +117,7 @@ fn a_session_whose_slots_are_lost_is_of_no_use_for_calls_and_its_client_is_told(
     let (_, delegation, file) = opened.unwrap();
     let delegation = delegation.unwrap();
     assert_eq!(open_f(&mut other, &root), DELAY);
-    // The client has another count of its slot, and another one each time.
+    // The client rejects each sequence number of its slot.
     for _ in 0..4 {
         let recall = call(&mut one);
         refuse(&mut one, &recall, Nfsstat4::SeqMisordered);
@@ -125,7 +125,7 @@ fn a_session_whose_slots_are_lost_is_of_no_use_for_calls_and_its_client_is_told(
     let lost = SEQ4_BACKCHANNEL_FAULT | SEQ4_CB_PATH_DOWN;
     wait_for("the server to give up", || flags(&mut one) == lost);
     assert_eq!(flags(&mut other), 0);
-    // Another session of the client's, through which it can be called.
+    // Another session of the client with a working back channel.
     let mut again = one.second(&server, CREATE_SESSION_CONN_BACK_CHAN);
     assert_eq!(flags(&mut again), 0);
     let recall = call(&mut again);

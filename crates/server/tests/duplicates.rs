@@ -11,7 +11,7 @@ use proto::nfs3::{
 };
 use xdr::Opaque;
 
-/// Sends the same call on two connections; the answers.
+/// Sends the same call on two connections; the replies.
 fn twice(
     server: &samehost_server::Server,
     client: &mut Client,
@@ -41,7 +41,7 @@ fn every_procedure_that_is_not_idempotent_is_executed_once() {
     };
     let link = Symlinkdata3 { attributes: set, data: Opaque(b"target") };
     let calls = [
-        // Done again, each of these would fail: the guard no longer matches, the name is there, or is gone.
+        // Each of these would fail the second time: the guard no longer matches, the name exists, or is gone.
         (Procedure::Setattr, encoded(&guarded)),
         (
             Procedure::Create,

@@ -1,5 +1,5 @@
-//! An export in an export on one filesystem: what lies in the inner one is served by its rules, whichever way
-//! a client comes, over NFSv3, NFSv4 and the lane, and with whatever handle.
+//! An export inside of another on the same filesystem: the inner one's files are served by its own rules, by
+//! any path, over NFSv3, NFSv4 and the lane, and with any handle.
 
 mod common;
 
@@ -24,10 +24,10 @@ const STALE: u32 = Nfsstat3::Stale as u32;
 const ACCESS: u32 = Nfsstat3::Acces as u32;
 const XDEV: u32 = Nfsstat3::Xdev as u32;
 const OUTER: &str = "127.0.0.1(rw,insecure,no_root_squash,async) 127.0.0.2(rw,insecure,no_root_squash,async)";
-/// Not for the second client.
+/// The second client isn't admitted.
 const INNER: &str = "127.0.0.1(ro,insecure,no_root_squash,no_lane)";
 
-/// `export` with `way/inner/d/f` in it, `way/inner` an export of its own or not.
+/// `export` with `way/inner/d/f` in it; `way/inner` may be an export of its own.
 struct Rig {
     scratch: Scratch,
     exports: PathBuf,
@@ -88,7 +88,7 @@ fn status_of(client: &mut Client, handle: &[u8]) -> u32 {
 }
 
 #[test]
-fn names_lead_into_the_inner_export_and_its_rules_hold_there() {
+fn names_lead_into_the_inner_export_and_its_rules_apply_there() {
     let rig = Rig::new();
     rig.export(true);
     let server = rig.serve();
@@ -125,14 +125,14 @@ fn names_lead_into_the_inner_export_and_its_rules_hold_there() {
             let directory = Target::Entry { directory: &way, name: b"inner" };
             open(&lane, directory, access, &root_user).await.unwrap_err();
         }
-        // In the outer export everything is as ever.
+        // The outer export is unaffected.
         let beside = Target::Entry { directory: &root, name: b"f" };
         open(&lane, beside, Access::Write, &root_user).await.unwrap();
     });
 }
 
 #[test]
-fn nothing_is_moved_or_linked_across_and_the_inner_directory_keeps_its_place() {
+fn renames_and_links_across_fail_and_the_inner_directory_cannot_be_moved() {
     let rig = Rig::new();
     rig.export(true);
     let server = rig.serve();
@@ -159,7 +159,7 @@ fn nothing_is_moved_or_linked_across_and_the_inner_directory_keeps_its_place() {
             .op(Operation::Rename, &args);
         assert_eq!(session.run(&ops).status, Nfsstat4::Xdev as u32);
     }
-    // Moved away, another directory could take its place when the server starts next.
+    // If it were moved away, another directory could take its path before the server's next start.
     for (dir, name) in [(&way, "inner"), (&root, "way")] {
         assert_eq!(rename(&mut client, (dir, name), (&root, "elsewhere")), ACCESS, "{name}");
         assert_eq!(rename(&mut client, (&root, "beside"), (dir, name)), ACCESS, "{name}");
@@ -167,7 +167,7 @@ fn nothing_is_moved_or_linked_across_and_the_inner_directory_keeps_its_place() {
         assert_eq!(client.nfs(Procedure::Rmdir, &args).status(), ACCESS, "{name}");
     }
     assert!(rig.inner().is_dir());
-    assert_eq!(rename(&mut client, (&root, "beside"), (&way, "moved")), 0, "others move as they like");
+    assert_eq!(rename(&mut client, (&root, "beside"), (&way, "moved")), 0, "other directories can be moved");
     assert_eq!(client.create(&way, "inner"), Err(Nfsstat3::Exist));
     let attributes = Sattr3::default();
     let args = Mkdir3Args { where_: what(&way, b"inner"), attributes };
@@ -175,7 +175,7 @@ fn nothing_is_moved_or_linked_across_and_the_inner_directory_keeps_its_place() {
 }
 
 #[test]
-fn a_client_of_the_outer_export_alone_is_kept_out() {
+fn a_client_of_the_outer_export_only_is_denied() {
     let rig = Rig::new();
     rig.export(true);
     let server = rig.serve();
@@ -186,7 +186,7 @@ fn a_client_of_the_outer_export_alone_is_kept_out() {
     for path in [rig.inner(), rig.inner().join("d")] {
         assert_eq!(client.mnt(&path), Err(Mountstat3::Acces), "{path:?}");
     }
-    // It is listed, as a directory that can't be entered.
+    // It is listed, but can't be entered.
     let args = nfs3::Readdirplus3Args {
         dir: Opaque(&way),
         cookie: 0,
@@ -200,7 +200,7 @@ fn a_client_of_the_outer_export_alone_is_kept_out() {
     let handle = admitted.lookup(&way, "inner");
     let has = |bytes: &[u8]| listing.0.windows(bytes.len()).any(|part| part == bytes);
     assert!(has(b"inner") && !has(&handle));
-    // The handle is worth nothing to it.
+    // The handle is invalid for it.
     assert_eq!(status_of(&mut client, &handle), STALE);
 
     let mut session = Session::from(second(&server), 2, b"second");

@@ -110,7 +110,7 @@ fn ten_thousand_entries_with_removals_and_additions_in_between() {
                 twice.push(name.clone());
             }
         }
-        // Remove what was seen (the last one, too, whose cookie goes on) and what may not have been.
+        // Remove the last entry seen, whose cookie is the next start, and one that may not have been seen.
         for name in [page.names.last().unwrap().clone(), name(next_removal)] {
             if name.starts_with("entry") && removed.insert(name.clone()) {
                 let _ = std::fs::remove_file(scratch.at(&name));
@@ -132,7 +132,7 @@ fn ten_thousand_entries_with_removals_and_additions_in_between() {
 }
 
 #[test]
-fn replies_fill_their_bounds_and_keep_to_them() {
+fn replies_fill_their_limits_and_keep_to_them() {
     let (scratch, _server, mut client) = open_server();
     let root = client.mnt(&scratch.export()).unwrap();
     for number in 0..500 {
@@ -140,7 +140,7 @@ fn replies_fill_their_bounds_and_keep_to_them() {
     }
     for count in [300, 512, 1000, 4096, 8192] {
         let page = readdir(&mut client, &root, 0, [0; 8], count).unwrap();
-        // What is left has no room for one more entry of the longest name.
+        // The rest has no room for another entry with the longest name.
         assert!(
             page.bytes <= count as usize && (page.eof || page.bytes + 88 > count as usize),
             "{count}: {}",
@@ -158,7 +158,7 @@ fn replies_fill_their_bounds_and_keep_to_them() {
     loop {
         let page = readdirplus(&mut client, &root, &at, 2000, 32_768).unwrap();
         let plain: usize = page.names.iter().map(|name| 24 + name.len().next_multiple_of(4)).sum();
-        assert!(plain <= 2000, "dircount bounds what READDIR would have sent");
+        assert!(plain <= 2000, "dircount limits what READDIR would have sent");
         all.extend(page.names.iter().cloned());
         if page.eof {
             break;
@@ -194,7 +194,7 @@ fn too_small_and_bad_cookies() {
         Some(Nfsstat3::BadCookie)
     );
     assert_eq!(readdir(&mut client, &root, u64::MAX, page.verifier, 8192).err(), Some(Nfsstat3::BadCookie));
-    // The largest bounds there are.
+    // The largest possible limits.
     assert!(readdir(&mut client, &root, 0, [0; 8], u32::MAX).unwrap().eof);
     assert!(readdirplus(&mut client, &root, &START, u32::MAX, u32::MAX).unwrap().eof);
     assert!(

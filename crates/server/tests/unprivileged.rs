@@ -147,19 +147,19 @@ fn another_user_of_the_host_gets_nothing() {
     let root = owner.mnt(&scratch.export()).unwrap();
     let secret = owner.lookup(&root, "secret");
     attack(&scratch, &mut client_of(OTHER, &server), &root, &secret);
-    // Root's client host may ask for the owner, and says truly when it asks for somebody else.
+    // Root's client host may act for the owner, and other users are reported truthfully.
     let mut host = Client::new(&server).with_user(OTHER, OTHER, &[]);
     refused(&mut host, Procedure::Lookup, &Lookup3Args { what: what(&root, b"secret") });
     for claimed in [0, OWNER] {
         host.credential = sys(claimed, claimed, &[]);
         assert_eq!(host.read(&secret, 0, 10).unwrap().0, b"private", "{claimed}");
     }
-    // The owner's own client may be asked by others, too (a mount with allow_other).
+    // The owner's own client may also be used by other users (a mount with allow_other).
     owner.credential = sys(OTHER, OTHER, &[]);
     refused(&mut owner, Procedure::Lookup, &Lookup3Args { what: what(&root, b"secret") });
     let files: Vec<_> =
         std::fs::read_dir(scratch.export()).unwrap().map(|file| file.unwrap().file_name()).collect();
-    assert_eq!(files, ["secret"], "nothing was made");
+    assert_eq!(files, ["secret"], "nothing was created");
     assert_eq!(std::fs::read(scratch.at("secret")).unwrap(), b"private");
     assert_eq!(std::fs::metadata(scratch.at("secret")).unwrap().mode() & 0o7777, 0o600);
 }
@@ -167,7 +167,7 @@ fn another_user_of_the_host_gets_nothing() {
 #[test]
 fn a_process_that_has_closed_its_socket_is_anonymous() {
     let (scratch, server) = serve(QUICK_START);
-    // What is sent and then let go of is either read as nobody's, or not at all: it makes nothing.
+    // Calls on a socket that is closed at once are treated as anonymous, or not read at all.
     let mut owner = client_of(OWNER, &server);
     let root = owner.mnt(&scratch.export()).unwrap();
     as_user(OTHER, || {
@@ -188,13 +188,13 @@ fn a_process_that_has_closed_its_socket_is_anonymous() {
     assert_eq!(std::fs::read_dir(scratch.export()).unwrap().count(), 1);
 }
 
-/// What a process gets over the lane, by its own user and whatever it claims: `Err` if nothing.
+/// What a process gets over the lane as its own user with any claim: `Err` for nothing.
 fn granted(scratch: &Scratch, server: &Server, process: u32, claim: u32, root: &[u8]) -> Result<(), String> {
     as_user(process, || {
         let mut client = Client::new(server).with_user(claim, claim, &[]);
         let mut all = Vec::new();
         run(async {
-            // Who isn't served may be kept from having a lane at all.
+            // A user who isn't served may be refused a lane altogether.
             let lane = lane(scratch, &mut client).await;
             let new = |name| {
                 Target::New(NewFile { directory: root, name, mode: 0o644, how: CreateMode::Unchecked })
@@ -234,7 +234,7 @@ fn the_lane_gives_other_users_nothing_even_where_all_are_served() {
         granted(&scratch, &server, 0, OWNER, &root).unwrap();
         std::fs::remove_file(scratch.at("new")).unwrap();
         if !word.is_empty() {
-            // Those who aren't served don't get as far.
+            // Users who aren't served get no further.
             for claim in [OTHER, OWNER, 0] {
                 granted(&scratch, &server, OTHER, claim, &root).unwrap_err();
             }
@@ -284,7 +284,7 @@ fn all_are_served_where_the_export_says_so_and_make_no_set_id_programs() {
             .op(Operation::Create, &new);
         assert_eq!(compound(&mut client, 0, &ops).status, nfs4::Nfsstat4::Perm as u32);
     }
-    // As before: a bit that says whose group new files have.
+    // Allowed as before: on a directory the bit determines the group of new files.
     let mode = Sattr3 { mode: Some(0o2755), ..Sattr3::default() };
     let args = nfs3::Mkdir3Args { where_: what(&root, b"d"), attributes: mode };
     assert_eq!(client.nfs(Procedure::Mkdir, &args).status(), NFS_OK);

@@ -1,4 +1,4 @@
-//! Delegations: who gets one, what recalls it, and what becomes of one that isn't returned.
+//! Delegations: when they are granted, what recalls them, and what happens if they aren't returned.
 
 use crate::common::{
     COURTESY, DISTRUST, HERE, LEASE, Machine, ROOT, after, any, begin, client, engine, fresh, open, recorded,
@@ -46,13 +46,13 @@ fn readers_share_a_file_and_a_writer_recalls_all_of_them() {
     engine.delegreturn(NOW, &root(other), &any(others), &FILE).unwrap();
     assert_eq!(engine.delegreturn(NOW, &root(other), &others, &FILE), Err(Error::BadStateid));
     engine.open(NOW, &open(third, "o", &FILE, 2, 0)).unwrap();
-    assert_eq!(refused(&mut engine, NOW, me, false), NoDelegation::Contention, "somebody writes");
+    assert_eq!(refused(&mut engine, NOW, me, false), NoDelegation::Contention, "a client writes");
     begin(&mut engine, NOW, session, 0, 1);
     assert_eq!(engine.delegated(), [0, 0]);
 }
 
 #[test]
-fn a_holder_is_in_nobodys_way_but_others() {
+fn a_delegation_does_not_conflict_with_its_own_client() {
     let mut engine = engine();
     let [(me, _), (other, _)] = ["me", "other"].map(|name| client(&mut engine, NOW, name));
     let mine = delegate(&mut engine, NOW, me, &FILE, 1);
@@ -95,7 +95,7 @@ fn a_delegation_for_writing_is_alone() {
     assert_eq!(engine.open(NOW, &open(other, "o", &FILE, 1, 0)), Err(Error::Delay));
     engine.delegreturn(NOW, &root(me), &mine, &FILE).unwrap();
     engine.open(NOW, &open(other, "o", &FILE, 1, 0)).unwrap();
-    assert_eq!(refused(&mut engine, NOW, other, false), NoDelegation::Contention, "I may write");
+    assert_eq!(refused(&mut engine, NOW, other, false), NoDelegation::Contention, "the first may write");
     assert_eq!(refused(&mut engine, NOW, me, true), NoDelegation::Contention, "another reads");
 }
 
@@ -111,7 +111,7 @@ fn an_open_that_denies_reading_recalls_readers() {
 }
 
 #[test]
-fn what_is_not_returned_in_a_lease_is_taken_away_and_the_holder_is_told() {
+fn a_delegation_not_returned_within_a_lease_is_revoked_and_the_holder_is_informed() {
     let mut engine = engine();
     let [(me, session), (other, _)] = ["me", "other"].map(|name| client(&mut engine, NOW, name));
     let mine = delegate(&mut engine, NOW, me, &FILE, 1);
@@ -122,7 +122,8 @@ fn what_is_not_returned_in_a_lease_is_taken_away_and_the_holder_is_told() {
     let late = NOW.plus(LEASE);
     engine.take_effects(NOW).remember.clear();
     engine.open(late, &open(other, "o", &FILE, 2, 0)).unwrap();
-    // After a restart it would reclaim what the other has had, so it can't reclaim anything until it knows.
+    // After a restart it could reclaim what the other has had, so it may reclaim nothing until it has
+    // acknowledged the revocation.
     engine.open(late, &open(me, "o", &9, 1, 0)).unwrap();
     let effects = engine.take_effects(late);
     assert_eq!((effects.forget, effects.remember), (vec![recorded("me")], vec![]));
@@ -137,7 +138,7 @@ fn what_is_not_returned_in_a_lease_is_taken_away_and_the_holder_is_told() {
 }
 
 #[test]
-fn a_local_process_waits_no_longer_than_it_must() {
+fn a_local_process_waits_no_longer_than_its_timeout() {
     let mut engine = engine();
     let (me, session) = client(&mut engine, NOW, "me");
     let mine = delegate(&mut engine, NOW, me, &FILE, 1);
@@ -151,13 +152,13 @@ fn a_local_process_waits_no_longer_than_it_must() {
     assert_eq!(engine.test_stateid(me, &mine), Ok(()));
     engine.tick(NOW.plus(300));
     assert_eq!(engine.test_stateid(me, &mine), Err(Error::DelegRevoked));
-    assert_eq!(engine.take_effects(NOW).released.len(), 1, "the lease is given back");
-    assert_eq!(engine.delegreturn(NOW, &root(me), &mine, &FILE), Ok(()), "it knows now");
+    assert_eq!(engine.take_effects(NOW).released.len(), 1, "the kernel lease is released");
+    assert_eq!(engine.delegreturn(NOW, &root(me), &mine, &FILE), Ok(()), "the revocation is acknowledged");
     assert_eq!(engine.delegreturn(NOW, &root(me), &mine, &FILE), Err(Error::BadStateid));
 }
 
 #[test]
-fn whoever_comes_between_the_halves_is_first() {
+fn a_conflict_between_begin_and_done_wins() {
     let mut engine = engine();
     let [(me, _), (other, _)] = ["me", "other"].map(|name| client(&mut engine, NOW, name));
     engine.open(NOW, &open(me, "o", &FILE, 1, 0)).unwrap();
@@ -167,13 +168,13 @@ fn whoever_comes_between_the_halves_is_first() {
     assert_eq!(engine.delegate_done(&begun), None);
     engine.open(NOW, &open(other, "o", &FILE, 2, 0)).unwrap();
     assert_eq!(engine.delegated(), [0, 0]);
-    let begun = engine.delegate_begin(NOW, &wants(&root(other), &2, true)).expect("nobody has that one open");
+    let begun = engine.delegate_begin(NOW, &wants(&root(other), &2, true)).expect("it is not open");
     engine.delegate_failed(&begun);
     assert!(!engine.is_open(&2));
 }
 
 #[test]
-fn a_file_that_was_fought_over_is_left_alone_for_a_lease() {
+fn a_contended_file_is_not_delegated_for_a_lease() {
     let mut engine = engine();
     let [(me, session), (other, _)] = ["me", "other"].map(|name| client(&mut engine, NOW, name));
     let mine = delegate(&mut engine, NOW, me, &FILE, 1);
@@ -194,7 +195,7 @@ fn a_courtesy_client_loses_its_delegations_with_everything_else() {
     let late = NOW.plus(LEASE + 1);
     begin(&mut engine, NOW.plus(LEASE), session, 0, 1);
     engine.tick(late);
-    assert_eq!(engine.delegated(), [0, 1], "nobody wants it");
+    assert_eq!(engine.delegated(), [0, 1], "there is no conflict");
     engine.open(late, &open(other, "o", &FILE, 1, 0)).unwrap();
     let effects = engine.take_effects(NOW);
     assert_eq!((effects.ended, effects.recalls.len(), effects.released.len()), (vec![me], 0, 1));
@@ -203,7 +204,7 @@ fn a_courtesy_client_loses_its_delegations_with_everything_else() {
 }
 
 #[test]
-fn there_are_bounds_and_who_meets_them_is_asked_to_give_back() {
+fn delegations_are_limited_and_the_largest_holder_is_asked_to_return_some() {
     let mut engine = engine();
     let names = ["a", "b", "c"].map(|name| client(&mut engine, NOW, name).0);
     for (at, client) in names.iter().take(2).enumerate() {
@@ -224,7 +225,7 @@ fn there_are_bounds_and_who_meets_them_is_asked_to_give_back() {
     assert_eq!(
         engine.take_effects(NOW).recall_any,
         [(names[1], 3)],
-        "who has the most, of those that weren't asked"
+        "the largest holder among those that weren't asked"
     );
 }
 
@@ -250,7 +251,7 @@ fn delegations_are_reclaimed_after_a_restart() {
 }
 
 #[test]
-fn a_client_of_version_0_hears_that_its_delegation_has_expired() {
+fn a_client_of_version_0_learns_that_its_delegation_has_expired() {
     let mut engine = engine();
     let asked = SetClientId { owner: b"old", peer: HERE, verifier: [1; 8], principal: &ROOT };
     let (old, confirm) = engine.setclientid(NOW, &asked).unwrap();
@@ -271,20 +272,20 @@ fn a_client_of_version_0_hears_that_its_delegation_has_expired() {
     assert!(!engine.holds_delegations(old));
 }
 
-/// A request, which renews the lease, and its answer.
+/// A request, which renews the lease.
 fn renew(engine: &mut Machine, now: Time, session: SessionId, sequence: u32) {
     let ticket = begin(engine, now, session, 0, sequence);
     engine.finish(&ticket, None);
 }
 
-/// A client that may only read root's files, and others at its address: whatever they do, root's own opens
-/// wait for them once.
+/// A client with read-only access to root's files, and others at its address: in any case root's own opens
+/// wait for them only once.
 #[test]
-fn readers_that_do_not_return_their_delegations_hold_up_a_local_process_once() {
+fn readers_that_do_not_return_their_delegations_delay_a_local_process_once() {
     const TIMEOUT: RecallTimeout = RecallTimeout { writers: LEASE, readers: 100 };
     const PEER: Peer = Peer::V4([192, 0, 2, 1]);
     const FILES: u32 = 6;
-    // They return nothing, or at the last moment, or fall silent.
+    // They return nothing, or return at the last moment, or fall silent.
     for (returns, silent) in [(false, false), (true, false), (false, true)] {
         let mut engine = engine();
         let mut now = NOW;
@@ -293,7 +294,7 @@ fn readers_that_do_not_return_their_delegations_hold_up_a_local_process_once() {
         let (mut waited, mut given) = (0, std::collections::BTreeMap::new());
         for round in 0..3 {
             for file in 0..FILES {
-                // Each of them has as many files as it gets.
+                // Each of them has as many delegations as it gets.
                 for of in 0..FILES {
                     for (client, _) in clients {
                         if engine.open(now, &open(client, "o", &of, 1, 0)).is_err() {
@@ -309,7 +310,7 @@ fn readers_that_do_not_return_their_delegations_hold_up_a_local_process_once() {
                 }
                 assert!(
                     round + file == 0 || given.is_empty() || now < NOW.plus(2 * LEASE),
-                    "nothing is lent"
+                    "nothing is delegated"
                 );
                 engine.recall_for_local_open(now, &file, true, TIMEOUT);
                 let start = now;
@@ -335,34 +336,34 @@ fn readers_that_do_not_return_their_delegations_hold_up_a_local_process_once() {
                 given.retain(|(of, client), _| engine.holds_delegation_of(*client, of));
             }
         }
-        // The first file, and then all the others together.
+        // The first file alone, and then all the others together.
         assert!(waited <= TIMEOUT.readers + LEASE, "{waited}");
         assert!(waited >= TIMEOUT.readers - 1, "{waited}");
-        // Others get theirs, of other files.
+        // Other clients get delegations of other files.
         let (third, _) = client(&mut engine, now, "third");
         delegate(&mut engine, now, third, &FILES, 1);
     }
 }
 
 #[test]
-fn a_file_whose_delegation_was_taken_away_is_not_lent_for_long() {
+fn a_file_with_a_revoked_delegation_is_not_delegated_for_long() {
     let mut engine = engine();
     let [(me, _), (other, session)] = ["me", "other"].map(|name| client(&mut engine, NOW, name));
     delegate(&mut engine, NOW, me, &FILE, 1);
-    let patience = RecallTimeout { writers: 300, readers: 100 };
-    engine.recall_for_local_open(NOW, &FILE, true, patience);
+    let timeout = RecallTimeout { writers: 300, readers: 100 };
+    engine.recall_for_local_open(NOW, &FILE, true, timeout);
     let late = NOW.plus(300);
     engine.tick(late);
     for now in [late, late.plus(DISTRUST - 1)] {
         renew(&mut engine, now, session, 1 + u32::from(now > late));
-        assert_eq!(refused(&mut engine, now, other, false), NoDelegation::Contention, "whoever asks");
+        assert_eq!(refused(&mut engine, now, other, false), NoDelegation::Contention, "for any client");
     }
     renew(&mut engine, late.plus(DISTRUST), session, 3);
     delegate(&mut engine, late.plus(DISTRUST), other, &FILE, 1);
 }
 
 #[test]
-fn who_lets_a_delegation_be_taken_away_is_asked_for_all_and_gets_none_for_long() {
+fn a_revocation_recalls_all_delegations_of_the_client_and_bars_it_for_long() {
     let mut engine = engine();
     let (me, session) = client(&mut engine, NOW, "me");
     delegate(&mut engine, NOW, me, &FILE, 1);
@@ -383,13 +384,13 @@ fn who_lets_a_delegation_be_taken_away_is_asked_for_all_and_gets_none_for_long()
 }
 
 #[test]
-fn who_falls_silent_over_a_recall_is_distrusted_as_well() {
+fn a_client_that_falls_silent_over_a_recall_is_distrusted_as_well() {
     let mut engine = engine();
     let [(me, _), (other, session)] = ["me", "other"].map(|name| client(&mut engine, NOW, name));
     delegate(&mut engine, NOW, me, &FILE, 1);
     let half = NOW.plus(LEASE / 2);
     assert_eq!(engine.open(half, &open(other, "o", &FILE, 2, 0)), Err(Error::Delay));
-    // Its lease is over before the delegation would be taken away.
+    // Its lease expires before the delegation would be revoked.
     let late = NOW.plus(LEASE + 1);
     renew(&mut engine, late, session, 1);
     engine.open(late, &open(other, "o", &FILE, 2, 0)).unwrap();

@@ -1,4 +1,4 @@
-//! Opens, share reservations, locks, and the state ids that stand for them.
+//! Opens, share reservations, locks, and their stateids.
 
 use crate::common::{LEASE, Machine, any, client, engine, open, recorded, root};
 use state::{
@@ -12,7 +12,7 @@ fn range(offset: u64, length: u64) -> ByteRange {
     ByteRange::of(offset, length).unwrap()
 }
 
-/// A lock that nothing is against, taken.
+/// Takes a lock that has no conflict.
 fn lock(
     engine: &mut Machine,
     client: ClientId,
@@ -27,7 +27,7 @@ fn lock(
 }
 
 #[test]
-fn opens_of_one_owner_are_one_state_that_counts_its_changes() {
+fn opens_of_one_owner_are_one_state_with_a_seqid() {
     let mut engine = engine();
     let (me, _) = client(&mut engine, NOW, "me");
     let first = engine.open(NOW, &open(me, "o", &FILE, 1, 0)).unwrap();
@@ -38,13 +38,13 @@ fn opens_of_one_owner_are_one_state_that_counts_its_changes() {
     assert_eq!(engine.test_stateid(me, &second), Ok(()));
     assert_eq!(engine.test_stateid(me, &any(second)), Ok(()));
     assert_eq!(engine.test_stateid(me, &StateId { seqid: 3, ..second }), Err(Error::BadStateid));
-    for nobodys in
+    for special in
         [StateId::ANONYMOUS, StateId::READ_BYPASS, StateId::INVALID, StateId { seqid: 0, other: [5; 12] }]
     {
-        assert_eq!(engine.test_stateid(me, &nobodys), Err(Error::BadStateid));
+        assert_eq!(engine.test_stateid(me, &special), Err(Error::BadStateid));
     }
     let (other, _) = client(&mut engine, NOW, "other");
-    assert_eq!(engine.test_stateid(other, &second), Err(Error::BadStateid), "somebody else's");
+    assert_eq!(engine.test_stateid(other, &second), Err(Error::BadStateid), "another client's");
     assert_eq!(engine.close(&root(me), &second, &2), Err(Error::BadStateid), "another file's");
     let share = Share { access: 1, deny: 0 };
     assert_eq!(engine.downgrade(&root(me), &second, &FILE, Share { deny: 1, ..share }), Err(Error::Inval));
@@ -55,7 +55,7 @@ fn opens_of_one_owner_are_one_state_that_counts_its_changes() {
 }
 
 #[test]
-fn share_reservations_hold_against_other_owners_and_against_io() {
+fn share_reservations_apply_to_other_owners_and_to_io() {
     let mut engine = engine();
     let (me, _) = client(&mut engine, NOW, "me");
     let (other, _) = client(&mut engine, NOW, "other");
@@ -77,7 +77,7 @@ fn share_reservations_hold_against_other_owners_and_against_io() {
 }
 
 #[test]
-fn locks_exclude_other_owners_and_are_given_back() {
+fn locks_exclude_other_owners_and_are_released() {
     let mut engine = engine();
     let (me, _) = client(&mut engine, NOW, "me");
     let (other, _) = client(&mut engine, NOW, "other");
@@ -101,7 +101,7 @@ fn locks_exclude_other_owners_and_are_given_back() {
     assert_eq!((denied.range, denied.kind), (range(10, 20), LockKind::Write));
     assert_eq!(denied.owner, LockOwner { client: me, owner: b"p".to_vec() });
     assert_eq!(engine.lock_begin(NOW, &ask(range(0, 5), LockKind::Write)).map(drop), Err(Error::Openmode));
-    // The kernel refuses: nothing is left of it.
+    // The kernel refuses the lock: nothing is left of it.
     let begun = engine.lock_begin(NOW, &ask(range(0, 5), LockKind::Read)).unwrap().unwrap();
     engine.lock_failed(&begun);
     assert_eq!(engine.take_effects(NOW).released.len(), 1);
@@ -110,7 +110,7 @@ fn locks_exclude_other_owners_and_are_given_back() {
     let left = engine.unlock_done(&begun, range(0, u64::MAX)).unwrap();
     assert_eq!(engine.free_stateid(&root(me), &left), Ok(()));
     assert_eq!(engine.take_effects(NOW).released.len(), 1);
-    // What is still locked is closed with its open.
+    // CLOSE ends the remaining locks of the open.
     lock(&mut engine, me, by(mine), range(10, 20), LockKind::Write);
     engine.close(&root(me), &any(mine), &FILE).unwrap();
     assert_eq!(engine.take_effects(NOW).released.len(), 1);
@@ -118,7 +118,7 @@ fn locks_exclude_other_owners_and_are_given_back() {
 }
 
 #[test]
-fn a_silent_client_gives_way_and_one_in_time_does_not() {
+fn a_client_with_an_expired_lease_loses_conflicts_and_one_in_time_does_not() {
     let mut engine = engine();
     let (silent, _) = client(&mut engine, NOW, "silent");
     let id = engine.open(NOW, &open(silent, "o", &FILE, 3, 3)).unwrap();
@@ -128,14 +128,14 @@ fn a_silent_client_gives_way_and_one_in_time_does_not() {
     let (me, _) = client(&mut engine, later, "me");
     assert_eq!(engine.open(NOW, &open(me, "o", &FILE, 1, 0)), Err(Error::ShareDenied), "in time");
     engine.open(later, &open(me, "o", &2, 3, 0)).unwrap();
-    assert_eq!(engine.test_stateid(silent, &id), Ok(()), "nobody was in its way");
+    assert_eq!(engine.test_stateid(silent, &id), Ok(()), "there is no conflict");
     engine.take_effects(NOW).remember.clear();
     engine.open(later, &open(me, "o", &FILE, 1, 0)).unwrap();
     for gone in [id, other_file] {
         assert_eq!(
             engine.test_stateid(silent, &gone),
             Err(Error::BadStateid),
-            "a client goes with all it has"
+            "a client loses all of its state"
         );
     }
     let effects = engine.take_effects(NOW);
@@ -143,7 +143,7 @@ fn a_silent_client_gives_way_and_one_in_time_does_not() {
 }
 
 #[test]
-fn what_a_client_has_is_bounded() {
+fn a_clients_state_is_limited() {
     let mut engine = engine();
     let (me, _) = client(&mut engine, NOW, "me");
     let files: Vec<u32> = (0..17).collect();

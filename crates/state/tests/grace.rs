@@ -1,4 +1,4 @@
-//! What clients get back after a restart, until when, and who may.
+//! The grace period after a restart: which clients may reclaim, and until when.
 
 use crate::common::{
     self, HERE, LEASE, Machine, ROOT, THERE, begin, client, creation, engine, fresh, named, open, recorded,
@@ -27,7 +27,7 @@ fn old_clients_reclaim_first() {
     assert_eq!(engine.open(start, &reclaim(new, &1)), Err(Error::NoGrace), "it had nothing");
     engine.open(start, &reclaim(old, &1)).unwrap();
     engine.reclaim_complete(&root(old)).unwrap();
-    assert_eq!(engine.open(start, &reclaim(old, &1)), Err(Error::NoGrace), "it has said that it was done");
+    assert_eq!(engine.open(start, &reclaim(old, &1)), Err(Error::NoGrace), "after RECLAIM_COMPLETE");
     assert!(engine.in_grace(start), "one is missing");
     engine.tick(Time(LEASE));
     assert_eq!(engine.take_effects(Time(LEASE)).forget, [recorded("lost")]);
@@ -37,9 +37,9 @@ fn old_clients_reclaim_first() {
     assert_eq!(engine.open(Time(LEASE), &reclaim(lost, &9)), Err(Error::NoGrace), "too late");
 }
 
-/// Some records were damaged: the clients that are missing may have been anybody's.
+/// Some records were damaged: the missing clients are unknown.
 #[test]
-fn the_grace_period_lasts_its_whole_time_where_clients_are_missing() {
+fn the_grace_period_has_its_full_length_if_records_are_missing() {
     for known in [&["old"][..], &[]] {
         let mut engine = common::after(known);
         engine.recovered_incompletely();
@@ -60,9 +60,9 @@ fn the_grace_period_lasts_its_whole_time_where_clients_are_missing() {
     }
 }
 
-/// Whoever is late has time to come to an end, as long as it goes on.
+/// A late client may finish, as long as it keeps reclaiming.
 #[test]
-fn the_grace_period_lasts_while_somebody_reclaims_and_for_two_leases_at_most() {
+fn reclaims_extend_the_grace_period_to_at_most_two_leases() {
     let mut engine = common::after(&["late", "lost"]);
     let step = LEASE / 8;
     let (late, _) = fresh(&mut engine, Time(LEASE - 1), "late");
@@ -80,24 +80,24 @@ fn the_grace_period_lasts_while_somebody_reclaims_and_for_two_leases_at_most() {
     assert_eq!(engine.open(Time(2 * LEASE - 1), &other), Err(Error::Grace));
     assert_eq!(reclaim(&mut engine, Time(2 * LEASE), late, 1), Err(Error::NoGrace));
     engine.open(Time(2 * LEASE), &other).unwrap();
-    // What the other hasn't reclaimed it has lost, too, and may not know that yet (RFC 8881 section 8.4.3).
+    // What the client hasn't reclaimed it has lost, and may not know it yet (RFC 8881 section 8.4.3).
     let mut forgotten = engine.take_effects(now).forget;
     forgotten.sort();
     assert_eq!(forgotten, ["late", "lost"].map(recorded));
     assert_eq!(
         reclaim(&mut engine, Time(2 * LEASE), late, 1),
         Err(Error::NoGrace),
-        "it has what it reclaimed"
+        "it keeps what it reclaimed"
     );
     engine.reclaim_complete(&root(late)).unwrap();
     assert_eq!(engine.take_effects(now).remember, [recorded("late")]);
 }
 
 #[test]
-fn nobody_else_makes_the_grace_period_longer() {
+fn other_clients_do_not_extend_the_grace_period() {
     let mut engine = common::after(&["gone", "done"]);
     let now = Time(LEASE - 1);
-    // One that had nothing, one that has said that it was done, and one of 4.0 that only renews its lease.
+    // A client without records, one after RECLAIM_COMPLETE, and one of 4.0 that only renews its lease.
     let (new, session) = fresh(&mut engine, now, "new");
     assert_eq!(reclaim(&mut engine, now, new, 1), Err(Error::NoGrace));
     begin(&mut engine, now, session, 0, 1);
@@ -108,9 +108,9 @@ fn nobody_else_makes_the_grace_period_longer() {
     assert!(engine.in_grace(now) && !engine.in_grace(Time(LEASE)));
 }
 
-/// The time that a client of 4.0 takes from its confirmation to its first reclaim.
+/// A client of 4.0 needs time from its confirmation to its first reclaim.
 #[test]
-fn who_comes_back_in_time_may_begin() {
+fn a_client_that_returns_in_time_may_begin_to_reclaim() {
     let mut engine = common::after(&["zero", "one"]);
     let now = Time(LEASE - 1);
     let asked = SetClientId { owner: b"zero", peer: HERE, verifier: [1; 8], principal: &ROOT };
@@ -123,11 +123,11 @@ fn who_comes_back_in_time_may_begin() {
 }
 
 #[test]
-fn who_has_said_that_it_is_done_is_waited_for_after_the_next_restart() {
+fn a_client_after_reclaim_complete_may_reclaim_after_the_next_restart() {
     let mut engine = engine();
     let (me, _) = client(&mut engine, START, "me");
     assert_eq!(engine.take_effects(START).remember, [recorded("me")]);
-    // Until it has had nothing for a lease.
+    // Until it has had no state for a lease.
     for at in [LEASE / 2, LEASE, LEASE + LEASE / 2] {
         let again = engine.exchange_id(Time(at), &named("me", 1)).unwrap();
         engine.create_session(Time(at), &creation(me, again.sequence)).unwrap();
@@ -141,10 +141,10 @@ fn who_has_said_that_it_is_done_is_waited_for_after_the_next_restart() {
     assert_eq!(engine.take_effects(later).remember, [recorded("me")]);
 }
 
-/// Who has restarted has nothing to reclaim, and who only knows a client's name can't say for it that it has
-/// reclaimed everything.
+/// A restarted client has nothing to reclaim, and a client that only knows another's name can't send
+/// RECLAIM_COMPLETE for it.
 #[test]
-fn instances_reclaim_and_not_names() {
+fn instances_reclaim_not_names() {
     let mut engine = common::after(&["me"]);
     for (peer, verifier) in [(HERE, 2), (THERE, 3)] {
         let asked = state::ExchangeId { peer, ..named("me", verifier) };

@@ -1,4 +1,4 @@
-//! What local processes have been given counts as open.
+//! Grants count as opens by local processes.
 
 use crate::common::{LEASE, after, client, engine, open, root};
 use state::{Error, Time};
@@ -49,7 +49,7 @@ fn two_grants_are_two_opens() {
 }
 
 #[test]
-fn a_grant_ends_who_is_out_of_his_lease_and_waits_for_who_may_reclaim() {
+fn a_grant_ends_expired_clients_and_is_refused_during_the_grace_period() {
     let mut engine = after(&["old"]);
     assert_eq!(engine.grant(Time(0), &FILE, 1), Err(Error::Grace));
     let (me, _) = client(&mut engine, Time(LEASE), "me");

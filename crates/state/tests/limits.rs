@@ -1,5 +1,5 @@
-//! One client can't exhaust the server, and a thousand silent ones keep what they have as long as nobody
-//! wants it.
+//! One client can't exhaust the server, and a thousand silent clients keep their state as long as there is no
+//! conflict.
 
 use crate::common::{
     self, COURTESY, HERE, LEASE, LIMITS, ROOT, any, client, client_at, creation, engine, named, open, root,
@@ -11,7 +11,7 @@ use state::{
 const NOW: Time = Time(5000);
 
 #[test]
-fn a_client_has_so_many_sessions() {
+fn the_sessions_of_a_client_are_limited() {
     let mut engine = engine();
     let (me, first) = client(&mut engine, NOW, "me");
     let more = |sequence| creation(me, sequence);
@@ -25,7 +25,7 @@ fn a_client_has_so_many_sessions() {
 }
 
 #[test]
-fn what_all_sessions_may_keep_is_bounded_and_shared() {
+fn the_reply_caches_of_all_sessions_are_limited_and_shared() {
     const REPLIES: u64 = 400 << 10;
     let limits = state::EngineLimits { clients: 1000, replies: REPLIES, ..LIMITS };
     let (mut engine, now) = (common::bounded(limits), NOW);
@@ -52,7 +52,7 @@ fn what_all_sessions_may_keep_is_bounded_and_shared() {
     assert!(second <= REPLIES / 4 && second > REPLIES / 6, "{second}: the next has half of the rest");
     assert!(made.iter().all(|created| created.channel.slots == 1), "so little is divided among many");
     session(&mut engine, now, 3, 10_000).unwrap();
-    // Who goes makes room, and so does who is silent.
+    // Destroyed sessions and expired clients make room.
     let own = session(&mut engine, now, 3, 10_001).unwrap();
     engine.destroy_session(own.session, &ROOT, None).unwrap();
     assert_eq!(session(&mut engine, now, 1, 20_001).err(), Some(Error::Nospc));
@@ -60,7 +60,7 @@ fn what_all_sessions_may_keep_is_bounded_and_shared() {
 }
 
 #[test]
-fn locks_are_states_and_bounded_with_the_opens() {
+fn locks_count_as_states_and_are_limited_together_with_opens() {
     let mut engine = engine();
     let (me, _) = client(&mut engine, NOW, "me");
     let id = engine.open(NOW, &open(me, "o", &1, 3, 0)).unwrap();
@@ -76,7 +76,7 @@ fn locks_are_states_and_bounded_with_the_opens() {
             reclaim: false,
             waits: false,
         };
-        let begun = engine.lock_begin(NOW, &asked)?.expect("nobody is in the way");
+        let begun = engine.lock_begin(NOW, &asked)?.expect("no conflict");
         engine.lock_done(&begun, range, LockKind::Write)
     };
     for owner in 1..LIMITS.states as u8 {
@@ -85,12 +85,12 @@ fn locks_are_states_and_bounded_with_the_opens() {
     assert_eq!(lock(&[99]), Err(Error::Delay));
     assert_eq!(engine.open(NOW, &open(me, "another", &2, 1, 0)), Err(Error::Delay));
     let (other, _) = client(&mut engine, NOW, "other");
-    engine.open(NOW, &open(other, "o", &1, 3, 0)).expect("the bound is each client's own");
+    engine.open(NOW, &open(other, "o", &1, 3, 0)).expect("each client has its own limit");
 }
 
 #[test]
-fn what_all_clients_have_is_bounded_and_silent_ones_make_room() {
-    // One host has half of it.
+fn the_states_of_all_clients_are_limited_and_silent_clients_make_room() {
+    // One host has half of them.
     let mut engine = common::bounded(state::EngineLimits { all: 14, ..LIMITS });
     let (me, _) = client_at(&mut engine, NOW, common::host(1), "me");
     let (other, session) = client_at(&mut engine, NOW, common::host(1), "other");
@@ -102,7 +102,7 @@ fn what_all_clients_have_is_bounded_and_silent_ones_make_room() {
         let locker = Locker::New { open: opened, owner: b"l" };
         let (range, reclaim, waits) = (range(number), false, false);
         let asked = LockRequest { by: &by, key: &1, locker, range, kind, reclaim, waits };
-        let begun = engine.lock_begin(now, &asked)?.expect("nobody is in the way");
+        let begun = engine.lock_begin(now, &asked)?.expect("no conflict");
         engine.lock_done(&begun, range, kind)
     };
     // An open, a lock owner, and four ranges.
@@ -110,21 +110,21 @@ fn what_all_clients_have_is_bounded_and_silent_ones_make_room() {
     engine.open(NOW, &open(other, "o", &2, 3, 0)).unwrap();
     assert_eq!(lock(&mut engine, NOW, 5), Err(Error::Delay));
     assert_eq!(engine.open(NOW, &open(other, "o", &3, 3, 0)), Err(Error::Delay));
-    engine.open(NOW, &open(other, "o", &2, 1, 0)).expect("it is open already");
+    engine.open(NOW, &open(other, "o", &2, 1, 0)).expect("this owner has it open already");
     assert!(engine.delegate_begin(NOW, &common::wants(&root(other), &2, true)).is_err());
-    // What is given back is anybody's.
+    // Released state counts for nobody's share.
     let begun = engine.unlock_begin(&root(me), &locks[3], &1, range(1)).unwrap();
     engine.unlock_done(&begun, range(1)).unwrap();
     engine.open(NOW, &open(other, "o", &3, 3, 0)).unwrap();
-    // And what a client has that is out of its lease.
+    // And so does the state of a client whose lease has expired.
     let later = NOW.plus(LEASE + 1);
     common::begin(&mut engine, later, session, 0, 1);
     engine.open(later, &open(other, "o", &4, 3, 0)).unwrap();
-    assert_eq!(engine.counts().2, 3, "the other has lost all");
+    assert_eq!(engine.counts().2, 3, "the other has lost everything");
 }
 
 #[test]
-fn an_owner_has_so_many_ranges_on_a_file_however_they_come_about() {
+fn the_ranges_of_an_owner_on_a_file_are_limited() {
     let mut engine = engine();
     let (me, _) = client(&mut engine, NOW, "me");
     let open = engine.open(NOW, &open(me, "o", &1, 3, 0)).unwrap();
@@ -139,19 +139,19 @@ fn an_owner_has_so_many_ranges_on_a_file_however_they_come_about() {
         let begun = engine.unlock_begin(&root(me), &id, &1, range)?;
         engine.unlock_done(&begun, range).map(drop)
     };
-    // Each leaves a part on either side.
+    // Each unlock leaves a range on either side.
     for number in 1..LIMITS.ranges as u64 {
         unlock(10 * number, 5).unwrap();
     }
     assert_eq!(unlock(1000, 5), Err(Error::LockRange));
-    // A whole one, and an end of one, may go always.
+    // Removing a whole range, or an end of one, is always possible.
     unlock(10, 10).unwrap();
     unlock(1000, u64::MAX).unwrap();
     unlock(2, 1).unwrap();
 }
 
 #[test]
-fn owners_of_version_0_that_have_nothing_are_forgotten_when_there_are_too_many() {
+fn unused_owners_of_version_0_are_forgotten_above_the_limit() {
     let mut engine = engine();
     let asked = SetClientId { owner: b"old", peer: HERE, verifier: [1; 8], principal: &ROOT };
     let (me, confirm) = engine.setclientid(NOW, &asked).unwrap();
@@ -177,13 +177,13 @@ fn owners_of_version_0_that_have_nothing_are_forgotten_when_there_are_too_many()
         assert_eq!(begin(&mut engine, &number.to_be_bytes(), 1), Ok(state::OwnerRequest::New));
     }
     assert_eq!(engine.owner_of(NOW, &closed, &ROOT), Err(Error::BadStateid));
-    assert_eq!(begin(&mut engine, b"had", 7), Ok(state::OwnerRequest::New), "it begins anew");
+    assert_eq!(begin(&mut engine, b"had", 7), Ok(state::OwnerRequest::New), "a new owner");
     assert_eq!(begin(&mut engine, b"has", 7), Err(Error::BadSeqid));
     assert_eq!(begin(&mut engine, b"has", 2), Ok(state::OwnerRequest::New));
 }
 
 #[test]
-fn a_thousand_silent_clients_lose_only_what_somebody_wants() {
+fn a_thousand_silent_clients_lose_only_conflicting_state() {
     const MANY: u32 = 1000;
     let mut random = 0;
     let config = EngineConfig {
@@ -211,10 +211,10 @@ fn a_thousand_silent_clients_lose_only_what_somebody_wants() {
         .collect();
     let later = NOW.plus(LEASE + 1);
     engine.tick(later);
-    assert_eq!(engine.counts().0, MANY as usize, "they keep what they have");
+    assert_eq!(engine.counts().0, MANY as usize, "they keep their state");
     let (me, _) = client(&mut engine, later, "me");
     engine.open(later, &open(me, "o", &500, 1, 0)).unwrap();
-    // All others come back, and nothing has happened.
+    // All other clients come back and still have their state.
     for (number, (id, session, opened)) in silent.iter().enumerate() {
         let back = engine.sequence(later, &common::request(*session, 0, 1)).is_ok();
         assert_eq!(back, number != 500, "client {number}");

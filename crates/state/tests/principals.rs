@@ -1,5 +1,5 @@
-//! State belongs to who made it: another user of the same client can't have it, and nobody can guess what it
-//! is called.
+//! State belongs to the principal that created it: another user of the same client can't use it, and nobody
+//! can guess its stateid.
 
 use std::collections::HashSet;
 
@@ -28,9 +28,9 @@ fn lock<'a>(by: &'a Requester, locker: Locker<'a>) -> LockRequest<'a, u32> {
     LockRequest { by, key: &FILE, locker, range, kind: LockKind::Write, reclaim: false, waits: false }
 }
 
-/// Everything that another user may not do, and nothing of it has done anything. Then everything, by who may.
+/// All operations by another user fail and change nothing. Then all of them succeed for a permitted user.
 #[test]
-fn an_open_and_its_locks_belong_to_who_opened_the_file_and_to_the_client_itself() {
+fn an_open_and_its_locks_belong_to_their_principal_and_to_the_clients_own() {
     for may in [user as fn(ClientId) -> Requester, root] {
         let mut engine = engine();
         let (me, _) = client(&mut engine, NOW, "me");
@@ -60,21 +60,21 @@ fn an_open_and_its_locks_belong_to_who_opened_the_file_and_to_the_client_itself(
 }
 
 #[test]
-fn a_delegation_belongs_to_who_was_given_it() {
+fn a_delegation_belongs_to_its_principal() {
     let mut engine = engine();
     let (me, _) = client(&mut engine, NOW, "me");
     engine.open(NOW, &open_as(&user(me), "o", &FILE, 3, 0)).unwrap();
     let begun = engine.delegate_begin(NOW, &common::wants(&user(me), &FILE, true)).unwrap();
     let id = engine.delegate_done(&begun).unwrap();
     assert_eq!(engine.delegreturn(NOW, &other(me), &id, &FILE), Err(Error::WrongCred));
-    // Another user's opens are made good by it when it is recalled: he is asked what the file lets him do.
+    // After a recall another user's opens may be claimed by it: the file's permissions are checked for that.
     engine.check_delegation(me, &id, &FILE, 3).unwrap();
     engine.delegreturn(NOW, &user(me), &id, &FILE).unwrap();
 }
 
-/// A process that changes its user keeps its owner in some clients.
+/// Some clients keep the open owner of a process that changes its user.
 #[test]
-fn who_opens_a_file_again_for_the_same_owner_may_close_it() {
+fn a_principal_that_opens_a_file_with_the_same_owner_may_close_it() {
     let mut engine = engine();
     let (me, _) = client(&mut engine, NOW, "me");
     let id = any(engine.open(NOW, &open_as(&user(me), "o", &FILE, 3, 0)).unwrap());
@@ -85,7 +85,7 @@ fn who_opens_a_file_again_for_the_same_owner_may_close_it() {
 }
 
 #[test]
-fn a_client_and_its_sessions_belong_to_who_made_it() {
+fn a_client_and_its_sessions_belong_to_their_principal() {
     let mut engine = engine();
     let (me, session) = client(&mut engine, NOW, "me");
     let again = CreateSession { principal: &OTHER, ..creation(me, 1) };
@@ -103,7 +103,7 @@ fn a_client_and_its_sessions_belong_to_who_made_it() {
 }
 
 #[test]
-fn in_version_0_a_retry_is_answered_to_who_asked_before() {
+fn in_version_0_only_the_same_principal_gets_a_cached_reply() {
     let mut engine = engine();
     let asked = SetClientId { owner: b"me", peer: HERE, verifier: [1; 8], principal: &ROOT };
     let (me, confirm) = engine.setclientid(NOW, &asked).unwrap();
@@ -115,13 +115,9 @@ fn in_version_0_a_retry_is_answered_to_who_asked_before() {
     let reply: std::sync::Arc<[u8]> = b"a handle"[..].into();
     engine.owner_end(&by, &owner, 1, Some(reply.clone()));
     assert_eq!(engine.owner_begin(NOW, &stranger, &owner, 1, true), Err(Error::BadSeqid));
-    assert_eq!(
-        engine.owner_begin(NOW, &stranger, &owner, 9, true),
-        Err(Error::BadSeqid),
-        "it would begin anew"
-    );
+    assert_eq!(engine.owner_begin(NOW, &stranger, &owner, 9, true), Err(Error::BadSeqid), "a new sequence");
     assert_eq!(engine.owner_begin(NOW, &by, &owner, 1, true), Ok(OwnerRequest::Replay(reply)));
-    // 4.0 has no error for another's state.
+    // 4.0 has no error for state of another principal.
     for error in [
         engine.owner_of(NOW, &id, &OTHER).map(drop),
         engine.open_confirm(&stranger, &id, &FILE).map(drop),
@@ -130,21 +126,20 @@ fn in_version_0_a_retry_is_answered_to_who_asked_before() {
         assert_eq!(error, Err(Error::BadStateid));
     }
     assert_eq!(engine.renew_by(NOW, &stranger), Err(Error::Access));
-    // RFC 7530 section 16.28: the client's own principal, and who has a file open.
+    // RFC 7530 section 16.28: the client's own principal, and principals with an open.
     engine.renew_by(NOW, &root(me)).unwrap();
     engine.renew_by(NOW, &by).unwrap();
     engine.close(&by, &id, &FILE).unwrap();
     assert_eq!(engine.renew_by(NOW, &by), Err(Error::Access));
 }
 
-/// What the random numbers are, the names are, and nothing else is in them but the run's number; none is
-/// given twice.
+/// Stateids and client ids consist of random numbers and the boot number, and none is used twice.
 #[test]
-fn names_are_random_numbers() {
+fn ids_are_random_numbers() {
     const BOOT: u32 = 0x0102_0304;
     let mut bits = 0x9e37_79b9_7f4a_7c15_u64;
     let mut turn = 0;
-    // A generator that repeats itself, and hits what is reserved.
+    // A generator that repeats itself and returns reserved values.
     let random = move || {
         turn += 1;
         bits = bits.rotate_left(13).wrapping_mul(0x2545_f491_4f6c_dd1d);
@@ -163,7 +158,7 @@ fn names_are_random_numbers() {
         assert!(clients.insert(me) && sessions.insert(session));
         assert!(
             !session.windows(8).any(|window| window == me.0.to_be_bytes()),
-            "a session doesn't name its client"
+            "a session id doesn't contain the client id"
         );
         for file in 0..8_u32 {
             let id = engine.open(NOW, &open(me, "o", &file, 1, 0)).unwrap();
@@ -175,7 +170,7 @@ fn names_are_random_numbers() {
 }
 
 #[test]
-fn a_state_of_another_run_is_told_from_one_that_never_was() {
+fn a_stateid_of_another_run_is_distinguished_from_an_invalid_one() {
     let mut engine = engine();
     let asked = SetClientId { owner: b"me", peer: HERE, verifier: [1; 8], principal: &ROOT };
     let (me, confirm) = engine.setclientid(NOW, &asked).unwrap();

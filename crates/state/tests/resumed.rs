@@ -1,12 +1,12 @@
-//! A server that didn't run for a while: what stands in its sockets' queues afterwards, in whatever order,
-//! finds everything as it was.
+//! A server that was stopped for a while: the requests in its sockets' queues find all state unchanged, in
+//! any order.
 
 use crate::common::{self, LEASE, Machine, begin, client, engine, fresh, leaked, open, root, wants};
 use state::{AccessKind, ByteRange, Error, LockKind, LockRequest, Locker, StateId, Time};
 
 const FILE: u32 = 1;
 const NOW: Time = Time(5 * LEASE);
-/// The clock goes on by next to nothing while the server doesn't run.
+/// The clock advances little while the server is stopped.
 const AFTER: Time = Time(NOW.0 + LEASE / 10);
 
 /// A lock of the whole file.
@@ -17,7 +17,7 @@ fn lock(
     open: StateId,
     reclaim: bool,
 ) -> Result<Result<(), state::LockDenied>, Error> {
-    let (range, kind) = (ByteRange::of(0, u64::MAX).expect("all of it"), LockKind::Write);
+    let (range, kind) = (ByteRange::of(0, u64::MAX).expect("the whole file"), LockKind::Write);
     let locker = Locker::New { open, owner: b"locker" };
     let request = LockRequest { by: leaked(who), key: &FILE, locker, range, kind, reclaim, waits: false };
     let begun = match engine.lock_begin(now, &request)? {
@@ -37,7 +37,7 @@ fn a_lock_request_before_the_holders_renewal_takes_nothing_away() {
         let held = engine.open(NOW, &open(holder, "o", &FILE, 3, 0)).unwrap();
         lock(&mut engine, NOW, holder, held, false).unwrap().unwrap();
         let theirs = engine.open(NOW, &open(other, "o", &FILE, 3, 0)).unwrap();
-        // The holder's lease is nearly over when the server stops running.
+        // The holder's lease has nearly expired when the server is stopped.
         let since = NOW.plus(LEASE);
         let after = since.plus(LEASE / 10);
         if !runs {
@@ -45,11 +45,11 @@ fn a_lock_request_before_the_holders_renewal_takes_nothing_away() {
         }
         engine.tick(after);
         let got = lock(&mut engine, after, other, theirs, false).unwrap();
-        assert_eq!(got.is_ok(), runs, "a server that has run would have heard the holder");
+        assert_eq!(got.is_ok(), runs, "a running server would have received the holder's renewal");
         if !runs {
             begin(&mut engine, after.plus(1), session, 1, 1);
             assert_eq!(engine.test_stateid(holder, &held), Ok(()));
-            // It has a whole lease, and no more.
+            // Its lease is extended once.
             let end = after.plus(1).plus(LEASE);
             assert!(lock(&mut engine, end, other, theirs, false).unwrap().is_err());
             assert!(lock(&mut engine, end.plus(1), other, theirs, false).unwrap().is_ok());
@@ -58,7 +58,7 @@ fn a_lock_request_before_the_holders_renewal_takes_nothing_away() {
 }
 
 #[test]
-fn who_was_out_of_his_lease_before_still_is() {
+fn an_expired_lease_stays_expired() {
     let mut engine = engine();
     let [(gone, _), (other, session)] = ["gone", "other"].map(|name| client(&mut engine, Time(0), name));
     let held = engine.open(Time(0), &open(gone, "o", &FILE, 3, 0)).unwrap();
@@ -70,7 +70,7 @@ fn who_was_out_of_his_lease_before_still_is() {
 }
 
 #[test]
-fn a_delegation_that_was_recalled_may_still_be_returned() {
+fn a_recalled_delegation_may_still_be_returned() {
     let mut engine = engine();
     let (me, session) = client(&mut engine, NOW, "me");
     let begun = engine.delegate_begin(NOW, &wants(&root(me), &FILE, false)).unwrap();
@@ -92,7 +92,7 @@ fn a_delegation_that_was_recalled_may_still_be_returned() {
 }
 
 #[test]
-fn the_grace_period_goes_on() {
+fn the_grace_period_continues() {
     let mut engine = common::after(&["old"]);
     let since = Time(LEASE - 1);
     let after = Time(LEASE + LEASE / 10);
@@ -102,7 +102,7 @@ fn the_grace_period_goes_on() {
     let (old, _) = fresh(&mut engine, after, "old");
     engine.open(after, &state::OpenRequest { reclaim: true, ..open(old, "o", &FILE, 3, 3) }).unwrap();
     engine.reclaim_complete(&root(old)).unwrap();
-    // One that was over doesn't begin again.
+    // An ended grace period doesn't begin again.
     let mut engine = common::after(&["old"]);
     engine.resumed(Time(LEASE), after);
     assert!(!engine.in_grace(after));

@@ -1,4 +1,4 @@
-//! Who a client is, its sessions, and exactly-once.
+//! Client ids, sessions, and exactly-once semantics.
 
 use crate::common::{
     self, COURTESY, LEASE, OTHER, ROOT, THERE, begin, client, creation, engine, named, open, recorded,
@@ -10,7 +10,7 @@ use state::{
 
 const NOW: Time = Time(5000);
 
-/// RFC 8881 section 18.35.4, by its numbers.
+/// The cases of RFC 8881 section 18.35.4, by number.
 #[test]
 fn exchange_id_has_nine_cases() {
     let mut engine = engine();
@@ -26,18 +26,18 @@ fn exchange_id_has_nine_cases() {
     assert_eq!(engine.exchange_id(NOW, &update), Err(Error::Noent));
     engine.create_session(NOW, &creation(again.client, again.sequence)).unwrap();
     engine.reclaim_complete(&root(again.client)).unwrap();
-    // 2: asked again.
+    // 2: repeated by the same instance.
     let same = engine.exchange_id(NOW, &named("a", 1)).unwrap();
     assert_eq!((same.client, same.confirmed, same.sequence), (again.client, true, 2));
     // 6, 8, 9: updates.
     assert_eq!(engine.exchange_id(NOW, &update).unwrap(), same);
     assert_eq!(engine.exchange_id(NOW, &ExchangeId { verifier: [9; 8], ..update }), Err(Error::NotSame));
     assert_eq!(engine.exchange_id(NOW, &ExchangeId { principal: &OTHER, ..update }), Err(Error::Perm));
-    // 3: another user's, with and without state, and after the lease.
-    let stranger = ExchangeId { principal: &OTHER, ..named("a", 1) };
+    // 3: another principal's, with and without state, and after the lease.
+    let other_user = ExchangeId { principal: &OTHER, ..named("a", 1) };
     let id = engine.open(NOW, &open(again.client, "o", &1, 1, 0)).unwrap();
-    assert_eq!(engine.exchange_id(NOW, &stranger), Err(Error::ClidInuse));
-    assert_eq!(engine.exchange_id(NOW.plus(LEASE + 1), &stranger).map(|e| e.confirmed), Ok(false));
+    assert_eq!(engine.exchange_id(NOW, &other_user), Err(Error::ClidInuse));
+    assert_eq!(engine.exchange_id(NOW.plus(LEASE + 1), &other_user).map(|e| e.confirmed), Ok(false));
     assert_eq!(engine.test_stateid(again.client, &id), Err(Error::BadStateid));
 }
 
@@ -57,7 +57,7 @@ fn a_restarted_client_loses_its_state_when_it_is_confirmed() {
 }
 
 #[test]
-fn create_session_answers_a_retry_as_before() {
+fn create_session_repeats_its_reply_to_a_retry() {
     let mut engine = engine();
     let exchanged = engine.exchange_id(NOW, &named("a", 1)).unwrap();
     let asked = creation(exchanged.client, exchanged.sequence);
@@ -83,7 +83,7 @@ fn create_session_answers_a_retry_as_before() {
 }
 
 #[test]
-fn a_slot_does_each_request_once() {
+fn a_slot_runs_each_request_once() {
     let mut engine = engine();
     let (_, session) = client(&mut engine, NOW, "a");
     let first = begin(&mut engine, NOW, session, 0, 1);
@@ -105,7 +105,7 @@ fn a_slot_does_each_request_once() {
 }
 
 #[test]
-fn a_session_bounds_its_requests() {
+fn a_session_limits_its_requests() {
     let mut engine = engine();
     let (_, session) = client(&mut engine, NOW, "a");
     let asked = request(session, 0, 1);
@@ -122,14 +122,14 @@ fn a_session_bounds_its_requests() {
 }
 
 #[test]
-fn sessions_and_clients_are_destroyed_when_nothing_needs_them() {
+fn sessions_and_clients_can_be_destroyed_when_unused() {
     let mut engine = engine();
     let (client, session) = client(&mut engine, NOW, "a");
     let running = begin(&mut engine, NOW, session, 0, 1);
     assert_eq!(engine.destroy_clientid(&root(client)), Err(Error::ClientidBusy));
     assert_eq!(engine.destroy_session(session, &ROOT, None), Err(Error::Delay));
     assert_eq!(engine.destroy_session(session, &ROOT, Some(0)), Ok(()), "by its own request");
-    engine.finish(&running, Some(b"nobody asks for it"));
+    engine.finish(&running, Some(b"not requested again"));
     assert_eq!(engine.destroy_session(session, &ROOT, None), Err(Error::BadSession));
     let id = engine.open(NOW, &open(client, "o", &1, 1, 0)).unwrap();
     assert_eq!(engine.destroy_clientid(&root(client)), Err(Error::ClientidBusy));
@@ -142,7 +142,7 @@ fn sessions_and_clients_are_destroyed_when_nothing_needs_them() {
 }
 
 #[test]
-fn clients_without_state_last_for_a_lease_and_others_for_longer() {
+fn clients_without_state_expire_with_the_lease_and_others_later() {
     let mut engine = engine();
     let unconfirmed = engine.exchange_id(NOW, &named("never", 1)).unwrap();
     let (_idle, _) = client(&mut engine, NOW, "idle");
@@ -153,7 +153,7 @@ fn clients_without_state_last_for_a_lease_and_others_for_longer() {
     engine.tick(NOW.plus(LEASE + 1));
     assert_eq!(engine.counts().0, 1);
     assert_eq!(engine.create_session(NOW, &creation(unconfirmed.client, 1)), Err(Error::StaleClientid));
-    // It comes back before anybody wants its file.
+    // It comes back before another client has a conflict.
     let late = NOW.plus(LEASE + COURTESY);
     begin(&mut engine, late, session, 0, 1);
     assert_eq!(engine.test_stateid(busy, &id), Ok(()));
@@ -162,7 +162,7 @@ fn clients_without_state_last_for_a_lease_and_others_for_longer() {
 }
 
 #[test]
-fn a_client_too_many_takes_the_place_of_the_one_that_is_gone_longest() {
+fn an_excess_client_replaces_the_one_that_expired_first() {
     let mut engine = engine();
     for number in 0_u64..8 {
         client(&mut engine, NOW.plus(number), &format!("c{number}"));
@@ -172,43 +172,43 @@ fn a_client_too_many_takes_the_place_of_the_one_that_is_gone_longest() {
     let later = NOW.plus(LEASE + 2);
     engine.exchange_id(later, &asked).unwrap();
     let again = engine.exchange_id(later, &named("c0", 1)).unwrap();
-    assert!(!again.confirmed, "c0 was the oldest, and c1 made room for its return");
+    assert!(!again.confirmed, "c0 was the oldest; c1 is removed for its return");
     assert!(engine.exchange_id(later, &named("c2", 1)).unwrap().confirmed);
 }
 
-/// A name is easy to guess, and AUTH_SYS lets everybody be root: whoever comes from elsewhere with somebody's
-/// name is somebody else.
+/// Client names can be guessed, and AUTH_SYS lets every host act as root: a client with the same name from
+/// another address is another client.
 #[test]
-fn a_stranger_with_the_name_of_a_client_neither_ends_it_nor_keeps_it_out() {
+fn an_impostor_with_a_clients_name_neither_ends_nor_blocks_it() {
     let mut engine = engine();
-    let stranger = |verifier| ExchangeId { peer: THERE, ..named("a", verifier) };
+    let impostor = |verifier| ExchangeId { peer: THERE, ..named("a", verifier) };
     let arrives = |engine: &mut common::Machine, asked: &ExchangeId<'_>| {
         let made = engine.exchange_id(NOW, asked).unwrap();
         assert!(!made.confirmed);
         let asked = creation(made.client, made.sequence);
         (made.client, engine.create_session(NOW, &asked).unwrap().session)
     };
-    // He is there first, and comes again; the client arrives all the same.
-    let (him, his) = arrives(&mut engine, &stranger(8));
+    // The impostor is first, and repeats its attempts; the client is accepted all the same.
+    let (his_id, his_session) = arrives(&mut engine, &impostor(8));
     let (me, mine) = client(&mut engine, NOW, "a");
     let id = engine.open(NOW, &open(me, "o", &1, 3, 3)).unwrap();
     let unconfirmed = engine.exchange_id(NOW, &named("a", 2)).unwrap();
     for verifier in [9, 10] {
-        let (next, _) = arrives(&mut engine, &stranger(verifier));
-        assert!(next != him && next != me);
+        let (next, _) = arrives(&mut engine, &impostor(verifier));
+        assert!(next != his_id && next != me);
     }
-    assert_eq!(engine.sequence(NOW, &request(his, 0, 1)), Err(Error::BadSession), "he has restarted himself");
+    assert_eq!(engine.sequence(NOW, &request(his_session, 0, 1)), Err(Error::BadSession), "he has restarted");
     assert_eq!(engine.test_stateid(me, &id), Ok(()));
     begin(&mut engine, NOW, mine, 0, 1);
-    // The client restarts, which ends what it had, and nothing of his.
+    // The client's restart ends its own state, but not the impostor's.
     let (clients, _, states) = engine.counts();
     engine.create_session(NOW, &creation(unconfirmed.client, unconfirmed.sequence)).unwrap();
     assert_eq!((engine.counts().0, engine.counts().2), (clients - 1, states - 1));
 }
 
-/// The same instance is the same client, wherever it comes from: it may have two addresses, or a new one.
+/// The same instance is the same client at any address: it may have two addresses, or a new one.
 #[test]
-fn a_client_may_come_from_several_places() {
+fn a_client_may_have_several_addresses() {
     let mut engine = engine();
     let (me, _) = client(&mut engine, NOW, "a");
     let elsewhere = ExchangeId { peer: THERE, ..named("a", 1) };
@@ -221,7 +221,7 @@ fn a_client_may_come_from_several_places() {
         engine.exchange_id(NOW, &ExchangeId { principal: &OTHER, ..elsewhere }),
         Err(Error::ClidInuse)
     );
-    // It restarts there: what it had here is anybody's after a lease.
+    // After a restart at the other address its old state is protected for a lease.
     let restarted = engine.exchange_id(NOW, &ExchangeId { verifier: [2; 8], ..elsewhere }).unwrap();
     engine.create_session(NOW, &creation(restarted.client, 1)).unwrap();
     engine.reclaim_complete(&root(restarted.client)).unwrap();

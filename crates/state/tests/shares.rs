@@ -1,5 +1,5 @@
-//! Who takes all it can get shuts nobody out: each attack by one host, with another beside it that wants an
-//! ordinary client's share.
+//! A greedy host doesn't lock out others: one host takes as much as it gets of each resource, and another
+//! still gets an ordinary client's share.
 
 use crate::common::{
     self, COURTESY, LEASE, LIMITS, Machine, begin, bounded, client_at, creation, host, leaked, named, open,
@@ -15,12 +15,12 @@ const NOW: Time = Time(5000);
 const GREEDY: Peer = host(1);
 const MODEST: Peer = host(2);
 
-/// Does something again and again, until it is refused: how often it went.
-fn until_refused(mut again: impl FnMut(u32) -> Result<(), Error>) -> u32 {
+/// Repeats a step until it is refused; the number of successes.
+fn until_refused(mut step: impl FnMut(u32) -> Result<(), Error>) -> u32 {
     let mut done = 0;
-    while again(done).is_ok() {
+    while step(done).is_ok() {
         done += 1;
-        assert!(done < 100_000, "there is no bound");
+        assert!(done < 100_000, "there is no limit");
     }
     done
 }
@@ -36,12 +36,12 @@ fn lock_for(
     let locker = Locker::New { open, owner: &owner };
     let (kind, reclaim, waits) = (LockKind::Write, false, false);
     let asked = LockRequest { by: leaked(client), key, locker, range, kind, reclaim, waits };
-    let begun = engine.lock_begin(NOW, &asked)?.expect("nobody is in the way");
+    let begun = engine.lock_begin(NOW, &asked)?.expect("no conflict");
     engine.lock_done(&begun, range, kind)
 }
 
 #[test]
-fn clients_that_are_never_confirmed_and_those_that_are() {
+fn confirmed_and_unconfirmed_clients() {
     for confirms in [false, true] {
         let mut engine = bounded(EngineLimits { clients: 100, ..LIMITS });
         let made = until_refused(|number| {
@@ -51,13 +51,13 @@ fn clients_that_are_never_confirmed_and_those_that_are() {
             if confirms {
                 engine.create_session(NOW, &creation(made.client, made.sequence))?;
             } else if engine.counts().0 < number as usize + 1 {
-                // An older one of its own has made room.
+                // An older client of the same host was removed for it.
                 return Err(Error::Delay);
             }
             Ok(())
         });
         assert!((45..=50).contains(&made), "{made} of 100");
-        // Anybody else finds room, and keeps it.
+        // Other hosts find room, and keep it.
         let modest: Vec<_> = (0..10)
             .map(|number| client_at(&mut engine, NOW, host(100 + number), &number.to_string()))
             .collect();
@@ -65,7 +65,7 @@ fn clients_that_are_never_confirmed_and_those_that_are() {
         for (_, session) in modest {
             begin(&mut engine, NOW, session, 0, 1);
         }
-        // Root of this host finds room where nobody else does.
+        // Root of this host finds room when no other host does.
         for number in 1000..1200 {
             let name = number.to_string();
             let _ = engine.exchange_id(NOW, &ExchangeId { peer: host(number), ..named(&name, 1) });
@@ -74,9 +74,9 @@ fn clients_that_are_never_confirmed_and_those_that_are() {
     }
 }
 
-/// 4.0, whose clients cost a stranger two requests each.
+/// In 4.0 an unconfirmed client costs an attacker one request only.
 #[test]
-fn unconfirmed_clients_of_many_hosts_make_room_for_those_of_others() {
+fn unconfirmed_clients_of_many_hosts_are_removed_for_those_of_others() {
     let mut engine = bounded(EngineLimits { clients: 64, ..LIMITS });
     let set = |engine: &mut Machine, now, peer, name: &str| {
         let asked = SetClientId { owner: name.as_bytes(), peer, verifier: [1; 8], principal: &common::ROOT };
@@ -85,7 +85,7 @@ fn unconfirmed_clients_of_many_hosts_make_room_for_those_of_others() {
     let two_each =
         (0..200).filter(|number| set(&mut engine, NOW, host(number / 2), &number.to_string()).is_ok());
     assert!(two_each.count() >= 62);
-    assert_eq!(set(&mut engine, NOW, host(999), "soon").map(drop), Err(Error::Delay), "they may be about to");
+    assert_eq!(set(&mut engine, NOW, host(999), "soon").map(drop), Err(Error::Delay), "all are recent");
     let later = NOW.plus(LEASE / 16);
     for number in 0..8 {
         let (id, confirm) =
@@ -108,7 +108,7 @@ fn states_and_ranges() {
 
 /// Each open file costs one, each lock owner on a file one, each delegation two.
 #[test]
-fn descriptors_go_by_host() {
+fn descriptors_are_shared_by_host() {
     let limits = EngineLimits {
         states: 1000,
         descriptors: 120,
@@ -119,7 +119,7 @@ fn descriptors_go_by_host() {
     let mut engine = bounded(limits);
     let [(greedy, _), (modest, session)] =
         [GREEDY, MODEST].map(|peer| client_at(&mut engine, NOW, peer, &peer.to_string()));
-    // Opens with a delegation each, as long as there are any; one open in four by itself.
+    // Opens with a delegation each, as long as there are any, then opens alone.
     let mut delegated = 0;
     let opens = until_refused(|file| {
         engine.open(NOW, &open(greedy, "o", &file, 1, 0))?;
@@ -140,16 +140,16 @@ fn descriptors_go_by_host() {
         let id = engine.open(NOW, &open(modest, "o", &file, 3, 0)).unwrap();
         lock_for(&mut engine, modest, id, &file, 1).unwrap();
     }
-    // Until less than a quarter is free: then nobody gets any.
+    // When less than a quarter is free, no client gets a delegation.
     let (third, _) = client_at(&mut engine, NOW, host(3), "third");
     until_refused(|file| engine.open(NOW, &open(third, "o", &(2000 + file), 1, 0)).map(drop));
     let _ = engine.take_effects(NOW);
     engine.open(NOW, &open(modest, "o", &5000, 1, 0)).unwrap();
     let refused = engine.delegate_begin(NOW, &wants(&root(modest), &5000, false)).map(drop);
     assert_eq!(refused, Err(NoDelegation::Resource));
-    assert!(engine.take_effects(NOW).recall_any.is_empty(), "the one that has any was asked just now");
-    // The greedy one falls silent. What it has out of courtesy it has no longer than anybody wants for
-    // something.
+    assert!(engine.take_effects(NOW).recall_any.is_empty(), "the only holder was asked just now");
+    // The greedy client falls silent. It keeps its state beyond its lease only as long as no other needs the
+    // resources.
     begin(&mut engine, NOW.plus(LEASE), session, 0, 1);
     let (_, _, before) = engine.counts();
     engine.tick(NOW.plus(LEASE + 1));
@@ -157,7 +157,7 @@ fn descriptors_go_by_host() {
     assert_eq!(engine.sequence(NOW.plus(LEASE + 1), &request(session, 1, 1)).map(drop), Ok(()));
 }
 
-/// A client keeps the delegations of files that it has closed. They must not take the room for its next
+/// A client keeps delegations of files that it has closed. They must not use up the resources for its next
 /// opens.
 #[test]
 fn delegations_leave_room_for_opens() {
@@ -180,14 +180,14 @@ fn delegations_leave_room_for_opens() {
         engine.close(&root(only), &id, &file).unwrap();
     }
     assert!(delegated >= 10, "{delegated} delegations");
-    assert_eq!(engine.take_effects(NOW).recall_any.len(), 1, "some are asked back");
-    // As many files as it has delegations can be open beside them.
+    assert_eq!(engine.take_effects(NOW).recall_any.len(), 1, "some are recalled");
+    // It can open as many other files as it has delegations.
     for file in 1000..1000 + delegated {
         engine.open(NOW, &open(only, "o", &file, 3, 0)).unwrap();
     }
 }
 
-/// 13,200 lock owners on one file took as many descriptors.
+/// Without a limit 13,200 lock owners on one file used as many descriptors.
 #[test]
 fn lock_owners_on_one_file() {
     let mut engine = bounded(EngineLimits { states: 10_000, descriptors: 200, ..LIMITS });
@@ -202,7 +202,7 @@ fn lock_owners_on_one_file() {
     }
 }
 
-/// A file that several have open costs one of them one, and another when that one closes it.
+/// An open file is charged to one of the clients that have it open; when that one closes it, to another.
 #[test]
 fn an_open_file_is_charged_once() {
     let mut engine = bounded(EngineLimits { descriptors: 8, ..LIMITS });
@@ -210,7 +210,7 @@ fn an_open_file_is_charged_once() {
         (0..4).map(|number| client_at(&mut engine, NOW, host(number), &number.to_string()).0).collect();
     let opened: Vec<_> =
         clients.iter().map(|client| engine.open(NOW, &open(*client, "o", &1, 1, 0)).unwrap()).collect();
-    // The others have all their share yet.
+    // The others still have their whole share.
     let share = |engine: &mut Machine, client, from| {
         until_refused(|file| engine.open(NOW, &open(client, "o", &(from + file), 1, 0)).map(drop))
     };
@@ -225,7 +225,7 @@ fn an_open_file_is_charged_once() {
     assert_eq!(share(&mut engine, clients[3], 200), 3, "it has the fourth");
     engine.close(&root(clients[3]), &opened[3], &1).unwrap();
     assert_eq!(share(&mut engine, clients[3], 300), 1);
-    // What a grant keeps open is charged for until that ends, too.
+    // A file that a grant keeps open stays charged until the grant ends.
     engine.grant(NOW, &200, 1).unwrap();
     let id = engine.open(NOW, &open(clients[3], "o", &200, 1, 0)).unwrap();
     engine.close(&root(clients[3]), &id, &200).unwrap();
@@ -235,7 +235,7 @@ fn an_open_file_is_charged_once() {
 }
 
 #[test]
-fn where_anything_runs_short_courtesy_ends_with_who_has_most_and_is_silent_longest() {
+fn under_pressure_courtesy_ends_for_the_largest_client_that_expired_first() {
     let mut engine = bounded(EngineLimits { states: 1000, all: 100, ..LIMITS });
     let has = |engine: &mut Machine, now, number, opens: u32| {
         let (client, session) = client_at(engine, now, host(number), &number.to_string());
@@ -248,7 +248,7 @@ fn where_anything_runs_short_courtesy_ends_with_who_has_most_and_is_silent_longe
     let silent = silent.map(|(number, opens)| has(&mut engine, NOW.plus(number.into()), number, opens));
     let later = NOW.plus(LEASE + 10);
     engine.tick(later);
-    assert_eq!(engine.counts().2, 52, "there is enough for everybody");
+    assert_eq!(engine.counts().2, 52, "there is enough for all");
     let _busy = has(&mut engine, later, 4, 20);
     engine.tick(later);
     assert_eq!(engine.counts().2, 72);
@@ -279,8 +279,8 @@ fn places_in_the_queue_for_locks() {
             reclaim: false,
             waits: true,
         };
-        let begun = engine.lock_begin(NOW, &asked).unwrap().expect("no client has it");
-        // A local process has.
+        let begun = engine.lock_begin(NOW, &asked).unwrap().expect("no client holds it");
+        // A local process holds the lock.
         engine.lock_blocked_locally(NOW, &begun, &asked);
         engine.blocked_waiters(100).len()
     };

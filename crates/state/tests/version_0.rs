@@ -1,4 +1,4 @@
-//! NFSv4.0: SETCLIENTID's cases, and owners that number their requests.
+//! NFSv4.0: SETCLIENTID's cases, and the sequence numbers of owners.
 
 use crate::common::{HERE, LEASE, Machine, OTHER, ROOT, engine, open, root};
 use state::{
@@ -24,7 +24,7 @@ fn opener() -> StateOwner {
 
 /// RFC 7530 section 16.33.5.
 #[test]
-fn setclientid_has_its_cases() {
+fn setclientid_cases() {
     let mut engine = engine();
     let (first, confirm) = engine.setclientid(NOW, &named("a", 1)).unwrap();
     assert_eq!(engine.renew40(NOW, first), Err(Error::StaleClientid), "unconfirmed");
@@ -42,10 +42,10 @@ fn setclientid_has_its_cases() {
     assert!(same == client && update != again);
     engine.setclientid_confirm(NOW, client, update, &ROOT).unwrap();
     assert_eq!(engine.client_of(NOW, &id), Ok(client));
-    // Another user's.
-    let stranger = SetClientId { principal: &OTHER, ..named("a", 1) };
-    assert_eq!(engine.setclientid(NOW, &stranger), Err(Error::ClidInuse));
-    // It has restarted: what it had stays until it has confirmed.
+    // Another principal's.
+    let other_user = SetClientId { principal: &OTHER, ..named("a", 1) };
+    assert_eq!(engine.setclientid(NOW, &other_user), Err(Error::ClidInuse));
+    // It has restarted: its state stays until it is confirmed.
     let (new, confirm) = engine.setclientid(NOW, &named("a", 2)).unwrap();
     assert_eq!(engine.client_of(NOW, &id), Ok(client));
     engine.setclientid_confirm(NOW, new, confirm, &ROOT).unwrap();
@@ -56,12 +56,12 @@ fn setclientid_has_its_cases() {
 }
 
 #[test]
-fn an_owners_requests_are_run_once_and_in_order() {
+fn an_owners_requests_run_once_and_in_order() {
     let mut engine = engine();
     let client = client(&mut engine, "a");
     let owner = opener();
     let mut begin = |seqid, opens| engine.owner_begin(NOW, &root(client), &owner, seqid, opens);
-    assert_eq!(begin(7, false), Err(Error::BadSeqid), "never heard of");
+    assert_eq!(begin(7, false), Err(Error::BadSeqid), "an unknown owner");
     assert_eq!(begin(7, true), Ok(OwnerRequest::New));
     assert_eq!(begin(7, true), Err(Error::Delay), "it is running");
     let reply: std::sync::Arc<[u8]> = b"opened"[..].into();
@@ -71,7 +71,7 @@ fn an_owners_requests_are_run_once_and_in_order() {
     assert_eq!(begin(7, true), Ok(OwnerRequest::Replay(reply)));
     assert_eq!(begin(9, false), Err(Error::BadSeqid));
     assert_eq!(begin(8, false), Ok(OwnerRequest::New));
-    // What doesn't count is sent again with the same number.
+    // A request that doesn't advance the sequence is repeated with the same number.
     engine.owner_end(&root(client), &owner, 8, None);
     assert_eq!(engine.owner_begin(NOW, &root(client), &owner, 8, false), Ok(OwnerRequest::New));
     assert!(engine.needs_confirmation(client, b"o", false));
@@ -84,7 +84,7 @@ fn an_owners_requests_are_run_once_and_in_order() {
         Err(Error::BadSeqid),
         "it is known now"
     );
-    // A closed open is known by its owner until the next is closed.
+    // A closed open is remembered for its owner until the next close.
     engine.owner_begin(NOW, &root(client), &owner, 9, false).unwrap();
     engine.close(&root(client), &confirmed, &FILE).unwrap();
     engine.remember_closed_open(client, &confirmed, &owner);
@@ -97,7 +97,7 @@ fn an_owners_requests_are_run_once_and_in_order() {
 }
 
 #[test]
-fn an_owner_that_was_never_confirmed_begins_anew() {
+fn an_unconfirmed_owner_starts_a_new_sequence() {
     let mut engine = engine();
     let client = client(&mut engine, "a");
     engine.owner_begin(NOW, &root(client), &opener(), 1, true).unwrap();
@@ -108,7 +108,7 @@ fn an_owner_that_was_never_confirmed_begins_anew() {
 }
 
 #[test]
-fn lock_owners_number_their_own_and_are_released() {
+fn lock_owners_have_their_own_sequence_and_are_released() {
     let mut engine = engine();
     let client = client(&mut engine, "a");
     let locker = StateOwner::Lock(b"l".to_vec());

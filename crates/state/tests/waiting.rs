@@ -1,4 +1,4 @@
-//! Blocking locks: who asks first is served first, and nobody who has gone away is waited for for long.
+//! Blocking locks: requests are served in their order, and absent clients delay others only briefly.
 
 use crate::common::{self, COURTESY, HERE, LEASE, LIMITS, Machine, ROOT, client, engine, open, root};
 use state::{
@@ -8,11 +8,11 @@ use state::{
 
 const NOW: Time = Time(5000);
 const FILE: u32 = 1;
-/// How long a turn is for who is told of it, and for who polls.
-const TOLD: u64 = LEASE / 12;
-const POLLED: u64 = LEASE / 3;
+/// The length of a turn for a client that is notified, and for one that polls.
+const NOTIFIED_TURN: u64 = LEASE / 12;
+const POLLING_TURN: u64 = LEASE / 3;
 
-/// Somebody who locks `FILE`.
+/// An owner that locks `FILE`.
 #[derive(Clone, Copy)]
 struct Owner {
     client: ClientId,
@@ -25,7 +25,7 @@ impl Owner {
         Self { client, open: engine.open(NOW, &open(client, name, &FILE, 3, 0)).unwrap(), name }
     }
 
-    fn who(self) -> LockOwner {
+    fn lock_owner(self) -> LockOwner {
         LockOwner { client: self.client, owner: self.name.as_bytes().to_vec() }
     }
 
@@ -42,7 +42,7 @@ impl Owner {
         }
     }
 
-    /// LOCK by the client that would wait for it.
+    /// LOCK by a client that waits.
     fn lock(
         self,
         engine: &mut Machine,
@@ -74,9 +74,9 @@ fn v40(engine: &mut Machine, name: &str) -> ClientId {
 }
 
 fn notices(engine: &mut Machine, now: Time) -> Vec<LockOwner> {
-    let told = engine.take_effects(now).notices;
-    assert!(told.iter().all(|LockNotice { key, .. }| *key == FILE));
-    told.into_iter().map(|notice| notice.who).collect()
+    let notices = engine.take_effects(now).notices;
+    assert!(notices.iter().all(|LockNotice { key, .. }| *key == FILE));
+    notices.into_iter().map(|notice| notice.who).collect()
 }
 
 /// Four owners of one client of 4.0.
@@ -86,22 +86,22 @@ fn four(engine: &mut Machine) -> [Owner; 4] {
 }
 
 #[test]
-fn who_asks_first_is_served_first() {
+fn requests_are_served_in_order() {
     let mut engine = engine();
     let [a, b, c, d] = four(&mut engine);
     let mut held = a.all(&mut engine, NOW).unwrap();
     for (waits, holds) in [(b, a), (c, a), (d, a)] {
-        assert_eq!(waits.all(&mut engine, NOW).unwrap_err().owner, holds.who());
+        assert_eq!(waits.all(&mut engine, NOW).unwrap_err().owner, holds.lock_owner());
     }
     let mut holder = a;
     for (next, others) in [(b, vec![d, c]), (c, vec![d]), (d, vec![])] {
         holder.unlock(&mut engine, &held);
-        // Also who just had it, and who doesn't wait.
+        // Also the last holder, and owners that don't wait.
         for other in others.iter().chain([&a]) {
-            assert_eq!(other.all(&mut engine, NOW).unwrap_err().owner, next.who(), "{}", other.name);
+            assert_eq!(other.all(&mut engine, NOW).unwrap_err().owner, next.lock_owner(), "{}", other.name);
             let range = ByteRange { first: 0, last: 99 };
             let once = engine.lock_begin(NOW, &other.request(range, LockKind::Read, false)).unwrap();
-            assert_eq!(once.unwrap_err().owner, next.who());
+            assert_eq!(once.unwrap_err().owner, next.lock_owner());
         }
         held = next.all(&mut engine, NOW).unwrap();
         holder = next;
@@ -110,7 +110,7 @@ fn who_asks_first_is_served_first() {
 }
 
 #[test]
-fn a_turn_that_is_let_pass_is_the_next_ones() {
+fn a_missed_turn_passes_to_the_next() {
     let mut engine = engine();
     let [a, b, c, d] = four(&mut engine);
     let held = a.all(&mut engine, NOW).unwrap();
@@ -119,17 +119,18 @@ fn a_turn_that_is_let_pass_is_the_next_ones() {
     }
     a.unlock(&mut engine, &held);
     drop(engine.take_effects(NOW));
-    let late = NOW.plus(POLLED);
-    assert_eq!(d.all(&mut engine, NOW.plus(POLLED - 1)).unwrap_err().owner, b.who());
-    assert_eq!(d.all(&mut engine, late).unwrap_err().owner, c.who());
-    assert_eq!(b.all(&mut engine, late).unwrap_err().owner, c.who(), "it has lost its place");
-    // Nor is anybody waited for who hasn't asked for a lease.
+    let late = NOW.plus(POLLING_TURN);
+    assert_eq!(d.all(&mut engine, NOW.plus(POLLING_TURN - 1)).unwrap_err().owner, b.lock_owner());
+    assert_eq!(d.all(&mut engine, late).unwrap_err().owner, c.lock_owner());
+    assert_eq!(b.all(&mut engine, late).unwrap_err().owner, c.lock_owner(), "it has lost its place");
+    // A waiter without a request for a lease gets no turn.
     engine.renew40(NOW.plus(LEASE), a.client).unwrap();
-    assert_eq!(d.all(&mut engine, NOW.plus(LEASE)).map(drop), Ok(()), "c's turn is over, and b is behind");
+    let locked = d.all(&mut engine, NOW.plus(LEASE)).map(drop);
+    assert_eq!(locked, Ok(()), "c's turn is over, and b comes after d");
 }
 
 #[test]
-fn who_has_not_asked_for_a_lease_gets_no_turn() {
+fn a_waiter_without_a_request_for_a_lease_gets_no_turn() {
     let mut engine = engine();
     let [a, b, c, _] = four(&mut engine);
     let held = a.all(&mut engine, NOW).unwrap();
@@ -140,7 +141,7 @@ fn who_has_not_asked_for_a_lease_gets_no_turn() {
 }
 
 #[test]
-fn whoever_can_be_told_is_told_once() {
+fn a_client_with_callbacks_is_notified_once() {
     let mut engine = engine();
     let [(me, _), (other, _)] = ["me", "other"].map(|name| client(&mut engine, NOW, name));
     let (a, b) = (Owner::new(&mut engine, me, "a"), Owner::new(&mut engine, other, "b"));
@@ -149,48 +150,50 @@ fn whoever_can_be_told_is_told_once() {
     b.all(&mut engine, NOW).unwrap_err();
     assert_eq!(notices(&mut engine, NOW), []);
     a.unlock(&mut engine, &held);
-    assert_eq!(notices(&mut engine, NOW), [b.who()]);
+    assert_eq!(notices(&mut engine, NOW), [b.lock_owner()]);
     engine.tick(NOW);
     assert_eq!(notices(&mut engine, NOW), []);
-    assert_eq!(a.all(&mut engine, NOW.plus(TOLD - 1)).unwrap_err().owner, b.who());
-    b.all(&mut engine, NOW.plus(TOLD - 1)).unwrap();
-    // a waits now, and is told when what b has goes with its open.
+    assert_eq!(a.all(&mut engine, NOW.plus(NOTIFIED_TURN - 1)).unwrap_err().owner, b.lock_owner());
+    b.all(&mut engine, NOW.plus(NOTIFIED_TURN - 1)).unwrap();
+    // a waits now, and is notified when b's lock ends with its open.
     assert_eq!(notices(&mut engine, NOW), []);
     engine.close(&root(other), &b.open, &FILE).unwrap();
-    assert_eq!(notices(&mut engine, NOW), [a.who()]);
+    assert_eq!(notices(&mut engine, NOW), [a.lock_owner()]);
 }
 
 #[test]
-fn nobody_is_held_back_for_who_could_not_have_it_anyhow() {
+fn a_waiter_that_could_not_get_its_lock_delays_no_other() {
     let mut engine = engine();
     let [a, b, c, d] = four(&mut engine);
     a.lock(&mut engine, NOW, (0, 9), LockKind::Read).unwrap();
     b.lock(&mut engine, NOW, (0, 19), LockKind::Write).unwrap_err();
-    // What b waits for is in part free, and c may have that; also what a has itself.
+    // A part of what b waits for is free, and c may lock that; a may convert its own lock.
     let held = c.lock(&mut engine, NOW, (10, 19), LockKind::Write).unwrap();
     a.lock(&mut engine, NOW, (0, 9), LockKind::Write).unwrap();
     // Two readers have their turns together.
     let readers = [b, d];
-    readers.iter().for_each(|who| drop(who.lock(&mut engine, NOW, (15, 15), LockKind::Read).unwrap_err()));
+    readers.iter().for_each(|reader| {
+        drop(reader.lock(&mut engine, NOW, (15, 15), LockKind::Read).unwrap_err());
+    });
     c.unlock(&mut engine, &held);
-    for who in readers {
-        who.lock(&mut engine, NOW, (15, 15), LockKind::Read).unwrap();
+    for reader in readers {
+        reader.lock(&mut engine, NOW, (15, 15), LockKind::Read).unwrap();
     }
 }
 
 #[test]
-fn a_lock_for_writing_that_becomes_one_for_reading_lets_readers_in() {
+fn downgrading_a_lock_admits_readers() {
     let mut engine = engine();
     let [a, b, c, _] = four(&mut engine);
     a.all(&mut engine, NOW).unwrap();
     b.lock(&mut engine, NOW, (0, 9), LockKind::Read).unwrap_err();
     a.lock(&mut engine, NOW, (0, 99), LockKind::Read).unwrap();
-    assert_eq!(c.lock(&mut engine, NOW, (0, 9), LockKind::Write).unwrap_err().owner, a.who());
+    assert_eq!(c.lock(&mut engine, NOW, (0, 9), LockKind::Write).unwrap_err().owner, a.lock_owner());
     b.lock(&mut engine, NOW, (0, 9), LockKind::Read).unwrap();
 }
 
 #[test]
-fn who_waits_for_a_local_process_holds_nobody_back_until_that_has_gone() {
+fn a_waiter_for_a_local_process_delays_no_other_until_that_unlocks() {
     let mut engine = engine();
     let (me, _) = client(&mut engine, NOW, "me");
     let [a, b] = ["a", "b"].map(|name| Owner::new(&mut engine, me, name));
@@ -205,22 +208,22 @@ fn who_waits_for_a_local_process_holds_nobody_back_until_that_has_gone() {
     let waiting = engine.blocked_waiters(10);
     assert_eq!(
         waiting.iter().map(|waiting| (waiting.key, waiting.who.clone())).collect::<Vec<_>>(),
-        [(FILE, a.who())]
+        [(FILE, a.lock_owner())]
     );
     assert_eq!(engine.blocked_waiters(0).len(), 0);
     let once = b.request(range, LockKind::Write, false);
-    let begun = engine.lock_begin(NOW, &once).unwrap().expect("the kernel would say no");
+    let begun = engine.lock_begin(NOW, &once).unwrap().expect("only the kernel refuses it");
     engine.lock_blocked_locally(NOW, &begun, &once);
     assert_eq!(engine.blocked_waiters(10).len(), 1, "b doesn't wait");
     engine.unblock(&waiting[0]);
-    assert_eq!(notices(&mut engine, NOW), [a.who()]);
+    assert_eq!(notices(&mut engine, NOW), [a.lock_owner()]);
     assert_eq!(engine.blocked_waiters(10).len(), 0);
-    assert_eq!(b.all(&mut engine, NOW).unwrap_err().owner, a.who());
+    assert_eq!(b.all(&mut engine, NOW).unwrap_err().owner, a.lock_owner());
     a.lock(&mut engine, NOW, (0, 9), LockKind::Write).unwrap();
 }
 
 #[test]
-fn all_that_wait_for_local_processes_are_looked_at_in_turn() {
+fn waiters_for_local_processes_are_returned_round_robin() {
     let mut engine = engine();
     let (me, _) = client(&mut engine, NOW, "me");
     let (range, kind) = (ByteRange { first: 0, last: 9 }, LockKind::Write);
@@ -232,15 +235,15 @@ fn all_that_wait_for_local_processes_are_looked_at_in_turn() {
         let begun = engine.lock_begin(NOW, &asked).unwrap().unwrap();
         engine.lock_blocked_locally(NOW, &begun, &asked);
     }
-    let mut looked_at =
-        |most| engine.blocked_waiters(most).into_iter().map(|waiting| waiting.key).collect::<Vec<_>>();
-    let rounds: Vec<u32> = (0..8).flat_map(|_| looked_at(1)).collect();
+    let mut blocked =
+        |max| engine.blocked_waiters(max).into_iter().map(|waiting| waiting.key).collect::<Vec<_>>();
+    let rounds: Vec<u32> = (0..8).flat_map(|_| blocked(1)).collect();
     assert_eq!(rounds, [0, 1, 2, 3, 0, 1, 2, 3]);
-    assert_eq!([looked_at(3), looked_at(3), looked_at(9)], [vec![0, 1, 2], vec![3, 0, 1], vec![2, 3, 0, 1]]);
+    assert_eq!([blocked(3), blocked(3), blocked(9)], [vec![0, 1, 2], vec![3, 0, 1], vec![2, 3, 0, 1]]);
 }
 
 #[test]
-fn the_queue_is_bounded_and_goes_with_its_clients() {
+fn the_queue_is_limited_and_entries_end_with_their_clients() {
     let mut engine = engine();
     let (me, _) = client(&mut engine, NOW, "me");
     let (other, session) = client(&mut engine, NOW, "other");
@@ -251,14 +254,14 @@ fn the_queue_is_bounded_and_goes_with_its_clients() {
     }
     a.unlock(&mut engine, &held);
     assert_eq!(notices(&mut engine, NOW).len(), LIMITS.waiting / 2);
-    // b's client is silent: what it waited for is anybody's.
+    // b's client is silent: its waiters delay no other.
     let later = NOW.plus(LEASE + COURTESY);
     engine.destroy_session(session, &ROOT, None).unwrap();
     a.all(&mut engine, later).unwrap();
 }
 
-/// Through an open that a client made by itself under a delegation it doesn't hear that a lock is free:
-/// nobody is kept waiting for it, until it has opened the file anew.
+/// A client gets no notification for an open that it made under a delegation: such a waiter delays no other
+/// until it has opened the file again.
 #[test]
 fn an_open_made_under_a_delegation_has_no_place_in_the_queue() {
     let mut engine = engine();
@@ -270,17 +273,17 @@ fn an_open_made_under_a_delegation_has_no_place_in_the_queue() {
     claimed.all(&mut engine, NOW).unwrap_err();
     other.all(&mut engine, NOW).unwrap_err();
     holder.unlock(&mut engine, &held);
-    assert_eq!(notices(&mut engine, NOW), [other.who()]);
+    assert_eq!(notices(&mut engine, NOW), [other.lock_owner()]);
     held = other.all(&mut engine, NOW).unwrap();
     claimed.all(&mut engine, NOW).unwrap_err();
     other.unlock(&mut engine, &held);
     assert_eq!(notices(&mut engine, NOW), []);
-    // The next to ask has it, whoever that is.
+    // The next request is served, from any owner.
     held = holder.all(&mut engine, NOW).unwrap();
     claimed.all(&mut engine, NOW).unwrap_err();
     let claimed = Owner::new(&mut engine, two, "c");
     claimed.all(&mut engine, NOW).unwrap_err();
     holder.unlock(&mut engine, &held);
-    assert_eq!(notices(&mut engine, NOW), [claimed.who()]);
+    assert_eq!(notices(&mut engine, NOW), [claimed.lock_owner()]);
     claimed.all(&mut engine, NOW).unwrap();
 }

@@ -18,14 +18,14 @@ fn contents() -> Vec<u8> {
 }
 
 /// Asks the kernel to drop a file's cached pages.
-fn cool(path: &Path) {
+fn drop_from_cache(path: &Path) {
     let file = File::open(path).expect("opens");
     file.sync_all().expect("syncs");
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("advises");
 }
 
 /// Whether the filesystem supports reads without waiting.
-fn can_be_asked(path: &Path) -> bool {
+fn supports_nowait(path: &Path) -> bool {
     let file = File::open(path).expect("opens");
     let mut byte = [0];
     let mut parts = [std::io::IoSliceMut::new(&mut byte)];
@@ -35,14 +35,14 @@ fn can_be_asked(path: &Path) -> bool {
 
 #[test]
 fn cached_reads_and_tmpfs_reads_announce_no_wait() {
-    for place in [std::env::temp_dir(), "/dev/shm".into()] {
-        let export = Export::at(&place);
+    for parent in [std::env::temp_dir(), "/dev/shm".into()] {
+        let export = Export::at(&parent);
         local(|| std::fs::write(export.path("f"), contents()).expect("writes"));
         let store = export.open();
         let context = store.as_user(&root()).expect("acts");
         let node = context.lookup(&root_of(&context, &store), b"f").expect("is there");
         // Reading caches whatever writing left out.
-        local(|| std::fs::read(export.path("f")).expect("reads"));
+        // Reading caches what writing didn't.
         for (offset, length) in [(0, 4096), (8192, 65536), (SIZE - 10, 100), (SIZE, 10), (SIZE + 10, 10)] {
             let mut buffer = vec![0; length];
             let read = context
@@ -76,16 +76,16 @@ fn uncached_reads_announce_the_wait_and_return_all_data() {
         let name = format!("f{number}");
         let path = export.path(&name);
         local(|| std::fs::write(&path, contents()).expect("writes"));
-        if !can_be_asked(&path) {
-            return; // this filesystem can't say; the other test has what follows from that
+        if !supports_nowait(&path) {
+            return; // this filesystem can't report it; the other test covers that case
         }
         let node = context.lookup(&root_of(&context, &store), name.as_bytes()).expect("is there");
-        cool(&path);
+        drop_from_cache(&path);
         let mut buffer = vec![0; 40_000];
         let read = context.read_or_wait(&node, 300_001, &mut buffer, || reads += 1).expect("reads");
         assert_eq!(read.count, buffer.len());
         assert_eq!(buffer, contents()[300_001..340_001]);
-        cool(&path);
+        drop_from_cache(&path);
         let (file, _) = context.read_file(&node).expect("opens");
         context.warm(&file, 0, SIZE as u32, || warmings += 1).expect("is read");
         context.warm(&file, 0, SIZE as u32, || panic!("it was read just now")).expect("is there");
@@ -93,5 +93,5 @@ fn uncached_reads_announce_the_wait_and_return_all_data() {
             return;
         }
     }
-    panic!("{TRIES} files were read from the disk, and {reads} and {warmings} times that was said");
+    panic!("{TRIES} files were read from the disk, {reads} and {warmings} of them announced");
 }

@@ -10,12 +10,12 @@ use super::target::Remote;
 pub const BENCH_LONG_HELP: &str = "\
 Writes a scratch file into the directory, reads and writes it in 4 KiB blocks at random and in \
 128 KiB blocks in sequence, and removes it. The same loop, one thread with --depth operations in \
-flight, runs over each data path in turn, --runs times; shown are the medians and, after the sign, \
-half the distance between the fastest and the slowest run.
+flight, runs over each data path in turn, --runs times; shown are the medians and, after the \
+sign, half the distance between the fastest and the slowest run.
 
 With --raw DIR the same loop runs on a file in DIR without any server: name the directory that \
-the server exports (or one on the same filesystem) to see what the data paths cost. Writes are not \
-synced within the measured time, on any data path.
+the server exports (or one on the same filesystem) to see the cost of lane and wire. Writes are \
+not synced within the measured time, over any data path.
 
 Examples:
   samehost bench nfs://localhost/srv
@@ -60,7 +60,7 @@ pub struct LoadArgs {
         value_parser = clap::value_parser!(u16).range(1..=256),
     )]
     pub depth: u16,
-    /// Runs of each measurement, of which the median counts
+    /// Runs of each measurement; the result is their median
     #[arg(
         long,
         value_name = "N",
@@ -68,7 +68,7 @@ pub struct LoadArgs {
         value_parser = clap::value_parser!(u16).range(1..=1000),
     )]
     pub runs: u16,
-    /// Milliseconds a run
+    /// Milliseconds per run
     #[arg(
         long,
         value_name = "MS",

@@ -1,4 +1,4 @@
-//! `samehost ctl`: what can be changed of a running process.
+//! `samehost ctl`: settings of running processes.
 
 use std::path::PathBuf;
 
@@ -9,8 +9,7 @@ use server::IoMode;
 
 use super::suggestions::Suggestions;
 
-pub const CTL_LONG_HELP: &str =
-    "What is changed lasts until it is taken back or the process ends; it is written nowhere.
+pub const CTL_LONG_HELP: &str = "A change lasts until it is undone or the process ends; it isn't stored.
 
 Exit codes:
   0  changed
@@ -40,9 +39,9 @@ pub enum CtlCommand {
 }
 
 const LANE_LONG_HELP: &str = "\
-Open files change to the new data path with their next read or write; what the kernel passes \
-through, when it is opened again. `required` lets reads and writes wait for a lane (on a hard \
-mount), and fail without one (on a soft one).
+Open files use the new data path from their next read or write; files that the kernel passes \
+through, when they are opened again. With `required` reads and writes wait for a lane (on a hard \
+mount), or fail without one (on a soft mount).
 
 Examples:
   samehost ctl lane off                         # if only one share is mounted
@@ -67,20 +66,20 @@ fn lane_mode() -> impl TypedValueParser<Value = LaneMode> {
 
 const IO_MODE_LONG_HELP: &str = "Modes:
   buffered   through the page cache, and the data stays there
-  dontcache  through the page cache, which lets go of the data when it is written or has been
-             read (Linux 6.14, ext4, xfs and some others; elsewhere it is buffered)
-  direct     past the page cache (O_DIRECT): whole blocks; what is left at the ends of a write is buffered
-  default    takes back what was set with ctl before
+  dontcache  through the page cache, which drops the data once it is written or has been read
+             (Linux 6.14, ext4, xfs and some others; elsewhere it is buffered)
+  direct     past the page cache (O_DIRECT): whole blocks; the unaligned ends of a write are buffered
+  default    undoes an earlier `ctl io-mode`
 
-With EXPORT it is set for all clients of that export, whatever its options say. Without, for the \
-server: it holds where no export's options (read_io=, write_io=) and no earlier ctl for an \
-export say otherwise.
+With EXPORT it is set for all clients of that export, and overrides its options. Without, it is \
+set for the server: for exports without an option of their own (read_io=, write_io=) and without \
+an earlier ctl.
 
 Examples:
   samehost ctl io-mode write direct
   samehost ctl io-mode /srv read dontcache
   samehost ctl io-mode /srv read default
-  samehost status                               # shows the modes, and what became of them";
+  samehost status                               # shows the modes, and where they aren't possible";
 
 /// Options of `samehost ctl io-mode`.
 #[derive(Debug, Args)]

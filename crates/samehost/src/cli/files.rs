@@ -3,12 +3,12 @@
 use clap::Args;
 
 use super::session::SessionArgs;
-use super::target::{Place, Remote};
+use super::target::{Operand, Remote};
 
 /// Options of `samehost ls`.
 #[derive(Debug, Args)]
 pub struct LsArgs {
-    /// One line a file: mode, links, owner, group, size, time of modification, name
+    /// One line per file: mode, links, owner, group, size, time of modification, name
     #[arg(short)]
     pub long: bool,
     /// Show names that begin with a dot
@@ -17,7 +17,7 @@ pub struct LsArgs {
     /// With -l: owner and group as numbers
     #[arg(short, long)]
     pub numeric: bool,
-    /// Show a directory itself, not what is in it
+    /// Show a directory itself, not its contents
     #[arg(short, long)]
     pub directory: bool,
     /// With -l: sizes such as 1.5 MiB
@@ -34,7 +34,7 @@ pub struct LsArgs {
 /// Options of `samehost stat`.
 #[derive(Debug, Args)]
 pub struct StatArgs {
-    /// The file: `nfs://HOST[:PORT]/PATH`. A symbolic link is shown itself
+    /// The file: `nfs://HOST[:PORT]/PATH`. A symbolic link isn't followed
     #[arg(required = true, value_name = "NFS-URL")]
     pub targets: Vec<Remote>,
     /// Write JSON, one array for all files
@@ -57,11 +57,11 @@ pub struct CatArgs {
 }
 
 pub const CP_LONG_HELP: &str = "\
-Modes are kept. With -r directories are copied with all that is in them and symbolic links as \
+Modes are kept. With -r directories are copied with their contents and symbolic links as \
 symbolic links; without it a link's target is copied. Files on a server are committed to stable \
-storage before they count as copied, unless --no-commit says otherwise.
+storage before they count as copied, unless --no-commit is given.
 
-A place is nfs://HOST[:PORT]/PATH or a path on this machine. `cp a b DIR/` copies into DIR, which must exist.
+A file is nfs://HOST[:PORT]/PATH or a path on this machine. `cp a b DIR/` copies into DIR, which must exist.
 
 Examples:
   samehost cp report.pdf nfs://fileserver/srv/
@@ -84,11 +84,11 @@ pub struct CpArgs {
     /// Keep time stamps too, and owner, group and the set-id bits where that is allowed
     #[arg(short, long)]
     pub preserve: bool,
-    /// Don't wait until what was written to a server is on stable storage: faster with many small files, but
-    /// a server machine that loses power in the next seconds may lose them
+    /// Don't wait until the data is on the server's stable storage: faster with many small files, but they
+    /// may be lost if the server machine loses power in the next seconds
     #[arg(long)]
     pub no_commit: bool,
-    /// Never show a progress bar (there is none either when standard error is no terminal)
+    /// Never show a progress bar (there is none anyway if standard error isn't a terminal)
     #[arg(short, long)]
     pub quiet: bool,
     /// How many files to have open at the same time
@@ -99,9 +99,9 @@ pub struct CpArgs {
         value_parser = clap::value_parser!(u16).range(1..=256),
     )]
     pub files: u16,
-    /// From where (one or more), and to where
-    #[arg(required = true, num_args = 2.., value_name = "PLACE")]
-    pub places: Vec<Place>,
+    /// The sources (one or more), and the destination
+    #[arg(required = true, num_args = 2.., value_name = "FILE")]
+    pub operands: Vec<Operand>,
     /// How to reach the server.
     #[command(flatten)]
     pub session: SessionArgs,
@@ -113,7 +113,7 @@ pub struct RmArgs {
     /// Remove directories and everything in them
     #[arg(short, long, visible_short_alias = 'R')]
     pub recursive: bool,
-    /// Don't mind what isn't there
+    /// Ignore missing files
     #[arg(short, long)]
     pub force: bool,
     /// What to remove: `nfs://HOST[:PORT]/PATH`
@@ -127,7 +127,7 @@ pub struct RmArgs {
 /// Options of `samehost mkdir`.
 #[derive(Debug, Args)]
 pub struct MkdirArgs {
-    /// Make the directories above it too, and don't mind those that exist
+    /// Make the missing directories above it, too; an existing directory is no error
     #[arg(short, long)]
     pub parents: bool,
     /// Mode of the new directory, octal
@@ -144,7 +144,7 @@ pub struct MkdirArgs {
 /// Options of `samehost mv`.
 #[derive(Debug, Args)]
 pub struct MvArgs {
-    /// What to move (one or more), and where to: all on one server; into TO when that is a directory
+    /// The sources (one or more), and the destination: all on one server; into TO if that is a directory
     #[arg(required = true, num_args = 2.., value_name = "NFS-URL")]
     pub targets: Vec<Remote>,
     /// How to reach the server.

@@ -1,7 +1,7 @@
 //! The command line: every command, option and help text, and nothing that acts on them.
 //!
-//! Help texts are written for somebody who meets Samehost for the first time in them, and the man pages are
-//! generated from them. Option names that nfs(5) has are used with nfs(5)'s meaning and units.
+//! Help texts are written for readers who don't know Samehost, and the man pages are generated from them.
+//! Options with nfs(5)'s names have nfs(5)'s meaning and units.
 
 mod bench;
 mod ctl;
@@ -24,14 +24,14 @@ pub use files::{CatArgs, CpArgs, DfArgs, LsArgs, MkdirArgs, MvArgs, RmArgs, Stat
 pub use mount::{MountArgs, UmountArgs};
 pub use serve::{OnOff, Owners, ServeArgs};
 pub use session::SessionArgs;
-pub use target::{Place, Remote};
+pub use target::{Operand, Remote};
 pub use watch::{ProbeArgs, StatusArgs};
 
 use crate::exit::EXIT_CODES;
 use client::options::{Descriptor, SESSION, Source};
 use help::HelpPart;
 
-/// Where servers keep their sockets unless told otherwise.
+/// The default run directory, in which servers keep their sockets.
 pub const DEFAULT_RUN_DIR: &str = "/run/samehost";
 
 /// An NFS server and client that notice when they share a host and then get out of the way
@@ -39,8 +39,8 @@ pub const DEFAULT_RUN_DIR: &str = "/run/samehost";
 /// Samehost serves local directories over NFSv3 and NFSv4 to any client, and reads and writes them with a
 /// client of its own. When that client and its server turn out to share a kernel, the server hands the client
 /// already authorised open files over a Unix socket, the lane, and reads and writes go straight to the
-/// filesystem. When they part, I/O falls back to the wire, in the middle of a file if need be, and nothing is
-/// lost.
+/// filesystem. When the lane ends, I/O falls back to the wire, in the middle of a file if need be, and no
+/// data is lost.
 #[derive(Debug, Parser)]
 #[command(
     name = "samehost",
@@ -151,8 +151,7 @@ pub enum Command {
     /// Unmount what `mount` has mounted
     #[command(after_long_help = mount::UMOUNT_LONG_HELP)]
     Umount(UmountArgs),
-    /// Show what the servers and mounts on this host are doing, and which clients read and write over which
-    /// data path
+    /// Show the status of the servers and mounts on this host, and whether each client uses lane or wire
     #[command(after_long_help = help::text(&watch::status_long_help()))]
     Status(StatusArgs),
     /// Change how a running server works
@@ -164,7 +163,7 @@ pub enum Command {
     /// Measure reads and writes over the lane and over the wire
     #[command(after_long_help = bench::BENCH_LONG_HELP)]
     Bench(BenchArgs),
-    /// Show the whole thing at work in a scratch directory, in less than a minute
+    /// Show a server and a client at work in a scratch directory, in less than a minute
     #[command(after_long_help = bench::DEMO_LONG_HELP)]
     Demo(DemoArgs),
     /// Write the completion script for a shell to standard output
@@ -188,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_definitions_hold_together() {
+    fn the_definitions_are_consistent() {
         Cli::command().debug_assert();
     }
 

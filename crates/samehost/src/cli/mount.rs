@@ -9,7 +9,7 @@ use super::suggestions::Suggestions;
 
 const ABOUT: &str = "\
 Mounts a server's directory as a filesystem (FUSE) and returns when it is mounted,
-or with the reason why not. A process in the background serves it until it is
+or fails with the reason. A process in the background serves it until it is
 unmounted, with `samehost umount` or umount(8); it logs to the system's log. Users
 of the mount act as themselves, and the server decides what they may do.
 
@@ -17,21 +17,21 @@ When the server is on this host, files are opened over the lane and, where the
 kernel can (Linux 6.9 or later, mounted with CAP_SYS_ADMIN outside of user
 namespaces), passed through: reads and writes then reach the server's filesystem
 without any process of Samehost. Otherwise the mount's process reads and writes the
-files itself, and where there is no lane, it asks the server over the wire.
-`samehost status` says which it is, and why.
+files itself, and without a lane it uses the wire. `samehost status` shows which of
+these is used, and why.
 
 Options behind -o, separated by commas, have the names and units of nfs(5). Of
 options that exclude each other the last one counts. An unknown one is an error.
 ";
 
 const NOTES: &str = "\
-With `remount`, ro, suid, dev, exec and symfollow of what is mounted change; all
-other options stay as they are.
+With `remount`, ro, suid, dev, exec and symfollow of the mounted filesystem change;
+all other options stay as they are.
 
 Locks (flock, fcntl) are kept on this host, as with nfs(5)'s nolock. In sticky
-directories that everybody may write the sysctls fs.protected_symlinks,
-protected_regular and protected_fifos have no effect on a FUSE mount: nosymfollow
-is what helps.
+directories that every user may write to the sysctls fs.protected_symlinks,
+protected_regular and protected_fifos have no effect on a FUSE mount: use
+nosymfollow.
 
 Examples:
   samehost mount nfs://fileserver/srv /mnt
@@ -83,13 +83,13 @@ pub struct MountArgs {
     /// Stay in the foreground and log to standard error, until unmounted, SIGTERM or SIGINT
     #[arg(short, long)]
     pub foreground: bool,
-    /// The process in the background: it says on standard output how it went
+    /// The process in the background: it reports its start on standard output
     #[arg(long, hide = true, conflicts_with = "foreground")]
     pub report: bool,
 }
 
 pub const UMOUNT_LONG_HELP: &str =
-    "Works while the server is down. umount(8) does the same for whoever may use it.
+    "Works while the server is down. umount(8) does the same for users with the permission.
 
 Exit codes:
   0  unmounted
@@ -99,13 +99,13 @@ Exit codes:
 /// Options of `samehost umount`.
 #[derive(Debug, Args)]
 pub struct UmountArgs {
-    /// Where a Samehost share is mounted
+    /// The mountpoint of a Samehost share
     #[arg(required = true, value_name = "MOUNTPOINT")]
     pub mountpoints: Vec<PathBuf>,
-    /// Take it out of the tree at once, and end it when nobody uses it any more
+    /// Detach it from the tree at once, and end it when it is no longer in use
     #[arg(short, long)]
     pub lazy: bool,
-    /// End what waits for the server first: those calls fail with ECONNABORTED or ENOTCONN
+    /// Abort calls that wait for the server first: they fail with ECONNABORTED or ENOTCONN
     #[arg(short, long)]
     pub force: bool,
 }

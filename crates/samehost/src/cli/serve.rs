@@ -8,13 +8,13 @@ use clap::{Args, ValueEnum};
 use server::IoMode;
 
 pub const LONG_HELP: &str = "\
-The server runs in the foreground and writes one line to standard output when it takes calls: \
-where it listens, what it exports, where the lane is, and what it can't do without privileges.
+The server runs in the foreground and writes one line to standard output when it accepts calls: \
+its addresses, its exports, its run directory, and its limitations without privileges.
 
 Signals:
-  SIGHUP            read the exports files again; nobody is disconnected
-  SIGTERM, SIGINT   drain: finish the calls that run, recall what was granted, leave;
-                    a second one leaves at once
+  SIGHUP            read the exports files again; no client is disconnected
+  SIGTERM, SIGINT   drain: finish running calls, recall grants, exit;
+                    a second one exits at once
 
 Examples:
   samehost serve --export '/srv *(ro)'
@@ -22,14 +22,14 @@ Examples:
   samehost serve --exports /etc/exports
 
 Exit codes:
-  0  served, and stopped because it was told to
+  0  stopped on request
   1  couldn't start, or had to stop
   2  the command line couldn't be understood; nothing was tried";
 
 /// Options of `samehost serve`.
 #[derive(Debug, Args)]
 pub struct ServeArgs {
-    /// Address and port to listen on; may be repeated. Port 0 takes a free one, and the ready line names it
+    /// Address and port to listen on; may be repeated. Port 0 chooses a free one, which the ready line names
     #[arg(long, value_name = "ADDR:PORT", default_value = "[::]:2049")]
     pub listen: Vec<SocketAddr>,
 
@@ -43,8 +43,8 @@ pub struct ServeArgs {
     #[arg(long = "exports", value_name = "FILE")]
     pub exports: Vec<PathBuf>,
 
-    /// Where to keep what must survive a restart: the key that makes file handles unforgeable,
-    /// and which NFSv4 clients may reclaim their opens and locks
+    /// The directory of state that must survive a restart: the key that makes file handles unforgeable,
+    /// and the NFSv4 clients that may reclaim their opens and locks
     ///
     /// Default: /var/lib/samehost for root; $XDG_STATE_HOME/samehost or ~/.local/state/samehost for others.
     #[arg(long, value_name = "DIR", env = "SAMEHOST_STATE_DIR")]
@@ -54,7 +54,7 @@ pub struct ServeArgs {
     #[arg(long, value_enum, value_name = "on|off", hide_possible_values = true, default_value_t = OnOff::On)]
     pub lane: OnOff,
 
-    /// How many open files clients on this host may have over the lane, all of them together
+    /// The most open files that all clients on this host together may have over the lane
     ///
     /// Local users share them; one client gets a quarter at most, and the users of one client share that.
     /// Beyond its share a client uses the wire.
@@ -68,8 +68,7 @@ pub struct ServeArgs {
 
     /// How files are read: buffered, dontcache or direct
     ///
-    /// Holds where an export's option read_io= doesn't say otherwise; `samehost ctl io-mode` changes it while
-    /// the server runs.
+    /// An export's option read_io= overrides it; `samehost ctl io-mode` changes it while the server runs.
     #[arg(
         long,
         value_name = "MODE",
@@ -89,7 +88,7 @@ pub struct ServeArgs {
     )]
     pub write_io: IoMode,
 
-    /// Worker threads: how many calls on the wire can wait for the filesystem at the same time
+    /// Worker threads: the most calls on the wire that can wait for the filesystem at the same time
     #[arg(
         long,
         value_name = "N",
@@ -98,7 +97,7 @@ pub struct ServeArgs {
     )]
     pub threads: u16,
 
-    /// How many TCP connections there may be at once; further ones are closed
+    /// The most TCP connections at the same time; further ones are closed
     #[arg(
         long,
         value_name = "N",
@@ -107,11 +106,11 @@ pub struct ServeArgs {
     )]
     pub max_connections: u32,
 
-    /// Don't register with rpcbind, not even where one runs
+    /// Don't register with rpcbind, even if one is running
     #[arg(long)]
     pub no_rpcbind: bool,
 
-    /// How long to wait for an address on which another server listens, which may be stopping, in seconds
+    /// How long to wait for an address that another, possibly stopping, server uses, in seconds
     #[arg(
         long,
         value_name = "SECONDS",
@@ -129,7 +128,7 @@ pub struct ServeArgs {
     )]
     pub grace: u16,
 
-    /// How long an NFSv4 client may be silent before others may have what it has open and locked, in seconds
+    /// How long an NFSv4 client may be silent before it loses its opens and locks to others, in seconds
     #[arg(
         long,
         value_name = "SECONDS",
@@ -138,9 +137,10 @@ pub struct ServeArgs {
     )]
     pub lease: u16,
 
-    /// How NFSv4 clients are told owners and groups: numbers, or name@domain for those that have a name here
+    /// How owners and groups are sent to NFSv4 clients: as numbers, or as name@domain if they have a name
+    /// here
     ///
-    /// Both are taken from clients in either case.
+    /// Both forms are accepted from clients in either case.
     #[arg(
         long,
         value_enum,
@@ -150,7 +150,7 @@ pub struct ServeArgs {
     )]
     pub nfs4_owners: Owners,
 
-    /// The domain behind users' and groups' names in NFSv4
+    /// The domain of users' and groups' names in NFSv4
     ///
     /// Default: Domain in /etc/idmapd.conf, else this host's domain, else localdomain.
     #[arg(long, value_name = "DOMAIN", value_parser = clap::builder::NonEmptyStringValueParser::new())]
@@ -162,12 +162,12 @@ pub struct ServeArgs {
     pub until_stdin_ends: bool,
 }
 
-/// Reads an [`IoMode`], and tells shells its words.
+/// Parses an [`IoMode`], and lists its values for shell completion.
 fn io_mode() -> impl TypedValueParser<Value = IoMode> {
     PossibleValuesParser::new(IoMode::ALL.map(|mode| mode.to_string())).try_map(|word| word.parse())
 }
 
-/// What stands for a user or a group.
+/// The form of users and groups in NFSv4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Owners {
     /// Its number.

@@ -29,7 +29,7 @@ impl Args for SessionArgs {
             .help("Act as this user instead of yourself: `UID[:GID[,GID]...]`")
             .long_help(
                 "Act as this user instead of yourself: `UID[:GID[,GID]...]`\n\nThe server believes it over \
-                 the wire (that is AUTH_SYS). Over the lane only root may speak for others.",
+                 the wire (that is AUTH_SYS). Over the lane only root may act for others.",
             );
         command.args(described().map(arg)).arg(user)
     }
@@ -96,7 +96,7 @@ fn arg(descriptor: &'static Descriptor<Options>) -> Arg {
         .hide_possible_values(true)
 }
 
-/// Reads a value through its descriptor, and tells clap the words that it takes, for completion.
+/// Parses a value by its descriptor, and gives clap the accepted words for completion.
 #[derive(Clone)]
 struct SettingParser(&'static Descriptor<Options>);
 

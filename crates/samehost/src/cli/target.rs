@@ -1,4 +1,4 @@
-//! Operands: a place on a server, or a place anywhere.
+//! Operands of commands: a file on a server, or a file anywhere.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -33,45 +33,45 @@ impl fmt::Display for Remote {
     }
 }
 
-/// A place on a server or on this machine.
+/// A file on a server or on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Operand {
     /// `nfs://...`
     Remote(Remote),
     /// A path. What looks like a URL can be written `./nfs:/...`.
     Local(PathBuf),
 }
 
-impl clap::builder::ValueParserFactory for Place {
-    type Parser = PlaceParser;
+impl clap::builder::ValueParserFactory for Operand {
+    type Parser = OperandParser;
 
-    fn value_parser() -> PlaceParser {
-        PlaceParser
+    fn value_parser() -> OperandParser {
+        OperandParser
     }
 }
 
-/// Tells URLs from paths. A path may be any bytes, so this can't be a `FromStr`.
+/// Distinguishes URLs from paths. A path may be any bytes, so this can't be a `FromStr`.
 #[derive(Clone, Copy, Debug)]
-pub struct PlaceParser;
+pub struct OperandParser;
 
-impl TypedValueParser for PlaceParser {
-    type Value = Place;
+impl TypedValueParser for OperandParser {
+    type Value = Operand;
 
     fn parse_ref(
         &self,
         command: &clap::Command,
         argument: Option<&clap::Arg>,
         value: &OsStr,
-    ) -> Result<Place, clap::Error> {
+    ) -> Result<Operand, clap::Error> {
         let is_url =
             value.as_bytes().get(..SCHEME.len()).is_some_and(|head| head.eq_ignore_ascii_case(SCHEME));
         if is_url {
             let parser =
                 clap::builder::StringValueParser::new().try_map(|text: String| text.parse::<Remote>());
-            return parser.parse_ref(command, argument, value).map(Place::Remote);
+            return parser.parse_ref(command, argument, value).map(Operand::Remote);
         }
         let parser = clap::builder::PathBufValueParser::new();
-        parser.parse(command, argument, OsString::from(value)).map(Place::Local)
+        parser.parse(command, argument, OsString::from(value)).map(Operand::Local)
     }
 }
 
@@ -79,15 +79,15 @@ impl TypedValueParser for PlaceParser {
 mod tests {
     use super::*;
 
-    fn place(text: &[u8]) -> Result<Place, clap::Error> {
-        PlaceParser.parse_ref(&clap::Command::new("test"), None, OsStr::from_bytes(text))
+    fn operand(text: &[u8]) -> Result<Operand, clap::Error> {
+        OperandParser.parse_ref(&clap::Command::new("test"), None, OsStr::from_bytes(text))
     }
 
     #[test]
     fn urls_and_paths_are_told_apart() {
-        assert!(matches!(place(b"NFS://host/a").unwrap(), Place::Remote(_)));
-        assert_eq!(place(b"./nfs:/host").unwrap(), Place::Local("./nfs:/host".into()));
-        assert!(matches!(place(b"/tmp/\xff").unwrap(), Place::Local(_)));
-        assert!(place(b"nfs:///no-host").is_err());
+        assert!(matches!(operand(b"NFS://host/a").unwrap(), Operand::Remote(_)));
+        assert_eq!(operand(b"./nfs:/host").unwrap(), Operand::Local("./nfs:/host".into()));
+        assert!(matches!(operand(b"/tmp/\xff").unwrap(), Operand::Local(_)));
+        assert!(operand(b"nfs:///no-host").is_err());
     }
 }

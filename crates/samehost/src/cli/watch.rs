@@ -1,4 +1,4 @@
-//! `status` and `probe`: is it local, and if not, why not?
+//! `status` and `probe`: whether clients are local, and if not, why.
 
 use clap::Args;
 use client::{DataPathCounters, SessionEvents};
@@ -13,9 +13,8 @@ use super::target::Remote;
 const STATUS_ABOUT: &str = "\
 Every server and every mount with a socket in the run directory is asked; for ordinary users \
 also in $XDG_RUNTIME_DIR/samehost, where their mounts have it if they may not write to the run \
-directory. For each client of a server, and for each mount, it says whether it is local and, if \
-not, why not. A process that doesn't answer within two seconds is named, and doesn't keep the \
-others from being shown.";
+directory. For each client of a server, and for each mount, it shows whether it is local and, if \
+not, why. A process that doesn't answer within two seconds is named, and the others are shown.";
 
 const STATUS_EXIT_CODES: &str = "\
 Exit codes:
@@ -64,9 +63,9 @@ pub struct StatusArgs {
 }
 
 pub const PROBE_LONG_HELP: &str = "\
-Connects to the server, looks for it in every rendezvous that this process can see, and shakes \
-hands. Says \"local: yes\" and through what, or \"local: no\" and for each rendezvous why not \
-and what to do about it.
+Connects to the server, looks for it in every rendezvous that this process can see, and tries the \
+handshake. Prints \"local: yes\" and the rendezvous, or \"local: no\" and for each rendezvous the \
+reason and a remedy.
 
 Exit codes:
   0  a lane came up

@@ -4,7 +4,7 @@ use client::LaneMode;
 
 use crate::cli::{BenchArgs, Global};
 use crate::connect::Connector;
-use crate::exit::Ended;
+use crate::exit::CommandResult;
 use crate::human;
 use crate::measure::{Suite, measure};
 use crate::output::Output;
@@ -13,7 +13,7 @@ use crate::output::Output;
 const DEFAULT_SIZE: u32 = 64;
 
 /// Measures and prints the result.
-pub async fn bench(global: &Global, args: BenchArgs) -> Ended {
+pub async fn bench(global: &Global, args: BenchArgs) -> CommandResult {
     let mut lane =
         (args.session.options.lane != LaneMode::Off).then(|| Connector::new(global, &args.session));
     let mut wire = Connector::new(global, &args.session);

@@ -5,7 +5,7 @@ use futures_util::{StreamExt, stream};
 
 use crate::cli::{CatArgs, Global};
 use crate::connect::{Connector, failure};
-use crate::exit::{Ended, Stop};
+use crate::exit::{CommandResult, Stop};
 use crate::output::{Output, Reporter};
 
 /// Reads in flight.
@@ -15,7 +15,7 @@ const MAX_IN_FLIGHT: usize = 8;
 const MAX_READ: u32 = 1 << 20;
 
 /// Writes every target to standard output.
-pub async fn cat(global: &Global, args: CatArgs) -> Ended {
+pub async fn cat(global: &Global, args: CatArgs) -> CommandResult {
     let connector = Connector::new(global, &args.session);
     let reporter = Reporter::new(indicatif::MultiProgress::new());
     let mut output = Output::stdout();
@@ -32,9 +32,9 @@ pub async fn cat(global: &Global, args: CatArgs) -> Ended {
 
 async fn one(connector: &Connector, url: &Url, output: &mut Output) -> Result<(), Stop> {
     let session = connector.session(url).await?;
-    let say = |error| failure(url, error);
-    let file = session.open(session.target(), &OpenOptions::reading()).await.map_err(say)?;
-    let size = file.attributes().await.map_err(say)?.size;
+    let to_failure = |error| failure(url, error);
+    let file = session.open(session.target(), &OpenOptions::reading()).await.map_err(to_failure)?;
+    let size = file.attributes().await.map_err(to_failure)?.size;
     let chunk = session.sizes().read_preferred.clamp(4096, MAX_READ) as usize;
     let read = |offset| {
         let file = file.clone();
@@ -43,7 +43,7 @@ async fn one(connector: &Connector, url: &Url, output: &mut Output) -> Result<()
     let mut chunks = stream::iter((0..size).step_by(chunk)).map(read).buffered(MAX_IN_FLIGHT);
     let mut offset = 0;
     while let Some(bytes) = chunks.next().await {
-        let bytes = bytes.map_err(say)?;
+        let bytes = bytes.map_err(to_failure)?;
         output.bytes(&bytes)?;
         offset += bytes.len() as u64;
         if bytes.len() < chunk {
@@ -53,14 +53,14 @@ async fn one(connector: &Connector, url: &Url, output: &mut Output) -> Result<()
     drop(chunks);
     // Data that was appended since the size was fetched.
     loop {
-        let bytes = chunk_at(&file, offset, chunk).await.map_err(say)?;
+        let bytes = chunk_at(&file, offset, chunk).await.map_err(to_failure)?;
         if bytes.is_empty() {
             break;
         }
         output.bytes(&bytes)?;
         offset += bytes.len() as u64;
     }
-    file.close().await.map_err(say)?;
+    file.close().await.map_err(to_failure)?;
     Ok(())
 }
 

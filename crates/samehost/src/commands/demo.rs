@@ -6,11 +6,11 @@ use std::time::Instant;
 use client::Url;
 
 use super::probe;
-use crate::cli::{DemoArgs, Global, Place, Remote, SessionArgs};
+use crate::cli::{DemoArgs, Global, Operand, Remote, SessionArgs};
 use crate::connect::Connector;
 use crate::copy::{Copied, Progress, TreeCopyOptions, copy_all};
 use crate::demo::{Child, compare, generate, real};
-use crate::exit::{Ended, Exit, Failure, Stop};
+use crate::exit::{CommandResult, Exit, Failure, Stop};
 use crate::human;
 use crate::measure::{Suite, measure};
 use crate::output::{Output, Reporter};
@@ -20,7 +20,7 @@ use crate::output::{Output, Reporter};
 const DEFAULT_SIZE: u32 = 32;
 
 /// Runs the demo, and removes the scratch directory in any case.
-pub async fn demo(global: &Global, args: DemoArgs) -> Ended {
+pub async fn demo(global: &Global, args: DemoArgs) -> CommandResult {
     let base = args.scratch.clone().unwrap_or_else(std::env::temp_dir);
     let scratch = tempfile::Builder::new().prefix("samehost-demo-").tempdir_in(&base).map_err(|error| {
         Failure::new(base.display().to_string(), error).next("choose another place with --scratch")
@@ -36,7 +36,7 @@ pub async fn demo(global: &Global, args: DemoArgs) -> Ended {
     shown
 }
 
-async fn show(global: &Global, args: &DemoArgs, scratch: &Path) -> Ended {
+async fn show(global: &Global, args: &DemoArgs, scratch: &Path) -> CommandResult {
     let mut output = Output::stdout();
     let export = scratch.join("export");
     for directory in [&export, &scratch.join("out")] {
@@ -44,10 +44,10 @@ async fn show(global: &Global, args: &DemoArgs, scratch: &Path) -> Ended {
             .map_err(|error| Failure::new(directory.display().to_string(), error))?;
     }
     let mut server = Child::start(&export, scratch)?;
-    say(&mut output, format!("A server: process {}\n  {}", server.id(), server.ready))?;
+    print_line(&mut output, format!("A server: process {}\n  {}", server.id(), server.ready))?;
     for status in server::status::query(&scratch.join("run")).unwrap_or_default() {
         for notice in status.notices {
-            say(&mut output, format!("  note: {}", human::name(notice.as_bytes())))?;
+            print_line(&mut output, format!("  note: {}", human::name(notice.as_bytes())))?;
         }
     }
 
@@ -58,16 +58,16 @@ async fn show(global: &Global, args: &DemoArgs, scratch: &Path) -> Ended {
     let session = connector.session(&url).await?;
     // A later probe may have found a lane that the first one missed.
     let report = session.probe().await;
-    say(&mut output, format!("The handshake with {url}\n  {}", probe::words(&report).join("\n  ")))?;
+    print_line(&mut output, format!("The handshake with {url}\n  {}", probe::words(&report).join("\n  ")))?;
     if !report.local {
         return Ok(Exit::NotLocal);
     }
 
     let trees = trees(args, scratch)?;
     copies(&mut output, &connector, &url, scratch, &trees).await?;
-    moved(&mut output, &global)?;
+    print_wire_calls(&mut output, &global)?;
 
-    say(&mut output, "Reads and writes side by side: a plain file, the lane, the wire".to_owned())?;
+    print_line(&mut output, "Reads and writes side by side: a plain file, the lane, the wire".to_owned())?;
     let (mut lane, mut wire) = (Connector::new(&global, &defaults), Connector::new(&global, &defaults));
     let suite = Suite {
         lane: Some(&mut lane),
@@ -79,7 +79,7 @@ async fn show(global: &Global, args: &DemoArgs, scratch: &Path) -> Ended {
     };
     let report = measure(suite).await?;
     for line in report.lines() {
-        say(&mut output, format!("  {line}"))?;
+        print_line(&mut output, format!("  {line}"))?;
     }
     for connector in [lane, wire, connector] {
         connector.close().await;
@@ -89,7 +89,7 @@ async fn show(global: &Global, args: &DemoArgs, scratch: &Path) -> Ended {
 }
 
 /// Writes and flushes a line, because a person watches.
-fn say(output: &mut Output, text: String) -> Result<(), Stop> {
+fn print_line(output: &mut Output, text: String) -> Result<(), Stop> {
     output.line(text)?;
     output.flush()
 }
@@ -124,12 +124,12 @@ async fn copies(
     trees: &[PathBuf],
 ) -> Result<(), Stop> {
     let out = scratch.join("out");
-    let remote = Place::Remote(Remote { url: url.clone() });
-    let mut places: Vec<Place> = trees.iter().cloned().map(Place::Local).collect();
-    places.push(remote.clone());
-    say(output, "A file tree in and out".to_owned())?;
-    copy(output, "copied in ", connector, &places).await?;
-    copy(output, "copied out", connector, &[remote, Place::Local(out.clone())]).await?;
+    let remote = Operand::Remote(Remote { url: url.clone() });
+    let mut operands: Vec<Operand> = trees.iter().cloned().map(Operand::Local).collect();
+    operands.push(remote.clone());
+    print_line(output, "A file tree in and out".to_owned())?;
+    copy(output, "copied in ", connector, &operands).await?;
+    copy(output, "copied out", connector, &[remote, Operand::Local(out.clone())]).await?;
     let begin = Instant::now();
     let mut same = 0;
     let exported = out.join("export");
@@ -138,18 +138,23 @@ async fn copies(
         same += compare(tree, &exported.join(name))?;
     }
     let span = human::duration(begin.elapsed());
-    say(
+    print_line(
         output,
         format!("  compared    {} byte for byte in {span}: no difference", human::count(same, "file")),
     )
 }
 
-async fn copy(output: &mut Output, title: &str, connector: &Connector, places: &[Place]) -> Result<(), Stop> {
+async fn copy(
+    output: &mut Output,
+    title: &str,
+    connector: &Connector,
+    operands: &[Operand],
+) -> Result<(), Stop> {
     let progress = Progress::new(false);
     let reporter = Reporter::new(progress.bars());
     let options = TreeCopyOptions { recursive: true, preserve: false, commit: true, files: 16 };
     let begin = Instant::now();
-    let copied = copy_all(connector, places, options, &reporter, &progress).await;
+    let copied = copy_all(connector, operands, options, &reporter, &progress).await;
     progress.finish();
     let Copied { files, directories, links, bytes } = copied?;
     if reporter.exit() != Exit::Done {
@@ -157,7 +162,7 @@ async fn copy(output: &mut Output, title: &str, connector: &Connector, places: &
     }
     let elapsed = begin.elapsed();
     let rate = human::bytes((bytes as f64 / elapsed.as_secs_f64().max(1e-3)) as u64);
-    say(
+    print_line(
         output,
         format!(
             "  {title}  {}, {}, {}, {} in {} ({rate}/s)",
@@ -171,7 +176,7 @@ async fn copy(output: &mut Output, title: &str, connector: &Connector, places: &
 }
 
 /// The server's own count of bytes over the wire.
-fn moved(output: &mut Output, global: &Global) -> Result<(), Stop> {
+fn print_wire_calls(output: &mut Output, global: &Global) -> Result<(), Stop> {
     let servers = server::status::query(&global.run_dir)
         .map_err(|error| Failure::new(global.run_dir.display().to_string(), error))?;
     for status in servers {
@@ -185,7 +190,7 @@ fn moved(output: &mut Output, global: &Global) -> Result<(), Stop> {
             });
             human::thousands(found.unwrap_or(0))
         };
-        say(
+        print_line(
             output,
             format!(
                 "  the server  saw READ {}, WRITE {}, COMMIT {} on the wire, and granted {}",

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::cli::{DfArgs, Global};
 use crate::connect::{Connector, failure};
-use crate::exit::{Ended, Failure};
+use crate::exit::{CommandResult, Failure};
 use crate::human;
 use crate::output::{Output, Reporter};
 use crate::table::{Align, TextTable};
@@ -23,7 +23,7 @@ struct Space {
 }
 
 /// Shows all targets.
-pub async fn df(global: &Global, args: DfArgs) -> Ended {
+pub async fn df(global: &Global, args: DfArgs) -> CommandResult {
     let connector = Connector::new(global, &args.session);
     let reporter = Reporter::new(indicatif::MultiProgress::new());
     let mut all = Vec::new();

@@ -4,7 +4,7 @@ use client::{Attributes, FileKind, Follow, Found, Handle, Session, Url};
 
 use crate::cli::{Global, LsArgs};
 use crate::connect::{Connector, child, failure};
-use crate::exit::{Ended, Failure, Stop};
+use crate::exit::{CommandResult, Failure, Stop};
 use crate::human;
 use crate::ids::Ids;
 use crate::output::{Output, Reporter};
@@ -18,7 +18,7 @@ struct Line {
 }
 
 /// Lists all targets; a failure of one doesn't stop the others.
-pub async fn ls(global: &Global, args: LsArgs) -> Ended {
+pub async fn ls(global: &Global, args: LsArgs) -> CommandResult {
     let connector = Connector::new(global, &args.session);
     let reporter = Reporter::new(indicatif::MultiProgress::new());
     let mut output = Output::stdout();

@@ -8,11 +8,11 @@ use clap_mangen::Man;
 use clap_mangen::roff::Roff;
 
 use crate::cli::{Cli, help, help_parts};
-use crate::exit::{Ended, Exit, Failure, Stop};
+use crate::exit::{CommandResult, Exit, Failure, Stop};
 use crate::output::Output;
 
 /// Writes the completion script for `shell`.
-pub fn completions(shell: Shell) -> Ended {
+pub fn completions(shell: Shell) -> CommandResult {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "samehost", &mut script);
     let mut output = Output::stdout();
@@ -22,7 +22,7 @@ pub fn completions(shell: Shell) -> Ended {
 }
 
 /// Writes samehost(1), or all pages into `dir`.
-pub fn man(dir: Option<&Path>) -> Ended {
+pub fn man(dir: Option<&Path>) -> CommandResult {
     let mut command = Cli::command().disable_help_subcommand(true);
     command.build();
     let Some(dir) = dir else {
@@ -31,9 +31,11 @@ pub fn man(dir: Option<&Path>) -> Ended {
         output.flush()?;
         return Ok(Exit::Done);
     };
-    let say = |error| Failure::new(dir.display().to_string(), error);
-    std::fs::create_dir_all(dir).map_err(say)?;
-    pages(command, &|name, page| std::fs::write(dir.join(name), page).map_err(|error| say(error).into()))?;
+    let to_failure = |error| Failure::new(dir.display().to_string(), error);
+    std::fs::create_dir_all(dir).map_err(to_failure)?;
+    pages(command, &|name, page| {
+        std::fs::write(dir.join(name), page).map_err(|error| to_failure(error).into())
+    })?;
     Ok(Exit::Done)
 }
 

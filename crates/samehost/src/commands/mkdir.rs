@@ -4,11 +4,11 @@ use client::{FileKind, Follow, SetAttributes, Status, Url};
 
 use crate::cli::{Global, MkdirArgs};
 use crate::connect::{Connector, failure};
-use crate::exit::{Ended, Failure};
+use crate::exit::{CommandResult, Failure};
 use crate::output::Reporter;
 
 /// Makes all targets.
-pub async fn mkdir(global: &Global, args: MkdirArgs) -> Ended {
+pub async fn mkdir(global: &Global, args: MkdirArgs) -> CommandResult {
     let connector = Connector::new(global, &args.session);
     let reporter = Reporter::new(indicatif::MultiProgress::new());
     for target in &args.targets {
@@ -40,7 +40,7 @@ async fn one(connector: &Connector, url: &Url, mode: u32) -> Result<(), Failure>
 /// only.
 async fn with_parents(connector: &Connector, url: &Url, mode: u32) -> Result<(), Failure> {
     let session = connector.session(url).await?;
-    let say = |error| failure(url, error);
+    let to_failure = |error| failure(url, error);
     let names: Vec<&[u8]> =
         session.target().split(|byte| *byte == b'/').filter(|name| !name.is_empty()).collect();
     let mut path = Vec::new();
@@ -55,19 +55,22 @@ async fn with_parents(connector: &Connector, url: &Url, mode: u32) -> Result<(),
                 match session.make_dir(&directory, name, &set).await {
                     // Another client was faster.
                     Err(error) if error.status() == Some(Status::Exists) => {
-                        session.walk(&path, Follow::Yes).await.map_err(say)?
+                        session.walk(&path, Follow::Yes).await.map_err(to_failure)?
                     }
-                    made => made.map_err(say)?,
+                    made => made.map_err(to_failure)?,
                 }
             }
-            found => found.map_err(say)?,
+            found => found.map_err(to_failure)?,
         };
         let attributes = match found.attributes {
             Some(attributes) => attributes,
-            None => session.attributes(&found.handle).await.map_err(say)?,
+            None => session.attributes(&found.handle).await.map_err(to_failure)?,
         };
         if attributes.kind != FileKind::Directory {
-            return Err(say(client::Error::Status { object: url.to_string(), status: Status::NotDirectory }));
+            return Err(to_failure(client::Error::Status {
+                object: url.to_string(),
+                status: Status::NotDirectory,
+            }));
         }
         directory = found.handle;
     }

@@ -4,11 +4,11 @@ use client::{FileKind, Follow, Status, Url};
 
 use crate::cli::{Global, MvArgs};
 use crate::connect::{Connector, TargetName, child, failure};
-use crate::exit::{Ended, Failure};
+use crate::exit::{CommandResult, Failure};
 use crate::output::Reporter;
 
 /// Renames a target to the last one, or all but the last into the last one if that is a directory.
-pub async fn mv(global: &Global, args: MvArgs) -> Ended {
+pub async fn mv(global: &Global, args: MvArgs) -> CommandResult {
     let Some((to, from)) = args.targets.split_last() else {
         return Err(Failure::usage("mv", "nothing to move").into());
     };

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::cli::{Global, ProbeArgs};
 use crate::connect::Connector;
-use crate::exit::{Ended, Exit, Failure};
+use crate::exit::{CommandResult, Exit, Failure};
 use crate::human;
 use crate::output::Output;
 
@@ -20,7 +20,7 @@ struct ProbeJson<'a> {
 }
 
 /// Connects, tries to get a lane, and reports the result.
-pub async fn probe(global: &Global, args: ProbeArgs) -> Ended {
+pub async fn probe(global: &Global, args: ProbeArgs) -> CommandResult {
     if args.session.options.lane == LaneMode::Off {
         return Err(Failure::usage("--lane off", "leaves nothing to probe")
             .next("leave the option out")

@@ -7,7 +7,7 @@ use futures_util::{StreamExt, stream};
 
 use crate::cli::{Global, RmArgs};
 use crate::connect::{Connector, child, failure};
-use crate::exit::{Ended, Failure};
+use crate::exit::{CommandResult, Failure};
 use crate::output::Reporter;
 
 /// Removals in flight.
@@ -17,7 +17,7 @@ const MAX_IN_FLIGHT: usize = 16;
 const MAX_DEPTH: usize = 8192;
 
 /// Removes all targets.
-pub async fn rm(global: &Global, args: RmArgs) -> Ended {
+pub async fn rm(global: &Global, args: RmArgs) -> CommandResult {
     let connector = Connector::new(global, &args.session);
     let reporter = Reporter::new(indicatif::MultiProgress::new());
     for target in &args.targets {
@@ -57,7 +57,7 @@ async fn one(connector: &Connector, args: &RmArgs, url: &Url, reporter: &Reporte
         file: (attributes.fsid, attributes.fileid),
         emptied: false,
     };
-    tree(&target.session, top, reporter).await;
+    remove_tree(&target.session, top, reporter).await;
     Ok(())
 }
 
@@ -74,13 +74,13 @@ struct PendingDirectory {
 }
 
 /// Removes `top` from the leaves up. Failures are reported and don't stop the rest.
-async fn tree(session: &Session, top: PendingDirectory, reporter: &Reporter) {
+async fn remove_tree(session: &Session, top: PendingDirectory, reporter: &Reporter) {
     let mut stack = vec![top];
     // The ancestors of the present directory.
-    let mut way = HashSet::new();
+    let mut ancestors = HashSet::new();
     while let Some(mut directory) = stack.pop() {
         if directory.emptied {
-            way.remove(&directory.file);
+            ancestors.remove(&directory.file);
             if let Err(error) = session.remove_dir(&directory.parent, &directory.name).await {
                 reporter.report(&failure(&directory.url, error));
             }
@@ -90,7 +90,7 @@ async fn tree(session: &Session, top: PendingDirectory, reporter: &Reporter) {
             reporter.report(&Failure::new(directory.url.to_string(), "directories are nested too deeply"));
             continue;
         }
-        if !way.insert(directory.file) {
+        if !ancestors.insert(directory.file) {
             let reason = "is inside itself and wasn't removed";
             reporter.report(
                 &Failure::new(directory.url.to_string(), reason)
@@ -99,14 +99,14 @@ async fn tree(session: &Session, top: PendingDirectory, reporter: &Reporter) {
             continue;
         }
         directory.emptied = true;
-        let below = empty(session, &directory, reporter).await;
+        let below = remove_entries(session, &directory, reporter).await;
         stack.push(directory);
         stack.extend(below);
     }
 }
 
 /// Removes the entries of `directory` other than directories, and returns those.
-async fn empty(
+async fn remove_entries(
     session: &Session,
     directory: &PendingDirectory,
     reporter: &Reporter,
@@ -129,7 +129,7 @@ async fn empty(
             })
         })
         .buffer_unordered(MAX_IN_FLIGHT)
-        .filter_map(|doomed| async { doomed })
+        .filter_map(|pending| async { pending })
         .collect()
         .await
 }

@@ -11,8 +11,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::cli::{Global, OnOff, Owners, ServeArgs};
-use crate::exit::{Ended, Exit, Failure, Stop};
-use crate::output::{Output, complain};
+use crate::exit::{CommandResult, Exit, Failure, Stop};
+use crate::output::{Output, print_error};
 use crate::{human, notify};
 
 /// The exports file if neither `--export` nor `--exports` is given.
@@ -23,7 +23,7 @@ const DEFAULT_EXPORTS: &str = "/etc/exports";
 const REPEATED_SIGNAL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Serves until SIGTERM, SIGINT or, if asked for, the end of standard input.
-pub fn serve(global: &Global, args: ServeArgs) -> Ended {
+pub fn serve(global: &Global, args: ServeArgs) -> CommandResult {
     let lock_store = notify::lock_store();
     // The handlers come first, so that no signal during the start is lost.
     let mut signals =
@@ -43,20 +43,20 @@ pub fn serve(global: &Global, args: ServeArgs) -> Ended {
     }
     let asked = Instant::now();
     notify::stopping();
-    let impatient = signals.handle();
+    let signal_handle = signals.handle();
     let stale_sockets = server.stale_sockets();
     let watch = move || {
         // A second request stops the server at once.
         if signals.forever().any(|signal| signal != SIGHUP && asked.elapsed() >= REPEATED_SIGNAL_INTERVAL) {
             stale_sockets.remove();
-            complain("serve: stopped by a second signal before everything was drained");
+            print_error("serve: stopped by a second signal before everything was drained");
             std::process::exit(Exit::Failed as i32);
         }
     };
     // If the thread can't be started, the server stops without it.
     let watcher = thread::Builder::new().name("signals".to_owned()).spawn(watch);
     server.stop();
-    impatient.close();
+    signal_handle.close();
     let _ = watcher.map(thread::JoinHandle::join);
     Ok(Exit::Done)
 }
@@ -110,7 +110,7 @@ fn announce(server: &Server, lane: bool, global: &Global) -> Result<(), Stop> {
     }
     notify::ready(&line);
     let mut output = Output::stdout();
-    let mut say = || {
+    let mut print_ready = || {
         output.line(&line)?;
         for notice in server.notices() {
             // A path in it may have newlines.
@@ -118,7 +118,7 @@ fn announce(server: &Server, lane: bool, global: &Global) -> Result<(), Stop> {
         }
         output.flush()
     };
-    match say() {
+    match print_ready() {
         // Nothing has to read the output.
         Err(Stop::ReaderGone) => Ok(()),
         other => other,

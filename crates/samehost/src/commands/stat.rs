@@ -6,14 +6,14 @@ use serde::Serialize;
 use super::ls::letter;
 use crate::cli::{Global, StatArgs};
 use crate::connect::{Connector, failure};
-use crate::exit::{Ended, Failure, Stop};
+use crate::exit::{CommandResult, Failure, Stop};
 use crate::human;
 use crate::ids::Ids;
 use crate::output::{Output, Reporter};
 
 /// An element of `--json`'s array.
 #[derive(Serialize)]
-struct Facts {
+struct StatJson {
     url: String,
     kind: &'static str,
     mode: u32,
@@ -46,7 +46,7 @@ impl From<client::Timestamp> for Time {
 }
 
 /// Shows all targets.
-pub async fn stat(global: &Global, args: StatArgs) -> Ended {
+pub async fn stat(global: &Global, args: StatArgs) -> CommandResult {
     let connector = Connector::new(global, &args.session);
     let reporter = Reporter::new(indicatif::MultiProgress::new());
     let mut output = Output::stdout();
@@ -70,14 +70,14 @@ pub async fn stat(global: &Global, args: StatArgs) -> Ended {
     Ok(reporter.exit())
 }
 
-async fn facts(connector: &Connector, url: &Url) -> Result<Facts, Failure> {
+async fn facts(connector: &Connector, url: &Url) -> Result<StatJson, Failure> {
     let (session, found) = connector.find(url, Follow::No).await?;
     let attributes = match found.attributes {
         Some(attributes) => attributes,
         None => session.attributes(&found.handle).await.map_err(|error| failure(url, error))?,
     };
     let link_target = link_target(&session, url, &found.handle, &attributes).await?;
-    Ok(Facts {
+    Ok(StatJson {
         url: url.to_string(),
         kind: kind(attributes.kind),
         mode: attributes.mode,
@@ -123,7 +123,7 @@ fn kind(kind: FileKind) -> &'static str {
     }
 }
 
-fn show(output: &mut Output, facts: &Facts, ids: &Ids) -> Result<(), Stop> {
+fn show(output: &mut Output, facts: &StatJson, ids: &Ids) -> Result<(), Stop> {
     let first = match facts.kind {
         "regular file" => letter(FileKind::Regular),
         "directory" => letter(FileKind::Directory),

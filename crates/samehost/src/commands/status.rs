@@ -14,9 +14,9 @@ use server::Status;
 use server::status::{ConnectionStatus, LaneStatus, ProcedureStatus};
 
 use crate::cli::{Global, StatusArgs};
-use crate::exit::{Ended, Exit, Failure, Stop};
+use crate::exit::{CommandResult, Exit, Failure, Stop};
 use crate::human;
-use crate::output::{Output, complain};
+use crate::output::{Output, print_error};
 use crate::table::{Align, TextTable};
 use mount::process::MountStatus;
 
@@ -45,7 +45,7 @@ pub fn servers(run_dir: &Path) -> io::Result<Answers<Status>> {
 }
 
 /// Complains about processes that didn't answer.
-pub fn name_silent(silent: &[Unresponsive], what: &'static str) {
+pub fn report_unresponsive(silent: &[Unresponsive], what: &'static str) {
     for silent in silent {
         let Unresponsive { path, error } = silent;
         let next = match error.kind() {
@@ -57,26 +57,26 @@ pub fn name_silent(silent: &[Unresponsive], what: &'static str) {
             }
             _ => format!("the {what} answered with something else than a status: is it another version?"),
         };
-        complain(&Failure::new(format!("{what} at {}", path.display()), error).next(next).to_string());
+        print_error(&Failure::new(format!("{what} at {}", path.display()), error).next(next).to_string());
     }
 }
 
 /// Asks all processes and prints their status.
-pub fn status(global: &Global, args: &StatusArgs) -> Ended {
+pub fn status(global: &Global, args: &StatusArgs) -> CommandResult {
     let dir = global.run_dir.display().to_string();
     let unread = |error| Failure::new(&dir, error).next("run as the user who started them, or as root");
     let servers = servers(&global.run_dir).map_err(unread)?;
     let mounts = mounts::query(&global.run_dir).map_err(unread)?;
     let none = servers.answers.is_empty() && mounts.answers.is_empty();
-    let heard = servers.silent.is_empty() && mounts.silent.is_empty();
+    let all_answered = servers.silent.is_empty() && mounts.silent.is_empty();
     let mut output = Output::stdout();
     if args.json {
         output.json(&StatusJson {
             servers: servers.answers.iter().map(|asked| &asked.answer).collect(),
             mounts: mounts.answers.iter().map(|asked| &asked.answer).collect(),
-            silent: unheard(&servers, "server").chain(unheard(&mounts, "mount")).collect(),
+            silent: unresponsive(&servers, "server").chain(unresponsive(&mounts, "mount")).collect(),
         })?;
-    } else if none && heard {
+    } else if none && all_answered {
         return Err(Failure::new(&dir, "no server is running here, and nothing is mounted")
             .exit(Exit::Unreachable)
             .next(
@@ -99,16 +99,16 @@ pub fn status(global: &Global, args: &StatusArgs) -> Ended {
         }
     }
     output.flush()?;
-    name_silent(&servers.silent, "server");
-    name_silent(&mounts.silent, "mount");
-    Ok(match (none, heard) {
+    report_unresponsive(&servers.silent, "server");
+    report_unresponsive(&mounts.silent, "mount");
+    Ok(match (none, all_answered) {
         (_, false) => Exit::Failed,
         (true, true) => Exit::Unreachable,
         (false, true) => Exit::Done,
     })
 }
 
-fn unheard<T>(asked: &Answers<T>, what: &'static str) -> impl Iterator<Item = SilentProcess> {
+fn unresponsive<T>(asked: &Answers<T>, what: &'static str) -> impl Iterator<Item = SilentProcess> {
     asked.silent.iter().map(move |silent| SilentProcess {
         what,
         socket: silent.path.clone(),
@@ -176,7 +176,7 @@ fn clients(output: &mut Output, status: &Status) -> Result<(), Stop> {
     if status.connections.is_empty() {
         output.line("")?;
         output.line("  no client is connected")?;
-        return strangers(output, status);
+        return refused_calls(output, status);
     }
     let lanes: HashMap<&str, &LaneStatus> =
         status.lanes.iter().filter_map(|lane| Some((lane.nfs_peer.as_deref()?, lane))).collect();
@@ -196,7 +196,7 @@ fn clients(output: &mut Output, status: &Status) -> Result<(), Stop> {
         table.row(client_row(connection, lanes.get(connection.peer.as_str()).copied()));
     }
     section(output, &table)?;
-    strangers(output, status)?;
+    refused_calls(output, status)?;
     if status.connections.iter().any(|connection| !connection.local) {
         output.line("  `samehost probe URL`, run where a client runs, looks at the other end of it.")?;
     }
@@ -204,7 +204,7 @@ fn clients(output: &mut Output, status: &Status) -> Result<(), Stop> {
 }
 
 /// A line about calls that weren't served normally, if there were any.
-fn strangers(output: &mut Output, status: &Status) -> Result<(), Stop> {
+fn refused_calls(output: &mut Output, status: &Status) -> Result<(), Stop> {
     let wire = &status.wire;
     if wire.refused + wire.displaced + wire.broken + wire.denied == 0 {
         return Ok(());

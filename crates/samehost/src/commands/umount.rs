@@ -8,17 +8,17 @@ use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
 use crate::cli::UmountArgs;
-use crate::exit::{Ended, Exit, Failure};
+use crate::exit::{CommandResult, Exit, Failure};
 use crate::human;
-use crate::output::complain;
+use crate::output::print_error;
 use mount::mountinfo::{self, MountEntry};
 
 /// Unmounts all mountpoints.
-pub fn umount(args: &UmountArgs) -> Ended {
+pub fn umount(args: &UmountArgs) -> CommandResult {
     let mut exit = Exit::Done;
     for mountpoint in &args.mountpoints {
         if let Err(failure) = one(mountpoint, args) {
-            complain(&failure.to_string());
+            print_error(&failure.to_string());
             exit = exit.max(failure.exit);
         }
     }

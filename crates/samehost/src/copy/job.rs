@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use client::CopyOptions;
 
-use super::side::{CopyItem, EntryKind, Goal, Location, Open};
+use super::location::{CopyItem, EntryKind, Goal, Location, Open};
 use super::walk::Copy;
 use crate::exit::Failure;
 
@@ -17,8 +17,8 @@ pub struct Job {
 
 /// Copies and reports the result.
 pub async fn run(copy: &Copy<'_>, job: Job) {
-    let _under_way = copy.still.read().await;
-    if copy.hopeless.get() {
+    let _under_way = copy.comparison_lock.read().await;
+    if copy.unreachable.get() {
         return;
     }
     let ended = match job.item.facts.kind {
@@ -64,7 +64,7 @@ async fn file(copy: &Copy<'_>, job: &Job) -> Result<(), Failure> {
     let (to, at) = job.goal.create(mode).await?;
     let bytes = transfer(copy, &from, &to, &job.item.at, &at).await?;
     if let Open::Remote(file) = to {
-        file.close().await.map_err(|error| say(&at, &at, error))?;
+        file.close().await.map_err(|error| to_failure(&at, &at, error))?;
     }
     if copy.options.preserve {
         at.preserve(facts).await?;
@@ -119,14 +119,14 @@ async fn transfer(
         }
     };
     copied.map_err(|error| {
-        let failure = say(source, goal, error);
+        let failure = to_failure(source, goal, error);
         Failure { reason: format!("copying from {}: {}", source.show(), failure.reason), ..failure }
     })
 }
 
 /// The failure of a copy from `source` to `goal`. Timeouts and missing lanes are attributed to the end that
 /// is on a server; with two servers the error names the server.
-fn say(source: &Location, goal: &Location, error: client::Error) -> Failure {
+fn to_failure(source: &Location, goal: &Location, error: client::Error) -> Failure {
     let of_a_server = matches!(error, client::Error::Rpc { .. } | client::Error::NoLane { .. });
     match (source, goal) {
         (_, Location::Remote(remote)) => crate::connect::failure(&remote.url, error),

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use client::{Follow, Timestamp};
 use rustix::fs::{AtFlags, CWD, OFlags, Timespec, Timestamps};
 
-use super::side::{CopyEntry, CopyItem, EntryKind, Facts, Location};
+use super::location::{CopyEntry, CopyItem, EntryKind, Facts, Location};
 use crate::exit::Failure;
 use crate::human;
 
@@ -19,7 +19,7 @@ pub fn show(path: &Path) -> String {
     human::name(path.as_os_str().as_bytes())
 }
 
-fn say(path: &Path, error: io::Error) -> Failure {
+fn to_failure(path: &Path, error: io::Error) -> Failure {
     Failure::new(show(path), reason(&error))
 }
 
@@ -45,7 +45,7 @@ pub fn split(path: &Path) -> Result<(PathBuf, Vec<u8>), Failure> {
 }
 
 pub fn facts(path: &Path, follow: Follow) -> Result<Facts, Failure> {
-    metadata(path, follow).map(|metadata| of(&metadata)).map_err(|error| say(path, error))
+    metadata(path, follow).map(|metadata| of(&metadata)).map_err(|error| to_failure(path, error))
 }
 
 /// As [`facts`]; `None` if there is no such file.
@@ -53,7 +53,7 @@ pub fn find(path: &Path, follow: Follow) -> Result<Option<Facts>, Failure> {
     match metadata(path, follow) {
         Ok(metadata) => Ok(Some(of(&metadata))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(say(path, error)),
+        Err(error) => Err(to_failure(path, error)),
     }
 }
 
@@ -95,8 +95,8 @@ fn of(metadata: &Metadata) -> Facts {
 
 pub fn list(path: &Path) -> Result<Vec<CopyEntry>, Failure> {
     let mut entries = Vec::new();
-    for entry in fs::read_dir(path).map_err(|error| say(path, error))? {
-        let entry = entry.map_err(|error| say(path, error))?;
+    for entry in fs::read_dir(path).map_err(|error| to_failure(path, error))? {
+        let entry = entry.map_err(|error| to_failure(path, error))?;
         let here = entry.path();
         let item = facts(&here, Follow::No).map(|facts| CopyItem { at: Location::Local(here), facts });
         entries.push((entry.file_name().into_vec(), item));
@@ -105,7 +105,9 @@ pub fn list(path: &Path) -> Result<Vec<CopyEntry>, Failure> {
 }
 
 pub fn read_link(path: &Path) -> Result<Vec<u8>, Failure> {
-    fs::read_link(path).map(|target| target.into_os_string().into_vec()).map_err(|error| say(path, error))
+    fs::read_link(path)
+        .map(|target| target.into_os_string().into_vec())
+        .map_err(|error| to_failure(path, error))
 }
 
 /// Flags of an open: it doesn't follow a link that has replaced the file, and doesn't wait for a pipe's other
@@ -124,7 +126,7 @@ pub fn open(path: &Path) -> Result<File, Failure> {
         .read(true)
         .custom_flags(careful(true))
         .open(path)
-        .map_err(|error| say(path, error))?;
+        .map_err(|error| to_failure(path, error))?;
     regular(path, file)
 }
 
@@ -139,15 +141,16 @@ pub fn create(path: &Path, mode: u32, named: bool) -> Result<File, Failure> {
             Ok(file)
         }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            let file = options.create(true).truncate(true).open(path).map_err(|error| say(path, error))?;
+            let file =
+                options.create(true).truncate(true).open(path).map_err(|error| to_failure(path, error))?;
             regular(path, file)
         }
-        Err(error) => Err(say(path, error)),
+        Err(error) => Err(to_failure(path, error)),
     }
 }
 
 fn regular(path: &Path, file: File) -> Result<File, Failure> {
-    let metadata = file.metadata().map_err(|error| say(path, error))?;
+    let metadata = file.metadata().map_err(|error| to_failure(path, error))?;
     if metadata.is_file() { Ok(file) } else { Err(Failure::new(show(path), "is no regular file any more")) }
 }
 
@@ -159,27 +162,27 @@ pub fn make_dir(path: &Path, mode: u32) -> Result<(), Failure> {
             Ok(metadata) if metadata.is_dir() => Ok(()),
             _ => Err(Failure::new(show(path), "exists and is not a directory")),
         },
-        Err(error) => Err(say(path, error)),
+        Err(error) => Err(to_failure(path, error)),
     }
 }
 
 pub fn make_link(path: &Path, target: &[u8]) -> Result<(), Failure> {
-    std::os::unix::fs::symlink(OsStr::from_bytes(target), path).map_err(|error| say(path, error))
+    std::os::unix::fs::symlink(OsStr::from_bytes(target), path).map_err(|error| to_failure(path, error))
 }
 
 pub fn remove(path: &Path) -> Result<(), Failure> {
-    fs::remove_file(path).map_err(|error| say(path, error))
+    fs::remove_file(path).map_err(|error| to_failure(path, error))
 }
 
 pub fn set_mode(path: &Path, mode: u32) -> Result<(), Failure> {
-    fs::set_permissions(path, Permissions::from_mode(mode)).map_err(|error| say(path, error))
+    fs::set_permissions(path, Permissions::from_mode(mode)).map_err(|error| to_failure(path, error))
 }
 
 pub fn preserve(path: &Path, facts: &Facts) -> Result<(), Failure> {
     let given = match std::os::unix::fs::lchown(path, Some(facts.uid), Some(facts.gid)) {
         Ok(()) => true,
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => false,
-        Err(error) => return Err(say(path, error)),
+        Err(error) => return Err(to_failure(path, error)),
     };
     if facts.kind != EntryKind::Link {
         // A set-id bit would give another owner's rights than the original's.
@@ -189,5 +192,5 @@ pub fn preserve(path: &Path, facts: &Facts) -> Result<(), Failure> {
     let stamp = |stamp: Timestamp| Timespec { tv_sec: stamp.seconds, tv_nsec: stamp.nanoseconds.into() };
     let times = Timestamps { last_access: stamp(facts.atime), last_modification: stamp(facts.mtime) };
     rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)
-        .map_err(|error| say(path, error.into()))
+        .map_err(|error| to_failure(path, error.into()))
 }

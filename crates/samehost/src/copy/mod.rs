@@ -2,7 +2,7 @@
 //!
 //! The [`walk`] goes through the source's directories, makes them at the goal, and queues everything else. A
 //! bounded number of [`job`]s copy files and links. When both are done, the directories get their final
-//! modes, from the deepest up, because a directory without write permission can't be filled. [`side`]
+//! modes, from the deepest up, because a directory without write permission can't be filled. [`location`]
 //! abstracts from local and remote ends; [`progress`] draws the progress bar.
 //!
 //! Names come from a peer that may be hostile: below the goal that the user named no symbolic link is
@@ -10,9 +10,9 @@
 
 mod job;
 mod local;
+mod location;
 mod progress;
 mod remote;
-mod side;
 mod walk;
 
 pub use progress::Progress;

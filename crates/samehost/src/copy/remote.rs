@@ -5,7 +5,7 @@ use client::{
     Status, Url,
 };
 
-use super::side::{CopyEntry, CopyItem, EntryKind, Facts, Location};
+use super::location::{CopyEntry, CopyItem, EntryKind, Facts, Location};
 use crate::connect::{self, Connector, child, failure};
 use crate::exit::{Exit, Failure};
 
@@ -47,12 +47,12 @@ async fn item(session: Session, url: Url, found: Found) -> Result<CopyItem, Fail
         None => session.attributes(&found.handle).await.map_err(|error| failure(&url, error))?,
     };
     Ok(CopyItem {
-        facts: of(&attributes),
+        facts: attributes_to_facts(&attributes),
         at: Location::Remote(RemoteFile { session, handle: found.handle, url }),
     })
 }
 
-fn of(attributes: &Attributes) -> Facts {
+fn attributes_to_facts(attributes: &Attributes) -> Facts {
     Facts {
         kind: match attributes.kind {
             FileKind::Regular => EntryKind::File,
@@ -73,7 +73,7 @@ fn of(attributes: &Attributes) -> Facts {
 }
 
 impl RemoteFile {
-    fn say(&self) -> impl Fn(Error) -> Failure + '_ {
+    fn to_failure(&self) -> impl Fn(Error) -> Failure + '_ {
         |error| failure(&self.url, error)
     }
 
@@ -82,13 +82,17 @@ impl RemoteFile {
     }
 
     pub async fn facts(&self) -> Result<Facts, Failure> {
-        self.session.attributes(&self.handle).await.map(|attributes| of(&attributes)).map_err(self.say())
+        self.session
+            .attributes(&self.handle)
+            .await
+            .map(|attributes| attributes_to_facts(&attributes))
+            .map_err(self.to_failure())
     }
 
     pub async fn list(&self) -> Result<Vec<CopyEntry>, Failure> {
         let mut listing = self.session.read_dir(&self.handle, true);
         let mut entries = Vec::new();
-        while let Some(entry) = listing.next().await.map_err(self.say())? {
+        while let Some(entry) = listing.next().await.map_err(self.to_failure())? {
             let url = self.child_url(&entry.name);
             let found = match entry.handle {
                 Some(handle) => Ok(Found { handle, attributes: entry.attributes }),
@@ -106,12 +110,12 @@ impl RemoteFile {
     }
 
     pub async fn read_link(&self) -> Result<Vec<u8>, Failure> {
-        self.session.read_link(&self.handle).await.map_err(self.say())
+        self.session.read_link(&self.handle).await.map_err(self.to_failure())
     }
 
     pub async fn open(&self) -> Result<File, Failure> {
         let reading = OpenOptions::reading();
-        self.session.open_handle(&self.handle, self.url.path(), &reading).await.map_err(self.say())
+        self.session.open_handle(&self.handle, self.url.path(), &reading).await.map_err(self.to_failure())
     }
 
     pub async fn existing(&self, name: &[u8], follow: Follow) -> Result<Option<CopyItem>, Failure> {
@@ -179,7 +183,7 @@ impl RemoteFile {
     }
 
     async fn set(&self, set: &SetAttributes) -> Result<(), Failure> {
-        self.session.set_attributes(&self.handle, set, None).await.map(drop).map_err(self.say())
+        self.session.set_attributes(&self.handle, set, None).await.map(drop).map_err(self.to_failure())
     }
 
     pub async fn preserve(&self, facts: &Facts) -> Result<(), Failure> {

@@ -7,10 +7,10 @@ use futures_util::{StreamExt, future, stream};
 use tokio::sync::{RwLock, mpsc};
 
 use super::job::{self, Job};
+use super::location::{self, CopyItem, EntryKind, Facts, Goal, Location};
 use super::remote::is_gone;
-use super::side::{self, CopyItem, EntryKind, Facts, Goal, Location};
 use super::{Progress, TreeCopyOptions};
-use crate::cli::Place;
+use crate::cli::Operand;
 use crate::connect::Connector;
 use crate::exit::Failure;
 use crate::human;
@@ -45,19 +45,19 @@ pub struct Copy<'a> {
     pub progress: &'a Progress,
     pub copied: Cell<Copied>,
     /// A server can't be reached: the rest would fail in the same way.
-    pub hopeless: Cell<bool>,
+    pub unreachable: Cell<bool>,
     /// Held for reading by each job, and for writing by a comparison of directories, during which no job may
     /// run.
-    pub still: RwLock<()>,
+    pub comparison_lock: RwLock<()>,
 }
 
 impl Copy<'_> {
     /// Reports a failure; later ones are skipped if the server can't be reached.
     pub fn failed(&self, failure: &Failure) {
-        if !self.hopeless.get() {
+        if !self.unreachable.get() {
             self.reporter.report(failure);
         }
-        self.hopeless.set(self.hopeless.get() || is_gone(failure));
+        self.unreachable.set(self.unreachable.get() || is_gone(failure));
     }
 
     /// Adds to the counts.
@@ -69,27 +69,27 @@ impl Copy<'_> {
 }
 
 /// A directory that gets its final mode and times when its contents are copied.
-struct Made {
+struct CreatedDirectory {
     at: Location,
     facts: Facts,
 }
 
-/// Copies all but the last of `places` to the last. Failures of single files are reported and don't stop the
-/// rest.
+/// Copies all but the last of `operands` to the last. Failures of single files are reported and don't stop
+/// the rest.
 pub async fn copy_all(
     connector: &Connector,
-    places: &[Place],
+    operands: &[Operand],
     options: TreeCopyOptions,
     reporter: &Reporter,
     progress: &Progress,
 ) -> Result<Copied, Failure> {
-    let Some((to, from)) = places.split_last() else {
+    let Some((to, from)) = operands.split_last() else {
         return Err(Failure::usage("cp", "nothing to copy"));
     };
-    if places.iter().all(|place| matches!(place, Place::Local(_))) {
-        return Err(Failure::usage("cp", "all places are on this machine").next("use cp(1)"));
+    if operands.iter().all(|operand| matches!(operand, Operand::Local(_))) {
+        return Err(Failure::usage("cp", "all operands are on this machine").next("use cp(1)"));
     }
-    let goal = side::goal(connector, to).await?;
+    let goal = location::goal(connector, to).await?;
     if let (Err(goal), true) = (&goal, from.len() > 1) {
         return Err(Failure::usage(goal.show(), "isn't a directory, and several files can't have one name")
             .next("make it with mkdir first"));
@@ -99,14 +99,14 @@ pub async fn copy_all(
         reporter,
         progress,
         copied: Cell::default(),
-        hopeless: Cell::new(false),
-        still: RwLock::new(()),
+        unreachable: Cell::new(false),
+        comparison_lock: RwLock::new(()),
     };
     let (queue, jobs) = mpsc::channel(MAX_QUEUE);
     let walk = async {
         let mut made = Vec::new();
-        for place in from {
-            if let Err(failure) = one(connector, place, &goal, &copy, &queue, &mut made).await {
+        for operand in from {
+            if let Err(failure) = one(connector, operand, &goal, &copy, &queue, &mut made).await {
                 copy.failed(&failure);
             }
         }
@@ -114,8 +114,8 @@ pub async fn copy_all(
         made
     };
     let jobs = stream::unfold(jobs, |mut jobs| async { jobs.recv().await.map(|job| (job, jobs)) });
-    let crowd = jobs.for_each_concurrent(options.files, |job| job::run(&copy, job));
-    let (made, ()) = future::join(walk, crowd).await;
+    let running_jobs = jobs.for_each_concurrent(options.files, |job| job::run(&copy, job));
+    let (made, ()) = future::join(walk, running_jobs).await;
     finish(&copy, made).await;
     Ok(copy.copied.get())
 }
@@ -123,20 +123,20 @@ pub async fn copy_all(
 /// Copies one of the sources that the user named.
 async fn one(
     connector: &Connector,
-    place: &Place,
+    operand: &Operand,
     goal: &Result<Location, Goal>,
     copy: &Copy<'_>,
     queue: &mpsc::Sender<Job>,
-    made: &mut Vec<Made>,
+    made: &mut Vec<CreatedDirectory>,
 ) -> Result<(), Failure> {
     let follow = if copy.options.recursive { Follow::No } else { Follow::Yes };
-    let Some(item) = side::source(connector, place, follow).await? else {
-        return Err(Failure::new(show(place), "no such file or directory"));
+    let Some(item) = location::source(connector, operand, follow).await? else {
+        return Err(Failure::new(show(operand), "no such file or directory"));
     };
     if item.facts.kind == EntryKind::Directory && !copy.options.recursive {
         return Err(Failure::new(item.at.show(), "is a directory").next("use cp -r"));
     }
-    let goal = match (goal, name(place)) {
+    let goal = match (goal, name(operand)) {
         (Err(goal), _) => goal.clone(),
         (Ok(into), Some(name)) => Goal { directory: into.clone(), name, named: true, fresh: false },
         // "nfs://host/" and "." have no name: their contents are copied.
@@ -167,26 +167,26 @@ async fn tree(
     fresh: bool,
     copy: &Copy<'_>,
     queue: &mpsc::Sender<Job>,
-    made: &mut Vec<Made>,
+    made: &mut Vec<CreatedDirectory>,
 ) -> Result<(), Failure> {
     let root = CopyItem { facts: into.facts().await?, at: into.clone() };
     refuse_root(top, &root, copy).await?;
     let mut stack = vec![(top.clone(), into, fresh, 0)];
     // The present directory and its ancestors, from the top down.
-    let mut way: Vec<(u64, u64)> = Vec::new();
+    let mut ancestors: Vec<(u64, u64)> = Vec::new();
     while let Some((source, into, fresh, depth)) = stack.pop() {
-        if copy.hopeless.get() {
+        if copy.unreachable.get() {
             break;
         }
         if depth > MAX_DEPTH {
             copy.failed(&Failure::new(source.at.show(), "directories are nested too deeply"));
             continue;
         }
-        way.truncate(depth);
-        way.push((source.facts.fsid, source.facts.fileid));
+        ancestors.truncate(depth);
+        ancestors.push((source.facts.fsid, source.facts.fileid));
         copy.count(|copied| copied.directories += 1);
         if fresh || copy.options.preserve {
-            made.push(Made { at: into.clone(), facts: source.facts });
+            made.push(CreatedDirectory { at: into.clone(), facts: source.facts });
         }
         let entries = match source.at.list().await {
             Ok(entries) => entries,
@@ -199,7 +199,7 @@ async fn tree(
             let entered = match (item, into.inside(&name, fresh)) {
                 (Ok(item), Ok(_))
                     if item.facts.kind == EntryKind::Directory
-                        && way.contains(&(item.facts.fsid, item.facts.fileid)) =>
+                        && ancestors.contains(&(item.facts.fsid, item.facts.fileid)) =>
                 {
                     Err(Failure::new(item.at.show(), "is inside itself and wasn't copied")
                         .next("such a directory can only come from a broken or hostile server"))
@@ -242,7 +242,7 @@ async fn is_same(one: &Location, other: &Location, copy: &Copy<'_>) -> Result<bo
     {
         return Ok(true);
     }
-    let _still = copy.still.write().await;
+    let _still = copy.comparison_lock.write().await;
     for _ in 0..MAX_COMPARISONS {
         let before = one.facts().await?;
         let there = other.facts().await?;
@@ -271,8 +271,8 @@ async fn submit(
 }
 
 /// Sets the modes and times of directories, deepest first.
-async fn finish(copy: &Copy<'_>, made: Vec<Made>) {
-    for Made { at, facts } in made.into_iter().rev() {
+async fn finish(copy: &Copy<'_>, made: Vec<CreatedDirectory>) {
+    for CreatedDirectory { at, facts } in made.into_iter().rev() {
         let ended = if copy.options.preserve {
             at.preserve(&facts).await
         } else {
@@ -285,21 +285,21 @@ async fn finish(copy: &Copy<'_>, made: Vec<Made>) {
 }
 
 /// The last name of a source's path; `None` for "/", "." and "..".
-fn name(place: &Place) -> Option<Vec<u8>> {
+fn name(operand: &Operand) -> Option<Vec<u8>> {
     use std::os::unix::ffi::OsStrExt;
-    match place {
-        Place::Local(path) => path.file_name().map(|name| name.as_bytes().to_vec()),
-        Place::Remote(place) => {
-            let name = place.url.path().rsplit(|byte| *byte == b'/').find(|name| !name.is_empty())?;
+    match operand {
+        Operand::Local(path) => path.file_name().map(|name| name.as_bytes().to_vec()),
+        Operand::Remote(operand) => {
+            let name = operand.url.path().rsplit(|byte| *byte == b'/').find(|name| !name.is_empty())?;
             (name != b"." && name != b"..").then(|| name.to_vec())
         }
     }
 }
 
-fn show(place: &Place) -> String {
+fn show(operand: &Operand) -> String {
     use std::os::unix::ffi::OsStrExt;
-    match place {
-        Place::Local(path) => human::name(path.as_os_str().as_bytes()),
-        Place::Remote(place) => place.to_string(),
+    match operand {
+        Operand::Local(path) => human::name(path.as_os_str().as_bytes()),
+        Operand::Remote(operand) => operand.to_string(),
     }
 }

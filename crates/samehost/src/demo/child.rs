@@ -26,8 +26,8 @@ pub struct Child {
 impl Child {
     /// Serves `export` to this host on a free port, with its files below `scratch`.
     pub fn start(export: &Path, scratch: &Path) -> Result<Self, Failure> {
-        let say = |error| Failure::new("starting the server", error);
-        let program = std::env::current_exe().map_err(say)?;
+        let to_failure = |error| Failure::new("starting the server", error);
+        let program = std::env::current_exe().map_err(to_failure)?;
         let mut process = Command::new(program)
             .arg("serve")
             .args(["--listen", "127.0.0.1:0", "--no-rpcbind", "--until-stdin-ends"])
@@ -40,7 +40,7 @@ impl Child {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .map_err(say)?;
+            .map_err(to_failure)?;
         let (sender, receiver) = mpsc::sync_channel(1);
         let stdout = process.stdout.take();
         thread::spawn(move || {

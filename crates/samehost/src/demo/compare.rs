@@ -18,21 +18,22 @@ pub fn compare(one: &Path, other: &Path) -> Result<u64, Failure> {
             (human::name(one.as_os_str().as_bytes()), human::name(other.as_os_str().as_bytes()));
         Failure::new(other, format!("differs from {one} in its {what}"))
     };
-    let say = |error: io::Error| differs("existence or readability").next(error.to_string());
-    let (a, b) = (fs::symlink_metadata(one).map_err(say)?, fs::symlink_metadata(other).map_err(say)?);
+    let to_failure = |error: io::Error| differs("existence or readability").next(error.to_string());
+    let (a, b) =
+        (fs::symlink_metadata(one).map_err(to_failure)?, fs::symlink_metadata(other).map_err(to_failure)?);
     if a.file_type() != b.file_type() {
         return Err(differs("kind"));
     }
     if a.is_symlink() {
-        let same = fs::read_link(one).map_err(say)? == fs::read_link(other).map_err(say)?;
+        let same = fs::read_link(one).map_err(to_failure)? == fs::read_link(other).map_err(to_failure)?;
         return if same { Ok(1) } else { Err(differs("target")) };
     }
     if (a.permissions().mode() ^ b.permissions().mode()) & 0o777 != 0 {
         return Err(differs("mode"));
     }
     if a.is_dir() {
-        let names = names(one).map_err(say)?;
-        if names != self::names(other).map_err(say)? {
+        let names = names(one).map_err(to_failure)?;
+        if names != self::names(other).map_err(to_failure)? {
             return Err(differs("names"));
         }
         let mut same = 0;
@@ -41,7 +42,7 @@ pub fn compare(one: &Path, other: &Path) -> Result<u64, Failure> {
         }
         return Ok(same);
     }
-    let same = a.len() == b.len() && same_bytes(one, other).map_err(say)?;
+    let same = a.len() == b.len() && same_bytes(one, other).map_err(to_failure)?;
     if same { Ok(1) } else { Err(differs("bytes")) }
 }
 

@@ -12,12 +12,12 @@ use crate::exit::Failure;
 /// A tree that most Linux machines have, with many small files, links and directories.
 const REAL: &str = "/usr/share/doc";
 
-/// Files to copy of it.
-const ENOUGH_FILES: u64 = 2000;
-/// Bytes to copy of it.
-const ENOUGH_BYTES: u64 = 32 << 20;
+/// The most files to copy of it.
+const MAX_FILES: u64 = 2000;
+/// The most bytes to copy of it.
+const MAX_BYTES: u64 = 32 << 20;
 
-/// As many directories of the real tree as are enough; none if there is no such tree.
+/// Directories of the real tree within these bounds; none if there is no such tree.
 pub fn real() -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(REAL) else { return Vec::new() };
     let mut candidates: Vec<PathBuf> = entries
@@ -28,37 +28,37 @@ pub fn real() -> Vec<PathBuf> {
     candidates.sort();
     let (mut chosen, mut files, mut bytes) = (Vec::new(), 0, 0);
     for candidate in candidates {
-        if files >= ENOUGH_FILES || bytes >= ENOUGH_BYTES {
+        if files >= MAX_FILES || bytes >= MAX_BYTES {
             break;
         }
         // A directory that can't be read, or is too large, is skipped.
-        let mut weight = Weight { files: 0, bytes: 0 };
-        if weigh(&candidate, &mut weight).is_ok() && bytes + weight.bytes <= ENOUGH_BYTES {
-            files += weight.files;
-            bytes += weight.bytes;
+        let mut size = TreeSize { files: 0, bytes: 0 };
+        if add_tree_size(&candidate, &mut size).is_ok() && bytes + size.bytes <= MAX_BYTES {
+            files += size.files;
+            bytes += size.bytes;
             chosen.push(candidate);
         }
     }
     chosen
 }
 
-struct Weight {
+struct TreeSize {
     files: u64,
     bytes: u64,
 }
 
-fn weigh(directory: &Path, weight: &mut Weight) -> io::Result<()> {
+fn add_tree_size(directory: &Path, size: &mut TreeSize) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         let kind = entry.file_type()?;
         if kind.is_dir() {
-            weigh(&entry.path(), weight)?;
+            add_tree_size(&entry.path(), size)?;
         } else if kind.is_file() {
             fs::File::open(entry.path())?; // is it readable?
-            weight.files += 1;
-            weight.bytes += entry.metadata()?.len();
+            size.files += 1;
+            size.bytes += entry.metadata()?.len();
         }
-        if weight.files > ENOUGH_FILES {
+        if size.files > MAX_FILES {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
     }
@@ -67,10 +67,10 @@ fn weigh(directory: &Path, weight: &mut Weight) -> io::Result<()> {
 
 /// Makes a tree in the new directory `root`: small, large and empty files, odd names, links and modes.
 pub fn generate(root: &Path) -> Result<(), Failure> {
-    grow(root).map_err(|error| Failure::new(root.display().to_string(), error))
+    create_tree(root).map_err(|error| Failure::new(root.display().to_string(), error))
 }
 
-fn grow(root: &Path) -> io::Result<()> {
+fn create_tree(root: &Path) -> io::Result<()> {
     let mut noise = Noise(0x2026_1120);
     fs::create_dir(root)?;
     for branch in 0..10 {

@@ -1,4 +1,4 @@
-//! All workloads over all data paths, in turns, so that a machine that gets slower affects each of them.
+//! All workloads over all data paths, in turns, so that a slowdown of the machine affects all data paths.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -154,19 +154,19 @@ async fn rows(files: &MeasuredFiles, load: &LoadArgs, size: u64) -> Result<Vec<R
                 [Turn::Lane, Turn::Raw, Turn::Wire]
             };
             for turn in turns {
-                let say = |data_path| bar.set_message(format!("{}, {data_path}", workload.title));
+                let show_data_path = |data_path| bar.set_message(format!("{}, {data_path}", workload.title));
                 match (turn, &files.raw, &files.lane) {
                     (Turn::Raw, Some(raw), _) => {
-                        say("raw");
-                        runs.raw.push(once(raw, workload, load, size, &bar).await?);
+                        show_data_path("raw");
+                        runs.raw.push(run_once(raw, workload, load, size, &bar).await?);
                     }
                     (Turn::Lane, _, Some(lane)) => {
-                        say("lane");
-                        runs.lane.push(once(lane, workload, load, size, &bar).await?);
+                        show_data_path("lane");
+                        runs.lane.push(run_once(lane, workload, load, size, &bar).await?);
                     }
                     (Turn::Wire, ..) => {
-                        say("wire");
-                        runs.wire.push(once(&files.wire, workload, load, size, &bar).await?);
+                        show_data_path("wire");
+                        runs.wire.push(run_once(&files.wire, workload, load, size, &bar).await?);
                     }
                     (Turn::Raw | Turn::Lane, ..) => {}
                 }
@@ -181,7 +181,7 @@ async fn rows(files: &MeasuredFiles, load: &LoadArgs, size: u64) -> Result<Vec<R
 
 /// One run. Its data is made durable afterwards, outside of the measured time, so that the next run has
 /// nothing left to write back.
-async fn once<T: MeasureTarget>(
+async fn run_once<T: MeasureTarget>(
     target: &T,
     workload: Workload,
     load: &LoadArgs,

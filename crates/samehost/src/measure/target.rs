@@ -46,7 +46,7 @@ impl Raw {
         Ok(Self { file, path: path.to_path_buf(), scratch })
     }
 
-    fn say(&self, error: io::Error) -> Failure {
+    fn to_failure(&self, error: io::Error) -> Failure {
         Failure::new(self.path.display().to_string(), error)
     }
 }
@@ -61,17 +61,17 @@ impl Drop for Raw {
 
 impl MeasureTarget for Raw {
     async fn read(&self, mut buffer: Vec<u8>, offset: u64) -> Result<Vec<u8>, Failure> {
-        self.file.read_exact_at(&mut buffer, offset).map_err(|error| self.say(error))?;
+        self.file.read_exact_at(&mut buffer, offset).map_err(|error| self.to_failure(error))?;
         Ok(buffer)
     }
 
     async fn write(&self, data: Bytes, offset: u64) -> Result<(), Failure> {
-        self.file.write_all_at(&data, offset).map_err(|error| self.say(error))
+        self.file.write_all_at(&data, offset).map_err(|error| self.to_failure(error))
     }
 
     async fn commit(&self) -> Result<(), Failure> {
         // As over the other data paths, so that no run leaves work in the journal to the next one.
-        self.file.sync_all().map_err(|error| self.say(error))
+        self.file.sync_all().map_err(|error| self.to_failure(error))
     }
 }
 
@@ -84,7 +84,7 @@ pub struct Served {
 }
 
 impl Served {
-    fn say(&self, error: client::Error) -> Failure {
+    fn to_failure(&self, error: client::Error) -> Failure {
         connect::failure(&self.url, error)
     }
 }
@@ -92,7 +92,8 @@ impl Served {
 impl MeasureTarget for Served {
     async fn read(&self, buffer: Vec<u8>, offset: u64) -> Result<Vec<u8>, Failure> {
         let wanted = buffer.len();
-        let buffer = self.file.read_into(buffer, offset, wanted).await.map_err(|error| self.say(error))?;
+        let buffer =
+            self.file.read_into(buffer, offset, wanted).await.map_err(|error| self.to_failure(error))?;
         if buffer.len() < wanted {
             return Err(Failure::new(self.url.to_string(), "became shorter while it was measured"));
         }
@@ -100,10 +101,10 @@ impl MeasureTarget for Served {
     }
 
     async fn write(&self, data: Bytes, offset: u64) -> Result<(), Failure> {
-        self.file.write_bytes(data, offset).await.map_err(|error| self.say(error))
+        self.file.write_bytes(data, offset).await.map_err(|error| self.to_failure(error))
     }
 
     async fn commit(&self) -> Result<(), Failure> {
-        self.file.commit().await.map_err(|error| self.say(error))
+        self.file.commit().await.map_err(|error| self.to_failure(error))
     }
 }

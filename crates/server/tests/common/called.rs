@@ -1,4 +1,4 @@
-//! What a server calls its clients with, over their own connections.
+//! A server's callbacks to its clients, over their own connections.
 
 use std::io::Write as _;
 
@@ -7,7 +7,7 @@ use proto::nfs4::*;
 use rpc::message::{CallHeader, ReplyHeader, ReplyStatus};
 use xdr::{Decoder, Encoder};
 
-/// What the server calls a client with.
+/// A callback.
 pub struct Call {
     pub xid: u32,
     pub sequence: CbSequence4Args,
@@ -15,7 +15,7 @@ pub struct Call {
     pub args: Vec<u8>,
 }
 
-/// The next thing that comes over a client's connection, which is a call.
+/// Receives the next record of a client's connection, which must be a callback.
 pub fn call(session: &mut Session) -> Call {
     let record = session.wire.receive().expect("the server calls");
     let mut from = Decoder::new(&record);
@@ -28,7 +28,7 @@ pub fn call(session: &mut Session) -> Call {
     Call { xid: header.xid, sequence, operation: from.u32().unwrap(), args: from.rest().to_vec() }
 }
 
-/// Answers a call with success, and `body`.
+/// Replies to a callback with success, and `body`.
 pub fn answer(session: &mut Session, call: &Call, body: &[u8]) {
     let CbSequence4Args { sessionid, sequenceid, slotid, highest_slotid, .. } = call.sequence;
     let target_highest_slotid = highest_slotid;
@@ -42,7 +42,7 @@ pub fn answer(session: &mut Session, call: &Call, body: &[u8]) {
     });
 }
 
-/// Answers a call's CB_SEQUENCE with an error.
+/// Replies to a callback's CB_SEQUENCE with an error.
 pub fn refuse(session: &mut Session, call: &Call, status: Nfsstat4) {
     let status = status as u32;
     reply(session, call, status, |to| [1, CB_SEQUENCE, status].iter().for_each(|word| to.u32(*word)));

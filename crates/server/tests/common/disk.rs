@@ -1,17 +1,18 @@
-//! Small filesystems on loop devices, for what depends on the filesystem or on its mount. They need root.
+//! Small filesystems on loop devices, for tests that depend on the filesystem or on its mount. They need
+//! root.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// An ext4 filesystem in a file. What is mounted of it is unmounted when it is dropped.
+/// An ext4 filesystem in a file, unmounted when dropped.
 pub struct Disk {
     dir: tempfile::TempDir,
     mountpoint: PathBuf,
 }
 
 impl Disk {
-    /// Makes one and mounts it; `options` are mkfs.ext4's.
+    /// Creates and mounts one; `options` are mkfs.ext4's.
     pub fn ext4(options: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mountpoint = dir.path().join("mounted");
@@ -34,12 +35,12 @@ impl Disk {
         &self.mountpoint
     }
 
-    /// Mounts it at `place`.
-    pub fn mount_at(&self, place: &Path) {
-        run(Command::new("mount").args(["-o", "loop"]).arg(self.image()).arg(place));
+    /// Mounts it at `path`.
+    pub fn mount_at(&self, path: &Path) {
+        run(Command::new("mount").args(["-o", "loop"]).arg(self.image()).arg(path));
     }
 
-    /// Whether the kernel has it mounted anywhere, seen or unseen: only then is its loop device there.
+    /// Whether the kernel still has it mounted, even invisibly: otherwise its loop device is gone.
     pub fn is_in_use(&self) -> bool {
         let found = Command::new("losetup").arg("--associated").arg(self.image()).output().unwrap();
         !found.stdout.is_empty()
@@ -57,7 +58,7 @@ impl Drop for Disk {
     }
 }
 
-/// Runs a command that mustn't fail.
+/// Runs a command that must succeed.
 pub fn run(command: &mut Command) {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));

@@ -1,4 +1,4 @@
-//! A lane as a client of this very process has it.
+//! A lane of a client in this process.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use lane::{
 use proto::localio;
 use rpc::message::ReplyStatus;
 
-/// A lane of our own process to the server of `scratch`, whoever runs it, bound to the connection of
+/// A lane from this process to the server of `scratch`, which any user may run, bound to the connection of
 /// `client`.
 pub async fn lane(scratch: &Scratch, client: &mut Client) -> Lane {
     let mut options = RendezvousOptions::new(scratch.run_dir());

@@ -1,4 +1,4 @@
-//! A server on a scratch directory, and a raw client: RPC records over one TCP connection, nothing clever.
+//! A server on a scratch directory, and a raw client: RPC records over one TCP connection.
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "each test uses its part")]
 
 pub mod called;
@@ -33,7 +33,7 @@ impl Scratch {
     pub fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("export")).unwrap();
-        // Everybody can walk to the export, and root_squash'ed clients write to it.
+        // All users can reach the export, and squashed clients can write to it.
         for (path, mode) in [("", 0o755), ("export", 0o777)] {
             let permissions = std::os::unix::fs::PermissionsExt::from_mode(mode);
             std::fs::set_permissions(dir.path().join(path), permissions).unwrap();
@@ -72,7 +72,7 @@ impl Scratch {
     }
 }
 
-/// A server that everybody may use as anybody.
+/// A server that gives all hosts access as any user.
 pub fn open_server() -> (Scratch, Server, Client) {
     let scratch = Scratch::new();
     let server = scratch.serve("*(rw,insecure,no_root_squash,async)");
@@ -131,7 +131,7 @@ impl Client {
         Self { stream, credential: sys(0, 0, &[]), xid: 1000 }
     }
 
-    /// As [`Client::from`], where the port may be somebody else's.
+    /// As [`Client::from`], where the port may be in use.
     pub fn try_from(server: &Server, source: IpAddr, port: u16) -> std::io::Result<Self> {
         let IpAddr::V4(source) = source else { panic!("IPv4 here") };
         let fd: OwnedFd = socket(AddressFamily::INET, SocketType::STREAM, None)?;
@@ -176,7 +176,7 @@ impl Client {
         }
     }
 
-    /// Sends and receives: what became of the call, and its results.
+    /// Sends a call and receives its reply: the status and the results.
     pub fn raw(&mut self, program: u32, version: u32, procedure: u32, args: &[u8]) -> (ReplyStatus, Results) {
         self.xid += 1;
         let record = self.record(program, version, procedure, args);
@@ -210,7 +210,7 @@ impl Client {
         }
     }
 
-    /// LOOKUP of what must be there.
+    /// LOOKUP of an existing name.
     pub fn lookup(&mut self, dir: &[u8], name: &str) -> Vec<u8> {
         let args = nfs3::Lookup3Args { what: what(dir, name.as_bytes()) };
         let results = self.nfs(Procedure::Lookup, &args);
@@ -220,14 +220,13 @@ impl Client {
         }
     }
 
-    /// GETATTR of what must be there.
+    /// GETATTR of an existing file.
     pub fn getattr(&mut self, handle: &[u8]) -> nfs3::Fattr3 {
         let results = self.nfs(Procedure::Getattr, &nfs3::Getattr3Args { object: Opaque(handle) });
         results.get::<nfs3::Getattr3Res>().into_result().unwrap()
     }
 
-    /// CREATE, unchecked.
-    /// ACCESS: which of the `wanted` rights there are.
+    /// ACCESS: the granted ones of the `wanted` rights.
     pub fn access(&mut self, file: &[u8], wanted: u32) -> u32 {
         let args = nfs3::Access3Args { object: Opaque(file), access: wanted };
         match self.nfs(Procedure::Access, &args).get::<nfs3::Access3Res>() {
@@ -295,11 +294,11 @@ pub fn what<'a>(dir: &'a [u8], name: &'a [u8]) -> nfs3::Diropargs3<'a> {
     nfs3::Diropargs3 { dir: Opaque(dir), name: Opaque(name) }
 }
 
-/// Waits until `ready` says yes.
+/// Waits until `ready` returns true.
 pub fn wait_for(what: &str, mut ready: impl FnMut() -> bool) {
     let deadline = Instant::now() + TIMEOUT;
     while !ready() {
-        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        assert!(Instant::now() < deadline, "timed out waiting for {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -1,11 +1,10 @@
-//! Users of this host: work on threads that are ordinary users in all their ids, as processes of theirs would
-//! be.
+//! Users of this host: threads with all ids of an ordinary user, like a process of that user.
 
 use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
-/// Runs `work` as the user and group `id`, without further groups. What the thread starts (a server's
-/// threads, sockets) is that user's, too.
+/// Runs `work` as the user and group `id`, without further groups. Threads and sockets made by it (such as a
+/// server's) belong to that user, too.
 pub fn as_user<T: Send>(id: u32, work: impl FnOnce() -> T + Send) -> T {
     let run = || {
         set_thread_groups(&[]).unwrap();

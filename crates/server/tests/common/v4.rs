@@ -1,4 +1,4 @@
-//! A client of NFSv4 as tests want it: COMPOUNDs in the making, their results, and a session of one slot.
+//! A test client of NFSv4: COMPOUNDs, their results, and a session of one slot.
 
 use super::{Client, encoded};
 use proto::nfs4::*;
@@ -9,7 +9,7 @@ use xdr::{Array, Decode, Decoder, Encode, Encoder, Opaque};
 pub const ANYBODY: &str = "*(rw,insecure,no_root_squash,async)";
 pub const NFS_OK: u32 = Nfsstat4::Ok as u32;
 
-/// A COMPOUND in the making.
+/// A COMPOUND under construction.
 pub struct Ops {
     pub count: u32,
     pub encoder: Encoder,
@@ -108,12 +108,12 @@ impl Session {
         Self::from(Client::new(server), minor, owner)
     }
 
-    /// Of the client at the other end of `wire`.
+    /// For the client at the other end of `wire`.
     pub fn from(wire: Client, minor: u32, owner: &[u8]) -> Self {
         Self::with_flags(wire, minor, owner, 0)
     }
 
-    /// One that the server can call on the same connection.
+    /// A session with a back channel on the same connection.
     pub fn callable(server: &Server, minor: u32, owner: &[u8]) -> Self {
         Self::with_flags(Client::new(server), minor, owner, CREATE_SESSION_CONN_BACK_CHAN)
     }
@@ -177,7 +177,7 @@ impl Session {
         assert_eq!(self.run(&ops).status, NFS_OK);
     }
 
-    /// The handle of a path from the root of all exports.
+    /// The handle of a path from NFSv4's root.
     pub fn walk(&mut self, path: &std::path::Path) -> Vec<u8> {
         let mut ops = self.sequence(false).op(Operation::Putrootfh, &());
         let mut before = vec![SEQUENCE, (Operation::Putrootfh, 0)];
@@ -191,7 +191,7 @@ impl Session {
         get::<NfsFh4<'_>>(body).0.to_vec()
     }
 
-    /// OPEN, and the handle of what was opened.
+    /// OPEN, and the handle of the opened file.
     pub fn open(
         &mut self,
         at: &[u8],
@@ -201,7 +201,7 @@ impl Session {
         self.open_shared(at, claim, create, SHARE_ACCESS_BOTH, 0)
     }
 
-    /// As [`Session::open`], for `share_access` and against `share_deny`.
+    /// As [`Session::open`], with these `share_access` and `share_deny`.
     pub fn open_shared(
         &mut self,
         at: &[u8],
@@ -214,7 +214,7 @@ impl Session {
         opened.map(|(stateid, _, handle)| (stateid, handle))
     }
 
-    /// As [`Session::open_shared`], with the delegation that comes with it.
+    /// As [`Session::open_shared`], and the delegation, if there is one.
     pub fn open_with(
         &mut self,
         at: &[u8],

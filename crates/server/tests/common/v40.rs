@@ -1,4 +1,4 @@
-//! A client of NFSv4.0 that can be called: at an address, where the test itself answers.
+//! A client of NFSv4.0 with a callback service, which the test itself implements.
 
 use std::io::Write as _;
 use std::net::{IpAddr, TcpListener, TcpStream};
@@ -13,19 +13,19 @@ use xdr::{Decoder, Encoder, Opaque};
 /// The client's program.
 const PROGRAM: u32 = 0x4000_0001;
 
-/// Where a client is called.
+/// A client's callback service.
 pub struct Callee {
     listener: TcpListener,
     line: Option<Client>,
 }
 
-/// What it is called with.
+/// A callback.
 pub struct Called {
     pub operation: u32,
     pub args: Vec<u8>,
 }
 
-/// A client, whose one open owner has this number.
+/// A client with one open owner, which has this sequence number.
 pub struct Old {
     pub wire: Client,
     pub clientid: u64,
@@ -37,13 +37,13 @@ impl Callee {
         Self { listener: TcpListener::bind((at, 0)).unwrap(), line: None }
     }
 
-    /// As SETCLIENTID names it.
+    /// Its address in SETCLIENTID's form.
     fn universal(&self) -> String {
         let address = self.listener.local_addr().unwrap();
         format!("{}.{}.{}", address.ip(), address.port() >> 8, address.port() & 0xff)
     }
 
-    /// Waits for the next call and answers it with success, and `body` if it is a CB_COMPOUND. None for
+    /// Waits for the next callback and replies with success, and with `body` if it is a CB_COMPOUND. None for
     /// CB_NULL.
     pub fn answer(&mut self, body: &[u8]) -> Option<Called> {
         let (xid, called) = self.next();
@@ -57,7 +57,7 @@ impl Callee {
         called
     }
 
-    /// Waits for the next call, and says that there is no such program here.
+    /// Waits for the next callback and replies that the program is unavailable.
     pub fn refuse(&mut self) {
         let (xid, _) = self.next();
         self.reply(ReplyHeader { xid, status: ReplyStatus::ProgUnavail }, |_| {});
@@ -93,7 +93,7 @@ impl Callee {
 }
 
 impl Old {
-    /// SETCLIENTID and its confirmation. The first call that comes is CB_NULL.
+    /// SETCLIENTID and its confirmation. The first callback will be CB_NULL.
     pub fn new(server: &Server, id: &[u8]) -> (Self, Callee) {
         let wire = Client::new(server);
         let callee = Callee::new([127, 0, 0, 1].into());
@@ -118,14 +118,14 @@ impl Old {
         self.clientid = clientid;
     }
 
-    /// Can be called elsewhere from now on.
-    pub fn moves(&mut self, id: &[u8]) -> Callee {
+    /// Changes the callback address.
+    pub fn move_callee(&mut self, id: &[u8]) -> Callee {
         let callee = Callee::new([127, 0, 0, 1].into());
         self.set_callee(id, &callee);
         callee
     }
 
-    /// The handle of a path from the root of all exports.
+    /// The handle of a path from NFSv4's root.
     pub fn walk(&mut self, path: &std::path::Path) -> Vec<u8> {
         let mut ops = Ops::new().op(Operation::Putrootfh, &());
         let mut before = vec![(Operation::Putrootfh, 0)];
@@ -137,8 +137,8 @@ impl Old {
         get::<NfsFh4<'_>>(done.after(&before).1).0.to_vec()
     }
 
-    /// OPEN for reading and writing: the delegation that comes with it, the open to be confirmed if it must
-    /// be, and the file's handle.
+    /// OPEN for reading and writing: the delegation, if there is one, the open if it must be confirmed, and
+    /// the file's handle.
     fn open(&mut self, root: &[u8], name: &[u8]) -> (Option<Stateid4>, Option<Stateid4>, Vec<u8>) {
         self.seqid += 1;
         let args = Open4Args {
@@ -167,8 +167,8 @@ impl Old {
         (given, confirm, get::<NfsFh4<'_>>(handle).0.to_vec())
     }
 
-    /// Opens a file until a delegation for writing comes with it, which it does when the server knows that
-    /// the client can be called: the delegation, and the file's handle.
+    /// Opens a file until a write delegation is granted, which happens once the server has verified the
+    /// callback path: the delegation, and the file's handle.
     pub fn open_delegated(&mut self, root: &[u8], name: &[u8]) -> (Option<Stateid4>, Vec<u8>) {
         let mut found = (None, Vec::new());
         wait_for("a delegation", || {

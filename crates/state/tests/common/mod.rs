@@ -1,4 +1,4 @@
-//! An engine with small bounds, a clock and random numbers that the test has in its hands.
+//! An engine with small limits; the test controls its clock and random numbers.
 
 use fairness::Peer;
 use state::{
@@ -11,27 +11,27 @@ pub const LEASE: u64 = 1000;
 pub const COURTESY: u64 = 10_000;
 pub const DISTRUST: u64 = 5 * LEASE;
 
-/// Whose clients are, and who else there is.
+/// The principal of clients, and another one.
 pub const ROOT: Principal = Principal::Sys(0);
 pub const OTHER: Principal = Principal::Sys(1000);
 
-/// A client as itself.
+/// A client's own principal.
 pub const fn root(client: ClientId) -> Requester {
     Requester { client, principal: ROOT }
 }
 
-/// A delegation for a client with an address of its own, whose user may write to the file.
+/// A request for a delegation by a client with its own address, whose user may write to the file.
 pub const fn wants<'a>(by: &'a Requester, key: &'a u32, writes: bool) -> DelegationRequest<'a, u32> {
     let peer = Peer::Local(by.client.0 as u32);
     DelegationRequest { by, peer, key, writes, may_write: true, reclaim: false }
 }
 
-/// The same, for as long as the process lives: requests borrow it.
+/// The same with a static lifetime, as requests borrow it.
 pub fn leaked(client: ClientId) -> &'static Requester {
     Box::leak(Box::new(root(client)))
 }
 
-/// Files are numbers, and what a lock owner holds open is nothing.
+/// An engine whose files are numbers, and whose lock owners hold nothing open.
 pub type Machine = Engine<u32, ()>;
 
 pub const CHANNEL: ChannelAttrs =
@@ -62,17 +62,17 @@ fn new(limits: EngineLimits, recovered: &[&str]) -> Machine {
     Engine::new(config, random, recovered, Time(LEASE))
 }
 
-/// What stands on stable storage for a client of that name, with the verifier that [`client`] gives it.
+/// The record on stable storage of a client of that name, with the verifier that [`client`] gives it.
 pub fn recorded(owner: &str) -> Vec<u8> {
     state::instance(owner.as_bytes(), [1; 8])
 }
 
-/// An engine after a run that left `recovered` behind.
+/// An engine after a restart with these clients recorded.
 pub fn after(recovered: &[&str]) -> Machine {
     new(LIMITS, recovered)
 }
 
-/// An engine with other bounds.
+/// An engine with other limits.
 pub fn bounded(limits: EngineLimits) -> Machine {
     new(limits, &[])
 }
@@ -81,7 +81,7 @@ pub fn engine() -> Machine {
     after(&[])
 }
 
-/// Where clients are, and where others are.
+/// The address of clients, and another one.
 pub const HERE: Peer = Peer::V4([192, 0, 2, 1]);
 pub const THERE: Peer = Peer::V4([192, 0, 2, 2]);
 
@@ -162,7 +162,7 @@ pub const fn open_as<'a>(
     OpenRequest { by, owner: owner.as_bytes(), key, share, reclaim: false, under_delegation: false }
 }
 
-/// The same state, whatever its `seqid`.
+/// The same state with any `seqid`.
 pub const fn any(id: StateId) -> StateId {
     StateId { seqid: 0, ..id }
 }

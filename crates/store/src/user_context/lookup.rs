@@ -264,8 +264,8 @@ fn mount_point_error(errno: Errno) -> Error {
     }
 }
 
-/// Opens by handle. ext4 returns `ENOMEM` instead of `ESTALE` for a removed file while another process makes one
-/// with the same inode number, which takes microseconds.
+/// Opens by handle. ext4 returns `ENOMEM` instead of `ESTALE` for a removed file while another process makes
+/// one with the same inode number, which takes microseconds.
 fn open_when_made(kernel: &KernelHandle, mount: &OwnedFd, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     let mut attempts = 1;
     loop {

@@ -19,15 +19,15 @@ impl Export {
     /// On tmpfs, which has file handles on all kernels, or at the path in `SAMEHOST_STORE_TESTS`, for testing
     /// another filesystem.
     pub fn new() -> Export {
-        let place = std::env::var_os("SAMEHOST_STORE_TESTS").unwrap_or_else(|| "/dev/shm".into());
-        Export::at(Path::new(&place))
+        let parent = std::env::var_os("SAMEHOST_STORE_TESTS").unwrap_or_else(|| "/dev/shm".into());
+        Export::at(Path::new(&parent))
     }
 
-    pub fn at(place: &Path) -> Export {
+    pub fn at(parent: &Path) -> Export {
         store::restore_process_ids();
         assert!(rustix::process::geteuid().is_root(), "the store's tests need root");
         rustix::process::umask(rustix::fs::Mode::empty());
-        let dir = tempfile::tempdir_in(place).expect("a scratch directory");
+        let dir = tempfile::tempdir_in(parent).expect("a scratch directory");
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o777)).expect("chmod");
         Export { dir, verifier: Arc::new(WriteVerifier::new()) }
     }

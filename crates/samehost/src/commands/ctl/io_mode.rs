@@ -8,10 +8,10 @@ use server::{Change, Direction, IoMode, Status};
 use super::report;
 use crate::cli::{Global, IoModeArgs};
 use crate::commands::status;
-use crate::exit::{Ended, Exit, Failure};
+use crate::exit::{CommandResult, Exit, Failure};
 
-pub fn io_mode(global: &Global, args: &IoModeArgs) -> Ended {
-    let (export, direction, mode) = understand(&args.words)?;
+pub fn io_mode(global: &Global, args: &IoModeArgs) -> CommandResult {
+    let (export, direction, mode) = parse_words(&args.words)?;
     let path = server(global, args.server.as_deref(), export.as_deref())?;
     let change = Change::IoMode { export, direction, mode };
     let reply = control::tell(&path, &change).map_err(|error| Failure::new("io-mode", error))?;
@@ -19,7 +19,7 @@ pub fn io_mode(global: &Global, args: &IoModeArgs) -> Ended {
 }
 
 /// `[EXPORT] read|write MODE`.
-fn understand(words: &[String]) -> Result<(Option<PathBuf>, Direction, Option<String>), Failure> {
+fn parse_words(words: &[String]) -> Result<(Option<PathBuf>, Direction, Option<String>), Failure> {
     let (export, direction, mode) = match words {
         [direction, mode] => (None, direction, mode),
         [export, direction, mode] => (Some(PathBuf::from(export)), direction, mode),
@@ -38,7 +38,7 @@ fn understand(words: &[String]) -> Result<(Option<PathBuf>, Direction, Option<St
         return Ok((export, direction, None));
     }
     mode.parse::<IoMode>().map_err(|why| {
-        Failure::usage(mode, why).next("or `default`, which takes back what was set before")
+        Failure::usage(mode, why).next("or `default`, which undoes an earlier `ctl io-mode`")
     })?;
     Ok((export, direction, Some(mode.clone())))
 }
@@ -48,7 +48,7 @@ fn server(global: &Global, instance: Option<&str>, export: Option<&Path>) -> Res
     let dir = global.run_dir.display().to_string();
     let asked = status::servers(&global.run_dir)
         .map_err(|error| Failure::new(&dir, error).next("run as the user of the server, or as root"))?;
-    status::name_silent(&asked.silent, "server");
+    status::report_unresponsive(&asked.silent, "server");
     let asked: Vec<ProcessAnswer<Status>> = asked.answers;
     if asked.is_empty() {
         return Err(Failure::new(&dir, "no server is running here")
@@ -58,16 +58,14 @@ fn server(global: &Global, instance: Option<&str>, export: Option<&Path>) -> Res
     let exports =
         |status: &Status| export.is_none_or(|export| status.exports.iter().any(|other| other.path == export));
     let named = |status: &Status| instance.is_none_or(|start| status.instance.starts_with(start));
-    let mut meant: Vec<_> =
+    let mut matching: Vec<_> =
         asked.into_iter().filter(|asked| named(&asked.answer) && exports(&asked.answer)).collect();
-    match (meant.pop(), meant.is_empty()) {
+    match (matching.pop(), matching.is_empty()) {
         (Some(only), true) => Ok(only.path),
-        (Some(_), false) => {
-            Err(Failure::new(&dir, "several servers are meant").next("name one with --server"))
-        }
+        (Some(_), false) => Err(Failure::new(&dir, "several servers match").next("name one with --server")),
         (None, _) => {
             let what = export.map_or_else(|| dir.clone(), |export| export.display().to_string());
-            Err(Failure::new(what, "no server that is meant exports it")
+            Err(Failure::new(what, "no matching server exports it")
                 .next("`samehost status` lists the servers and their exports"))
         }
     }
@@ -78,7 +76,7 @@ mod tests {
     use super::*;
 
     fn words(line: &str) -> Result<(Option<PathBuf>, Direction, Option<String>), Failure> {
-        understand(&line.split(' ').map(str::to_owned).collect::<Vec<_>>())
+        parse_words(&line.split(' ').map(str::to_owned).collect::<Vec<_>>())
     }
 
     #[test]

@@ -9,14 +9,14 @@ use mount::process::{MountRequest, MountStatus};
 use super::report;
 use crate::cli::{Global, LaneArgs};
 use crate::commands::status::{self, mounts};
-use crate::exit::{Ended, Exit, Failure};
+use crate::exit::{CommandResult, Exit, Failure};
 
 /// Changes the lane mode of a mount.
-pub fn lane(global: &Global, args: &LaneArgs) -> Ended {
+pub fn lane(global: &Global, args: &LaneArgs) -> CommandResult {
     let dir = global.run_dir.display().to_string();
     let all = mounts::query(&global.run_dir)
         .map_err(|error| Failure::new(&dir, error).next("run as the user who mounted it, or as root"))?;
-    status::name_silent(&all.silent, "mount");
+    status::report_unresponsive(&all.silent, "mount");
     let mount = chosen(all.answers, args.mount.as_deref(), &dir)?;
     let reply = control::tell(&mount.path, &MountRequest::Lane(args.mode))
         .map_err(|error| Failure::new(mounts::shown(&mount.answer.mountpoint), error))?;

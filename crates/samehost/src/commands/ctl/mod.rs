@@ -6,11 +6,11 @@ mod lane;
 use control::Reply;
 
 use crate::cli::{CtlArgs, CtlCommand, Global};
-use crate::exit::{Ended, Exit, Failure};
+use crate::exit::{CommandResult, Exit, Failure};
 use crate::output::Output;
 
 /// Runs the sub-command.
-pub fn ctl(global: &Global, args: &CtlArgs) -> Ended {
+pub fn ctl(global: &Global, args: &CtlArgs) -> CommandResult {
     match &args.what {
         CtlCommand::IoMode(args) => io_mode::io_mode(global, args),
         CtlCommand::Lane(args) => lane::lane(global, args),
@@ -18,7 +18,7 @@ pub fn ctl(global: &Global, args: &CtlArgs) -> Ended {
 }
 
 /// Prints the reply of a process.
-fn report(about: &str, reply: Reply) -> Ended {
+fn report(about: &str, reply: Reply) -> CommandResult {
     match reply {
         Reply::Done(words) => {
             let mut output = Output::stdout();

@@ -13,7 +13,7 @@ use clap::Parser;
 
 use crate::cli::{Cli, Command};
 use crate::exit::{Exit, Stop};
-use crate::output::complain;
+use crate::output::print_error;
 
 /// The names of the helper: for the type that users give, and for the one in the mount table, by which
 /// mount(8) remounts.
@@ -46,7 +46,7 @@ struct HelperArgs {
 }
 
 /// Whether this process was started as the helper.
-pub fn is_meant(program: Option<&OsStr>) -> bool {
+pub fn is_helper_name(program: Option<&OsStr>) -> bool {
     let name = program.and_then(|program| Path::new(program).file_name());
     name.is_some_and(|name| NAMES.iter().any(|one| name == OsStr::new(one)))
 }
@@ -56,18 +56,18 @@ pub fn run(
     arguments: impl Iterator<Item = OsString>,
     mount: impl FnOnce(Cli) -> Result<Exit, Stop>,
 ) -> ExitCode {
-    let asked = match parse(arguments) {
-        Ok(asked) => asked,
+    let args = match parse(arguments) {
+        Ok(args) => args,
         Err(what) => {
-            complain(&format!(
+            print_error(&format!(
                 "{NAME}: {what}\n  next: it is started by mount(8): mount -t samehost SOURCE DIRECTORY [-o \
                  OPTIONS]"
             ));
             return (Code::Usage as u8).into();
         }
     };
-    let fake = asked.fake;
-    let cli = match Cli::try_parse_from(command_line(asked)) {
+    let fake = args.fake;
+    let cli = match Cli::try_parse_from(command_line(args)) {
         Ok(cli) => cli,
         Err(error) => {
             let _ = error.print();
@@ -88,7 +88,7 @@ fn code(ended: Result<Exit, Stop>) -> ExitCode {
     match ended {
         Ok(_) | Err(Stop::ReaderGone) => ExitCode::SUCCESS,
         Err(Stop::Failed(failure)) => {
-            complain(&failure.to_string());
+            print_error(&failure.to_string());
             let code = if failure.exit == Exit::Usage { Code::Usage } else { Code::Failed };
             (code as u8).into()
         }
@@ -96,21 +96,21 @@ fn code(ended: Result<Exit, Stop>) -> ExitCode {
 }
 
 /// The same as a command line of `samehost`.
-fn command_line(asked: HelperArgs) -> Vec<OsString> {
+fn command_line(args: HelperArgs) -> Vec<OsString> {
     let mut words: Vec<OsString> = vec!["samehost".into(), "mount".into()];
-    words.extend((0..asked.verbose).map(|_| "-v".into()));
-    if asked.sloppy {
+    words.extend((0..args.verbose).map(|_| "-v".into()));
+    if args.sloppy {
         words.extend(["-o".into(), "sloppy".into()]);
     }
-    for options in asked.options {
+    for options in args.options {
         words.extend(["-o".into(), options]);
     }
-    words.extend(["--".into(), asked.source, asked.directory]);
+    words.extend(["--".into(), args.source, args.directory]);
     words
 }
 
 fn parse(arguments: impl Iterator<Item = OsString>) -> Result<HelperArgs, String> {
-    let mut asked = HelperArgs::default();
+    let mut args = HelperArgs::default();
     let mut operands = Vec::new();
     let mut arguments = arguments;
     let mut only_operands = false;
@@ -128,11 +128,11 @@ fn parse(arguments: impl Iterator<Item = OsString>) -> Result<HelperArgs, String
         while let Some((letter, rest)) = letters.split_first() {
             letters = rest;
             match letter {
-                b's' => asked.sloppy = true,
-                b'f' => asked.fake = true,
+                b's' => args.sloppy = true,
+                b'f' => args.fake = true,
                 // There is no mtab to keep out of.
                 b'n' => {}
-                b'v' => asked.verbose += 1,
+                b'v' => args.verbose += 1,
                 // The value is the rest of the argument, or the next one.
                 b'o' | b't' | b'N' => {
                     let value = if rest.is_empty() {
@@ -142,7 +142,7 @@ fn parse(arguments: impl Iterator<Item = OsString>) -> Result<HelperArgs, String
                     };
                     letters = &[];
                     match letter {
-                        b'o' => asked.options.push(value),
+                        b'o' => args.options.push(value),
                         // The type has selected this helper already.
                         b't' => {}
                         _ => return Err("mounting in another namespace (-N) isn't possible".to_owned()),
@@ -153,7 +153,7 @@ fn parse(arguments: impl Iterator<Item = OsString>) -> Result<HelperArgs, String
         }
     }
     match <[OsString; 2]>::try_from(operands) {
-        Ok([source, directory]) => Ok(HelperArgs { source, directory, ..asked }),
+        Ok([source, directory]) => Ok(HelperArgs { source, directory, ..args }),
         Err(operands) => Err(format!("a source and a directory are needed, {} given", operands.len())),
     }
 }
@@ -168,15 +168,15 @@ mod tests {
 
     #[test]
     fn the_helper_is_recognised_by_its_name() {
-        assert!(is_meant(Some(OsStr::new("/sbin/mount.samehost"))));
-        assert!(is_meant(Some(OsStr::new("/sbin/mount.fuse.samehost"))));
-        assert!(!is_meant(Some(OsStr::new("/usr/local/bin/samehost"))));
-        assert!(!is_meant(None));
+        assert!(is_helper_name(Some(OsStr::new("/sbin/mount.samehost"))));
+        assert!(is_helper_name(Some(OsStr::new("/sbin/mount.fuse.samehost"))));
+        assert!(!is_helper_name(Some(OsStr::new("/usr/local/bin/samehost"))));
+        assert!(!is_helper_name(None));
     }
 
     #[test]
     fn what_mount_passes_is_parsed() {
-        let asked = parsed(&["h:/s", "/mnt", "-sfnv", "-v", "-o", "ro,soft", "-t", "samehost", "-oport=7"]);
+        let args = parsed(&["h:/s", "/mnt", "-sfnv", "-v", "-o", "ro,soft", "-t", "samehost", "-oport=7"]);
         let expected = HelperArgs {
             source: "h:/s".into(),
             directory: "/mnt".into(),
@@ -185,7 +185,7 @@ mod tests {
             fake: true,
             verbose: 2,
         };
-        assert_eq!(asked, Ok(expected));
+        assert_eq!(args, Ok(expected));
         let expected =
             HelperArgs { source: "-x:/s".into(), directory: "/mnt".into(), ..HelperArgs::default() };
         assert_eq!(parsed(&["--", "-x:/s", "/mnt"]), Ok(expected));
@@ -203,8 +203,8 @@ mod tests {
 
     #[test]
     fn it_becomes_a_command_line_of_samehost() {
-        let asked = parsed(&["-x:/s", "/mnt", "-sv", "-o", "ro"]);
-        assert!(asked.is_err(), "a source that looks like options must be behind --");
+        let args = parsed(&["-x:/s", "/mnt", "-sv", "-o", "ro"]);
+        assert!(args.is_err(), "a source that looks like options must be behind --");
         let words = command_line(parsed(&["h:/s", "/mnt", "-sv", "-o", "ro"]).unwrap());
         let cli = Cli::try_parse_from(words).unwrap();
         let Command::Mount(args) = cli.command else { panic!("{:?}", cli.command) };

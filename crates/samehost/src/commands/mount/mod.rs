@@ -17,21 +17,21 @@ use mount::process::{self, MountPlan, ProcessEnd, ProcessError, Started};
 
 use crate::cli::{Global, MountArgs};
 use crate::descriptors;
-use crate::exit::{Ended, Exit, Failure};
-use crate::output::complain;
+use crate::exit::{CommandResult, Exit, Failure};
+use crate::output::print_error;
 
 use present::Console;
 
 /// Mounts, and returns when the filesystem is mounted, or with `--foreground` when it is unmounted. With
 /// `-o remount` it changes the options of a mounted filesystem.
-pub fn mount(global: &Global, args: &MountArgs) -> Ended {
+pub fn mount(global: &Global, args: &MountArgs) -> CommandResult {
     if let Some(change) = plan::remount(args)? {
         return remount::remount(args, &change);
     }
     descriptors::raise()?;
     let (plan, skipped) = plan::plan(global, args)?;
     for error in &skipped {
-        complain(&format!("mount: {error}; passed over"));
+        print_error(&format!("mount: {error}; ignored"));
     }
     if args.foreground {
         return serve(&plan, process::foreground);
@@ -45,7 +45,7 @@ pub fn mount(global: &Global, args: &MountArgs) -> Ended {
 fn serve(
     plan: &MountPlan,
     serve: impl FnOnce(MountPlan, &Console) -> Result<ProcessEnd, ProcessError>,
-) -> Ended {
+) -> CommandResult {
     match serve(plan.clone(), &Console) {
         Ok(ProcessEnd::Unmounted) => Ok(Exit::Done),
         Ok(ProcessEnd::Interrupted) => Ok(Exit::Failed),
@@ -55,7 +55,7 @@ fn serve(
 }
 
 /// Starts the process in the background and waits for its result.
-fn start(global: &Global, args: &MountArgs) -> Ended {
+fn start(global: &Global, args: &MountArgs) -> CommandResult {
     let mut arguments: Vec<OsString> = vec!["mount".into(), "--report".into()];
     arguments.extend(["--run-dir".into(), global.run_dir.clone().into()]);
     arguments.extend((0..global.verbose).map(|_| "-v".into()));
@@ -67,7 +67,7 @@ fn start(global: &Global, args: &MountArgs) -> Ended {
     match process::start(arguments, waiting) {
         Ok(Started::Mounted) => Ok(Exit::Done),
         Ok(Started::Retrying(failure)) => {
-            complain(&format!("mount: {failure}\n  it is being tried in the background (bg)"));
+            print_error(&format!("mount: {failure}\n  it is being tried in the background (bg)"));
             Ok(Exit::Done)
         }
         Ok(Started::Failed(failure)) => Err(Failure::from(failure).into()),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use mount::process::{DaemonFailure, MountPlan, MountStatus, Presenter, ProcessError};
 
 use crate::exit::{Exit, Failure};
-use crate::output::complain;
+use crate::output::print_error;
 use crate::{connect, human, logging, notify};
 
 /// Writes to standard output and standard error, and notifies the service manager.
@@ -66,7 +66,7 @@ pub fn exit_of(code: u8) -> Exit {
 
 /// Says that the server can't be reached yet.
 pub fn waiting(failure: &DaemonFailure, left: Duration) {
-    complain(&format!(
+    print_error(&format!(
         "mount: {}: {}; trying for another {} (-o retry=0 gives up at once)",
         failure.object,
         failure.reason,

@@ -6,12 +6,12 @@ use rustix::io::Errno;
 use rustix::mount::MountFlags;
 
 use crate::cli::MountArgs;
-use crate::exit::{Ended, Exit, Failure};
+use crate::exit::{CommandResult, Exit, Failure};
 use crate::human;
 use mount::mountinfo::{self, MountEntry};
 
 /// Changes the flags.
-pub fn remount(args: &MountArgs, change: &Remount) -> Ended {
+pub fn remount(args: &MountArgs, change: &Remount) -> CommandResult {
     use std::os::unix::ffi::OsStrExt;
     let shown = human::name(args.mountpoint.as_os_str().as_bytes());
     let resolved = mountinfo::resolve(&args.mountpoint).map_err(|error| Failure::new(&shown, error))?;

@@ -4,26 +4,26 @@ use std::cmp::Reverse;
 
 use state::LockKind;
 
-use super::{BYTES, Error, Open, Reference, Touched};
+use super::{BYTES, ConflictingAccess, Error, Open, Reference};
 
-/// First byte, last byte, how they are locked.
+/// First byte, last byte, type.
 pub type Run = (usize, usize, LockKind);
 
 /// The locks of one owner of one client on one file.
 #[derive(Debug, Clone)]
 pub struct Lock {
-    /// Its name here.
+    /// Its number in the model.
     pub nr: u64,
-    pub who: usize,
+    pub client: usize,
     pub owner: u8,
     pub file: u32,
-    /// The open that it was made by.
+    /// The open under which it was acquired.
     pub open: u64,
     pub bytes: [Option<LockKind>; BYTES],
 }
 
 impl Lock {
-    /// Runs of bytes that are locked alike: first, last, how.
+    /// The ranges of bytes with the same type.
     fn runs(&self) -> Vec<Run> {
         let mut runs: Vec<Run> = Vec::new();
         for (at, kind) in self.bytes.iter().enumerate() {
@@ -36,7 +36,7 @@ impl Lock {
         runs
     }
 
-    /// Those that others may not have if these are.
+    /// The ranges that conflict with a lock of these bytes.
     pub fn against(&self, (first, last): (usize, usize), kind: LockKind) -> Vec<Run> {
         let mut runs = self.runs();
         runs.retain(|run| {
@@ -46,74 +46,74 @@ impl Lock {
     }
 }
 
-/// Whose lock is in the way, or whose turn it is, and which bytes.
+/// The client, owner and range of the conflicting lock, or of the waiter whose turn it is.
 pub type LockDenied = (usize, u8, Run);
 
-/// What an owner wants, by one of its opens.
+/// The arguments of a lock request, under one of the owner's opens.
 #[derive(Debug, Clone)]
-pub struct Wanted {
+pub struct LockArgs {
     pub open: Open,
     pub owner: u8,
     pub bytes: (usize, usize),
     pub kind: LockKind,
 }
 
-impl Wanted {
-    /// Whether these are the same owner's.
-    pub fn is_own(&self, who: usize, owner: u8, file: u32) -> bool {
-        (self.open.who, self.owner, self.open.file) == (who, owner, file)
+impl LockArgs {
+    /// Whether it is a request of this owner on this file.
+    pub fn is_own(&self, client: usize, owner: u8, file: u32) -> bool {
+        (self.open.client, self.owner, self.open.file) == (client, owner, file)
     }
 }
 
 impl Reference {
-    /// What is in the way of a lock. One after the other those go who are out of their lease: of writers, and
-    /// else of readers, who reaches farthest; of those the oldest.
-    fn locked_against(&mut self, wanted: &Wanted) -> Option<LockDenied> {
+    /// The conflicting lock. Conflicting clients whose lease has expired lose their state, one after the
+    /// other: first writers, then readers, of these the lock that reaches farthest, then the oldest.
+    fn locked_against(&mut self, args: &LockArgs) -> Option<LockDenied> {
         let in_the_way = |lock: &&Lock| {
-            let runs = lock.against(wanted.bytes, wanted.kind);
+            let runs = lock.against(args.bytes, args.kind);
             let farthest = runs.into_iter().map(|run| (run.2, run.1)).max();
             farthest.map(|farthest| (farthest, Reverse(lock.nr)))
         };
         loop {
             let is_others = |lock: &&Lock| {
-                lock.file == wanted.open.file && !wanted.is_own(lock.who, lock.owner, lock.file)
+                lock.file == args.open.file && !args.is_own(lock.client, lock.owner, lock.file)
             };
             let others = self.locks.iter().filter(is_others);
             let lock = others.max_by_key(in_the_way).filter(|lock| in_the_way(lock).is_some())?;
-            let denied = (lock.who, lock.owner, lock.against(wanted.bytes, wanted.kind)[0]);
-            if !self.give_way(&[denied.0]) {
+            let denied = (lock.client, lock.owner, lock.against(args.bytes, args.kind)[0]);
+            if !self.expire_all(&[denied.0]) {
                 return Some(denied);
             }
         }
     }
 
-    /// LOCK, as far as it depends on clients only; the inner error: what is in the way.
+    /// LOCK, as far as it depends on clients only; the inner error is the conflict.
     pub fn may_lock(
         &mut self,
-        wanted: &Wanted,
+        args: &LockArgs,
         reclaim: bool,
         waits: bool,
     ) -> Result<Result<(), LockDenied>, Error> {
-        if wanted.open.union().0 & if wanted.kind == LockKind::Write { 2 } else { 1 } == 0 {
+        if args.open.union().0 & if args.kind == LockKind::Write { 2 } else { 1 } == 0 {
             return Err(Error::Openmode);
         }
-        self.check_grace(wanted.open.who, reclaim)?;
-        let denied = match self.locked_against(wanted) {
+        self.check_grace(args.open.client, reclaim)?;
+        let denied = match self.locked_against(args) {
             Some(_) if reclaim => return Err(Error::ReclaimConflict),
-            None if !reclaim => self.whose_turn(wanted),
+            None if !reclaim => self.waiter_before(args),
             other => other,
         };
         if denied.is_some() && waits {
-            self.enqueue(wanted, false);
+            self.enqueue(args, false);
         }
         Ok(denied.map_or(Ok(()), Err))
     }
 
-    /// It is locked.
-    pub fn lock(&mut self, wanted: &Wanted) -> u64 {
-        let Wanted { open, owner, bytes: (first, last), kind } = wanted;
-        self.leave(open.who, *owner, open.file, (*first, *last));
-        let own = self.locks.iter_mut().find(|lock| wanted.is_own(lock.who, lock.owner, lock.file));
+    /// Locks the bytes.
+    pub fn lock(&mut self, args: &LockArgs) -> u64 {
+        let LockArgs { open, owner, bytes: (first, last), kind } = args;
+        self.leave(open.client, *owner, open.file, (*first, *last));
+        let own = self.locks.iter_mut().find(|lock| args.is_own(lock.client, lock.owner, lock.file));
         if let Some(lock) = own {
             lock.bytes[*first..=*last].fill(Some(*kind));
             return lock.nr;
@@ -121,18 +121,19 @@ impl Reference {
         self.next += 1;
         let mut bytes = [None; BYTES];
         bytes[*first..=*last].fill(Some(*kind));
-        let Open { nr, who, file, .. } = *open;
-        self.locks.push(Lock { nr: self.next, who, owner: *owner, file, open: nr, bytes });
+        let Open { nr, client, file, .. } = *open;
+        self.locks.push(Lock { nr: self.next, client, owner: *owner, file, open: nr, bytes });
         self.next
     }
 
     /// LOCKT.
-    pub fn test(&mut self, wanted: &Wanted) -> Result<Option<LockDenied>, Error> {
-        self.check_grace(wanted.open.who, false)?;
-        let denied = self.locked_against(wanted);
+    pub fn test(&mut self, args: &LockArgs) -> Result<Option<LockDenied>, Error> {
+        self.check_grace(args.open.client, false)?;
+        let denied = self.locked_against(args);
         if denied.is_none() {
-            let touched = if wanted.kind == LockKind::Write { Touched::Write } else { Touched::Read };
-            self.touch(Some(wanted.open.who), wanted.open.file, touched)?;
+            let access =
+                if args.kind == LockKind::Write { ConflictingAccess::Write } else { ConflictingAccess::Read };
+            self.check_conflicts(Some(args.open.client), args.open.file, access)?;
         }
         Ok(denied)
     }
@@ -140,7 +141,7 @@ impl Reference {
     pub fn unlock(&mut self, nr: u64, first: usize, last: usize) {
         let lock = self.locks.iter_mut().find(|lock| lock.nr == nr).expect("it is there");
         lock.bytes[first..=last].fill(None);
-        let (who, owner, file) = (lock.who, lock.owner, lock.file);
-        self.leave(who, owner, file, (first, last));
+        let (client, owner, file) = (lock.client, lock.owner, lock.file);
+        self.leave(client, owner, file, (first, last));
     }
 }

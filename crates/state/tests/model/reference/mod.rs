@@ -1,5 +1,5 @@
-//! What an NFSv4 server remembers, as plainly as it can be said: lists that are searched, locks byte by byte,
-//! no bounds. Two clients (by number), which renew their lease with whatever they do.
+//! A reference model of an NFSv4 server's state, as plain as possible: lists that are searched, locks byte by
+//! byte, no limits. Two clients (by number), which renew their lease with every operation.
 
 mod delegations;
 mod locks;
@@ -7,95 +7,95 @@ mod queue;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use delegations::NotLent;
-pub use delegations::{Delegation, Touched};
-pub use locks::{Lock, LockDenied, Wanted};
+use delegations::NotDelegated;
+pub use delegations::{ConflictingAccess, Delegation};
+pub use locks::{Lock, LockArgs, LockDenied};
 pub use queue::Waiter;
 use state::Error;
 
 use crate::common::{COURTESY, DISTRUST, LEASE};
 
-/// Bytes of a file that locks are about.
+/// Bytes of a file that can be locked.
 pub const BYTES: usize = 8;
 /// Files.
 pub const FILES: usize = 2;
 /// Clients.
 pub const CLIENTS: usize = 2;
 
-/// A client, from one start to the next.
+/// A client's number and verifier: a new one after each start.
 pub type Instance = (usize, u8);
 
-/// What the server knows of a client.
+/// The server's record of a client.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Known {
-    /// It has a session.
+    /// Whether it has a session.
     pub alive: bool,
     renewed: u64,
-    /// It has reclaimed everything.
+    /// Whether it has sent RECLAIM_COMPLETE.
     pub complete: bool,
 }
 
 /// The opens of one owner of one client on one file.
 #[derive(Debug, Clone)]
 pub struct Open {
-    /// Its name here.
+    /// Its number in the model.
     pub nr: u64,
-    pub who: usize,
+    pub client: usize,
     pub owner: u8,
     pub file: u32,
     /// Access and deny bits of each OPEN.
     shares: BTreeSet<(u8, u8)>,
 }
 
-/// Everything.
+/// The whole state.
 #[derive(Debug, Clone, Default)]
 pub struct Reference {
     now: u64,
-    /// Until when and for whom others wait after a restart.
+    /// The end of the grace period, and the clients that may still reclaim.
     grace_ends: u64,
     waiting: BTreeSet<Instance>,
-    /// Each client's verifier: another when it has restarted.
+    /// Each client's verifier, which changes at its restart.
     verifiers: [u8; CLIENTS],
     pub known: [Known; CLIENTS],
-    /// In the order in which they were made.
+    /// In the order of their creation.
     pub opens: Vec<Open>,
     pub locks: Vec<Lock>,
-    /// In the order in which they came.
+    /// In the order of their requests.
     pub waiters: Vec<Waiter>,
-    /// Owners on files that were told since the last look that it is their turn.
-    pub told: Vec<(usize, u8, u32)>,
+    /// Owners and files that were notified of their turn since the last check.
+    pub notified: Vec<(usize, u8, u32)>,
     pub delegations: Vec<Delegation>,
-    /// Delegations that were taken away, and their files, until their clients say that they know.
+    /// Revoked delegations and their files, until their clients acknowledge it.
     pub revoked: [Vec<(u64, u32)>; CLIENTS],
-    /// Delegations that were recalled since the last look.
+    /// Delegations recalled since the last check.
     pub recalled: Vec<u64>,
-    /// Files that delegations were in somebody's way of.
-    contended: BTreeMap<u32, NotLent>,
-    /// Clients that were late to return one.
-    distrusted: [Option<NotLent>; CLIENTS],
+    /// Files on which delegations have caused conflicts.
+    contended: BTreeMap<u32, NotDelegated>,
+    /// Clients that returned a delegation late.
+    distrusted: [Option<NotDelegated>; CLIENTS],
     /// Access bits of each grant.
     pub grants: Vec<(u32, u8)>,
     next: u64,
-    /// Clients whose state others may have been given: they mustn't reclaim it.
+    /// Clients whose state may have been given to others: they mustn't reclaim it.
     pub lost: BTreeSet<usize>,
 }
 
 impl Open {
-    /// What it is for, and what it denies.
+    /// The union of its access and deny bits.
     pub fn union(&self) -> (u8, u8) {
         self.shares.iter().fold((0, 0), |all, share| (all.0 | share.0, all.1 | share.1))
     }
 }
 
 impl Reference {
-    /// After a restart that left `recorded` to reclaim what they had.
+    /// After a restart with these clients recorded.
     pub fn after(recorded: BTreeSet<Instance>, verifiers: [u8; CLIENTS], next: u64) -> Self {
         Self { grace_ends: LEASE, waiting: recorded, verifiers, next, ..Self::default() }
     }
 
-    /// Who a client is now.
-    pub const fn instance(&self, who: usize) -> Instance {
-        (who, self.verifiers[who])
+    /// A client's present instance.
+    pub const fn instance(&self, client: usize) -> Instance {
+        (client, self.verifiers[client])
     }
 
     pub const fn verifiers(&self) -> [u8; CLIENTS] {
@@ -106,36 +106,36 @@ impl Reference {
         self.now
     }
 
-    /// For names that no run has given before.
+    /// A number that hasn't been used in earlier runs either.
     pub fn next(&self) -> u64 {
         self.next
     }
 
     pub fn advance(&mut self, milliseconds: u64) {
         self.now += milliseconds;
-        for who in 0..CLIENTS {
-            let busy = self.has_state(who);
-            let patience = if busy { LEASE + COURTESY } else { LEASE };
-            if self.known[who].alive && self.now > self.known[who].renewed + patience {
-                self.end(who);
+        for client in 0..CLIENTS {
+            let busy = self.has_state(client);
+            let timeout = if busy { LEASE + COURTESY } else { LEASE };
+            if self.known[client].alive && self.now > self.known[client].renewed + timeout {
+                self.end(client);
             }
         }
         self.revoke_overdue();
         self.end_grace();
     }
 
-    pub fn has_state(&self, who: usize) -> bool {
-        self.opens.iter().any(|open| open.who == who)
-            || self.locks.iter().any(|lock| lock.who == who)
-            || self.delegations.iter().any(|given| given.who == who)
+    pub fn has_state(&self, client: usize) -> bool {
+        self.opens.iter().any(|open| open.client == client)
+            || self.locks.iter().any(|lock| lock.client == client)
+            || self.delegations.iter().any(|given| given.client == client)
     }
 
     pub fn in_grace(&self) -> bool {
         self.now < self.grace_ends && !self.waiting.is_empty()
     }
 
-    pub fn may_reclaim(&self, who: usize) -> bool {
-        !self.known[who].complete && self.in_grace() && self.waiting.contains(&self.instance(who))
+    pub fn may_reclaim(&self, client: usize) -> bool {
+        !self.known[client].complete && self.in_grace() && self.waiting.contains(&self.instance(client))
     }
 
     fn end_grace(&mut self) {
@@ -148,68 +148,68 @@ impl Reference {
         }
     }
 
-    /// A client is done for.
-    fn end(&mut self, who: usize) {
-        self.known[who] = Known::default();
-        self.drop_all(who);
-        self.waiting.remove(&self.instance(who));
-        self.lost.insert(who);
+    /// Removes a client with its state.
+    fn end(&mut self, client: usize) {
+        self.known[client] = Known::default();
+        self.drop_all(client);
+        self.waiting.remove(&self.instance(client));
+        self.lost.insert(client);
     }
 
-    fn drop_all(&mut self, who: usize) {
-        self.opens.retain(|open| open.who != who);
-        self.locks.retain(|lock| lock.who != who);
-        self.waiters.retain(|waiter| waiter.wanted.open.who != who);
-        self.delegations.retain(|given| given.who != who);
-        self.revoked[who].clear();
+    fn drop_all(&mut self, client: usize) {
+        self.opens.retain(|open| open.client != client);
+        self.locks.retain(|lock| lock.client != client);
+        self.waiters.retain(|waiter| waiter.args.open.client != client);
+        self.delegations.retain(|given| given.client != client);
+        self.revoked[client].clear();
     }
 
-    /// Somebody who may reclaim has come back, or has reclaimed something.
-    fn is_at_it(&mut self, who: usize) {
-        if self.now < self.grace_ends && self.waiting.contains(&self.instance(who)) {
+    /// Reclaim activity, which extends the grace period.
+    fn extend_grace(&mut self, client: usize) {
+        if self.now < self.grace_ends && self.waiting.contains(&self.instance(client)) {
             self.grace_ends = self.grace_ends.max((self.now + LEASE / 8).min(2 * LEASE));
         }
     }
 
     /// A new session, of a new instance if there was none or with `reboot`.
-    pub fn arrive(&mut self, who: usize, reboot: bool) {
+    pub fn arrive(&mut self, client: usize, reboot: bool) {
         if reboot {
-            if self.known[who].alive {
-                self.waiting.remove(&self.instance(who));
+            if self.known[client].alive {
+                self.waiting.remove(&self.instance(client));
             }
-            self.verifiers[who] += 1;
-            // What it had before is nothing that it misses.
-            self.lost.remove(&who);
+            self.verifiers[client] += 1;
+            // It misses nothing that it had before its restart.
+            self.lost.remove(&client);
         }
-        if reboot || !self.known[who].alive {
-            self.is_at_it(who);
-            self.drop_all(who);
-            self.known[who] = Known { alive: true, renewed: self.now, complete: false };
+        if reboot || !self.known[client].alive {
+            self.extend_grace(client);
+            self.drop_all(client);
+            self.known[client] = Known { alive: true, renewed: self.now, complete: false };
         }
-        self.renew(who);
+        self.renew(client);
     }
 
-    pub fn renew(&mut self, who: usize) {
-        self.known[who].renewed = self.now;
+    pub fn renew(&mut self, client: usize) {
+        self.known[client].renewed = self.now;
     }
 
-    pub fn complete(&mut self, who: usize) -> Result<(), Error> {
-        if std::mem::replace(&mut self.known[who].complete, true) {
+    pub fn complete(&mut self, client: usize) -> Result<(), Error> {
+        if std::mem::replace(&mut self.known[client].complete, true) {
             return Err(Error::CompleteAlready);
         }
-        self.waiting.remove(&self.instance(who));
-        // It knows what it has lost.
-        self.lost.remove(&who);
+        self.waiting.remove(&self.instance(client));
+        // The client knows what it has lost.
+        self.lost.remove(&client);
         Ok(())
     }
 
-    /// Whether a client may have state now.
-    fn check_grace(&mut self, who: usize, reclaim: bool) -> Result<(), Error> {
+    /// Whether a client may get state now.
+    fn check_grace(&mut self, client: usize, reclaim: bool) -> Result<(), Error> {
         self.end_grace();
-        let complete = self.known[who].complete;
+        let complete = self.known[client].complete;
         match reclaim {
-            true if self.may_reclaim(who) => {
-                self.is_at_it(who);
+            true if self.may_reclaim(client) => {
+                self.extend_grace(client);
                 Ok(())
             }
             true => Err(Error::NoGrace),
@@ -218,17 +218,17 @@ impl Reference {
         }
     }
 
-    /// All of these give way, or none does.
-    fn give_way(&mut self, against: &[usize]) -> bool {
-        let all = against.iter().all(|who| self.is_expired(*who));
+    /// Removes all of these clients if the leases of all have expired.
+    fn expire_all(&mut self, against: &[usize]) -> bool {
+        let all = against.iter().all(|client| self.is_expired(*client));
         if all {
-            against.iter().for_each(|who| self.end(*who));
+            against.iter().for_each(|client| self.end(*client));
         }
         all
     }
 
-    fn is_expired(&self, who: usize) -> bool {
-        !self.known[who].alive || self.now > self.known[who].renewed + LEASE
+    fn is_expired(&self, client: usize) -> bool {
+        !self.known[client].alive || self.now > self.known[client].renewed + LEASE
     }
 
     fn opens_against(&self, file: u32, access: u8, deny: u8) -> Vec<usize> {
@@ -236,33 +236,35 @@ impl Reference {
             let (theirs, denied) = open.union();
             open.file == file && (access & denied != 0 || deny & theirs != 0)
         });
-        against.map(|open| open.who).collect()
+        against.map(|open| open.client).collect()
     }
 
     pub fn open(
         &mut self,
-        who: usize,
+        client: usize,
         owner: u8,
         file: u32,
         share: (u8, u8),
         reclaim: bool,
     ) -> Result<u64, Error> {
-        self.check_grace(who, reclaim)?;
+        self.check_grace(client, reclaim)?;
         let conflict = if reclaim { Error::ReclaimConflict } else { Error::ShareDenied };
         let granted = self.grants.iter().any(|(on, access)| *on == file && access & share.1 != 0);
         let against = self.opens_against(file, share.0, share.1);
-        if granted || !self.give_way(&against) {
+        if granted || !self.expire_all(&against) {
             return Err(conflict);
         }
-        self.touch(Some(who), file, Touched::Open(share.0, share.1))?;
-        let own =
-            self.opens.iter_mut().find(|open| open.who == who && open.owner == owner && open.file == file);
+        self.check_conflicts(Some(client), file, ConflictingAccess::Open(share.0, share.1))?;
+        let own = self
+            .opens
+            .iter_mut()
+            .find(|open| open.client == client && open.owner == owner && open.file == file);
         if let Some(open) = own {
             open.shares.insert(share);
             return Ok(open.nr);
         }
         self.next += 1;
-        self.opens.push(Open { nr: self.next, who, owner, file, shares: BTreeSet::from([share]) });
+        self.opens.push(Open { nr: self.next, client, owner, file, shares: BTreeSet::from([share]) });
         Ok(self.next)
     }
 
@@ -280,19 +282,23 @@ impl Reference {
     pub fn close(&mut self, nr: u64) {
         self.opens.retain(|open| open.nr != nr);
         self.locks.retain(|lock| lock.open != nr);
-        self.waiters.retain(|waiter| waiter.wanted.open.nr != nr);
+        self.waiters.retain(|waiter| waiter.args.open.nr != nr);
     }
 
-    /// A READ or WRITE by no open.
+    /// READ or WRITE with a special stateid.
     pub fn stateless(&mut self, file: u32, access: u8) -> Result<(), Error> {
         if self.in_grace() {
             return Err(Error::Grace);
         }
         let against = self.opens_against(file, access, 0);
-        if !self.give_way(&against) {
+        if !self.expire_all(&against) {
             return Err(Error::Locked);
         }
-        self.touch(None, file, if access & 2 != 0 { Touched::Write } else { Touched::Read })
+        self.check_conflicts(
+            None,
+            file,
+            if access & 2 != 0 { ConflictingAccess::Write } else { ConflictingAccess::Read },
+        )
     }
 
     pub fn grant(&mut self, file: u32, access: u8) -> Result<(), Error> {
@@ -300,10 +306,10 @@ impl Reference {
             return Err(Error::Grace);
         }
         let against = self.opens_against(file, access, 0);
-        if !self.give_way(&against) {
+        if !self.expire_all(&against) {
             return Err(Error::ShareDenied);
         }
-        self.touch(None, file, Touched::Open(access, 0))?;
+        self.check_conflicts(None, file, ConflictingAccess::Open(access, 0))?;
         self.grants.push((file, access));
         Ok(())
     }

@@ -1,102 +1,102 @@
-//! Who waits for locks, in the order in which they came, and whose turn it is.
+//! Waiters for locks, in the order of their requests, and their turns.
 
 use state::LockKind;
 
-use super::{LEASE, LockDenied, Reference, Wanted};
+use super::{LEASE, LockArgs, LockDenied, Reference};
 
-/// How long others wait for one whose turn it is and who was told.
+/// How long other clients wait for a notified waiter whose turn it is.
 const TURN: u64 = LEASE / 12;
-/// After how long a waiter that doesn't ask is forgotten.
+/// The time without a request after which a waiter is forgotten.
 const FORGOTTEN: u64 = 3 * LEASE;
 
-/// Somebody who waits.
+/// A lock request that waits.
 #[derive(Debug, Clone)]
 pub struct Waiter {
-    pub wanted: Wanted,
-    asked: u64,
-    /// Until when it is its turn.
+    pub args: LockArgs,
+    request: u64,
+    /// The end of its turn.
     turn: Option<u64>,
-    /// It was a local process that was in its way.
+    /// Whether a local process holds the lock.
     pub outside: bool,
 }
 
 impl Waiter {
-    fn is_same(&self, other: &Wanted) -> bool {
-        self.is_own(other) && self.wanted.bytes == other.bytes && self.wanted.kind == other.kind
+    fn is_same(&self, other: &LockArgs) -> bool {
+        self.is_own(other) && self.args.bytes == other.bytes && self.args.kind == other.kind
     }
 
-    fn is_own(&self, other: &Wanted) -> bool {
-        self.wanted.is_own(other.open.who, other.owner, other.open.file)
+    fn is_own(&self, other: &LockArgs) -> bool {
+        self.args.is_own(other.open.client, other.owner, other.open.file)
     }
 
-    /// Whether it is this one's turn, and it wants what the other may not have then.
-    fn is_before(&self, other: &Wanted, now: u64) -> bool {
-        let ((first, last), (from, to)) = (self.wanted.bytes, other.bytes);
+    /// Whether it is this waiter's turn and the other request conflicts with it.
+    fn is_before(&self, other: &LockArgs, now: u64) -> bool {
+        let ((first, last), (from, to)) = (self.args.bytes, other.bytes);
         self.turn.is_some_and(|until| now < until)
-            && self.wanted.open.file == other.open.file
+            && self.args.open.file == other.open.file
             && !self.is_own(other)
             && first <= to
             && from <= last
-            && (self.wanted.kind == LockKind::Write || other.kind == LockKind::Write)
+            && (self.args.kind == LockKind::Write || other.kind == LockKind::Write)
     }
 }
 
 impl Reference {
-    /// Somebody is refused what it waits for, because of a local process if `outside`.
-    pub fn enqueue(&mut self, wanted: &Wanted, outside: bool) {
-        let (now, wanted) = (self.now, wanted.clone());
-        match self.waiters.iter_mut().find(|waiter| waiter.is_same(&wanted)) {
+    /// Adds or updates a waiter; with `outside` a local process holds the lock.
+    pub fn enqueue(&mut self, args: &LockArgs, outside: bool) {
+        let (now, args) = (self.now, args.clone());
+        match self.waiters.iter_mut().find(|waiter| waiter.is_same(&args)) {
             Some(waiter) => {
-                (waiter.asked, waiter.wanted.open) = (now, wanted.open);
+                (waiter.request, waiter.args.open) = (now, args.open);
                 if outside {
                     (waiter.turn, waiter.outside) = (None, true);
                 }
             }
-            None => self.waiters.push(Waiter { wanted, asked: now, turn: None, outside }),
+            None => self.waiters.push(Waiter { args, request: now, turn: None, outside }),
         }
     }
 
-    /// An owner has locked or unlocked these bytes: it doesn't wait for any of them.
-    pub fn leave(&mut self, who: usize, owner: u8, file: u32, (from, to): (usize, usize)) {
-        self.waiters.retain(|Waiter { wanted, .. }| {
-            !wanted.is_own(who, owner, file) || wanted.bytes.1 < from || to < wanted.bytes.0
+    /// The owner has locked or unlocked these bytes, and so waits for none of them.
+    pub fn leave(&mut self, client: usize, owner: u8, file: u32, (from, to): (usize, usize)) {
+        self.waiters.retain(|Waiter { args, .. }| {
+            !args.is_own(client, owner, file) || args.bytes.1 < from || to < args.bytes.0
         });
     }
 
-    /// No local process has any longer what somebody waits for.
-    pub fn unblock(&mut self, wanted: &Wanted) {
-        let waiter = self.waiters.iter_mut().find(|waiter| waiter.is_same(wanted));
+    /// The local process has released the lock.
+    pub fn unblock(&mut self, args: &LockArgs) {
+        let waiter = self.waiters.iter_mut().find(|waiter| waiter.is_same(args));
         waiter.expect("it waits").outside = false;
     }
 
-    /// Whose turn it is before this one may have what it wants.
-    pub fn whose_turn(&mut self, wanted: &Wanted) -> Option<LockDenied> {
+    /// The waiter that comes before this request.
+    pub fn waiter_before(&mut self, args: &LockArgs) -> Option<LockDenied> {
         self.begin_turns();
-        let before = self.waiters.iter().take_while(|waiter| !waiter.is_same(wanted));
-        let first = { before }.find(|waiter| waiter.is_before(wanted, self.now))?;
-        let Wanted { open, owner, bytes, kind } = &first.wanted;
-        Some((open.who, *owner, (bytes.0, bytes.1, *kind)))
+        let before = self.waiters.iter().take_while(|waiter| !waiter.is_same(args));
+        let first = { before }.find(|waiter| waiter.is_before(args, self.now))?;
+        let LockArgs { open, owner, bytes, kind } = &first.args;
+        Some((open.client, *owner, (bytes.0, bytes.1, *kind)))
     }
 
-    /// Turns end, and begin for whoever could have what it wants.
+    /// Ends turns, and begins those of waiters without conflicts.
     pub fn begin_turns(&mut self) {
         let now = self.now;
         self.waiters.retain(|waiter| match waiter.turn {
             Some(until) => now < until,
-            None => now <= waiter.asked + FORGOTTEN,
+            None => now <= waiter.request + FORGOTTEN,
         });
         for at in 0..self.waiters.len() {
-            let Waiter { wanted, asked, turn, outside } = self.waiters[at].clone();
+            let Waiter { args, request, turn, outside } = self.waiters[at].clone();
             let is_held = self.locks.iter().any(|lock| {
-                lock.file == wanted.open.file
-                    && !wanted.is_own(lock.who, lock.owner, lock.file)
-                    && !lock.against(wanted.bytes, wanted.kind).is_empty()
+                lock.file == args.open.file
+                    && !args.is_own(lock.client, lock.owner, lock.file)
+                    && !lock.against(args.bytes, args.kind).is_empty()
             });
-            let comes_later = self.waiters[..at].iter().any(|waiter| waiter.is_before(&wanted, now));
+            let comes_later = self.waiters[..at].iter().any(|waiter| waiter.is_before(&args, now));
             if turn.is_none() && !outside && !is_held && !comes_later {
-                self.told.push((wanted.open.who, wanted.owner, wanted.open.file));
-                // Who hasn't asked for so long isn't waited for.
-                self.waiters[at].turn = Some(if now > asked + LEASE { now } else { now + TURN });
+                self.notified.push((args.open.client, args.owner, args.open.file));
+                // A waiter without a recent request gets no turn.
+                self.waiters[at].turn = Some(if now > request + LEASE { now } else { now + TURN });
             }
         }
         self.waiters.retain(|waiter| waiter.turn.is_none_or(|until| now < until));

@@ -1,6 +1,6 @@
-//! The wire of the mount beside libnfs, which is a client in user space too, but needs no mount: what the way
-//! through FUSE costs. The kernel's own client can't be had on every machine, and in an emulated one it would
-//! measure the emulation.
+//! The mount over the wire compared with libnfs, which is a client in user space, too, but needs no mount:
+//! the cost of FUSE. The kernel's own client isn't available on every machine, and in an emulated one the
+//! measurement would be of the emulation.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use samehost_tests::process::run_within;
 use samehost_tests::{Mount, Serve};
 
-use super::fio::{BESIDE, FILE, SIZE, lay};
+use super::fio::{COMPARED_LOADS, FILE, SIZE, create_files};
 use super::{WIRE, drop_caches};
 use crate::Effort;
 use crate::data_paths::json_of;
@@ -20,11 +20,11 @@ use crate::figure::{Figure, Table, bytes_per_second, ratio};
 pub fn measure(effort: &Effort, place: &Path) -> Result<Table> {
     let export = place.join("export");
     std::fs::create_dir(&export)?;
-    lay(&export, 1)?;
+    create_files(&export, 1)?;
     let server = Serve::openly(&export).start();
     let mount = Mount::new(&server, &export, WIRE);
     let mut rows = Vec::new();
-    for load in BESIDE {
+    for load in COMPARED_LOADS {
         let (mut ours, mut theirs) = (Figure::default(), Figure::default());
         for _ in 0..effort.runs {
             ours.add(load.run(mount.path(), 1, effort)?);
@@ -47,7 +47,7 @@ pub fn measure(effort: &Effort, place: &Path) -> Result<Table> {
     let (file, back) = (export.join(FILE), export.join("back"));
     let mut copies: [[Figure; 2]; 2] = Default::default();
     for _ in 0..effort.runs {
-        // What is read must come from the server, not from this mount's cache.
+        // Reads must come from the server, not from this mount's cache.
         drop_caches()?;
         let cp = |from: &Path, to: &Path| timed(Command::new("cp").arg(from).arg(to), to);
         copies[0][0].add(cp(&mount.join(FILE), &copy)?);
@@ -55,11 +55,11 @@ pub fn measure(effort: &Effort, place: &Path) -> Result<Table> {
         copies[1][0].add(cp(&file, &mount.join("back"))?);
         copies[1][1].add(timed(Command::new("nfs-cp").arg(&file).arg(server.libnfs_url(&back)), &back)?);
     }
-    for (what, [ours, theirs]) in
+    for (operation, [ours, theirs]) in
         ["256 MiB read by cp, nfs-cp", "256 MiB written by cp, nfs-cp"].iter().zip(&copies)
     {
         rows.push(vec![
-            (*what).to_owned(),
+            (*operation).to_owned(),
             ours.show(bytes_per_second),
             theirs.show(bytes_per_second),
             ratio(ours, theirs),
@@ -67,7 +67,7 @@ pub fn measure(effort: &Effort, place: &Path) -> Result<Table> {
     }
     Ok(Table {
         title: "Mount: the wire beside libnfs on tmpfs".to_owned(),
-        about: "A mount with lane=off, loaded by fio as above, and libnfs, which needs no mount \
+        description: "A mount with lane=off, loaded by fio as above, and libnfs, which needs no mount \
                 (bench/nfsload: one thread, one connection, queue depth 8), on the same file of the same \
                 server in turn; then the same file copied whole from and to the server, by cp(1) through the \
                 mount and by libnfs's nfs-cp. The kernel's own client isn't here: it can be run beside the \
@@ -78,12 +78,12 @@ pub fn measure(effort: &Effort, place: &Path) -> Result<Table> {
     })
 }
 
-/// Bytes a second of a copy, which is removed then.
-fn timed(command: &mut Command, made: &Path) -> Result<f64> {
+/// Bytes per second of a copy; removes the copy.
+fn timed(command: &mut Command, copy: &Path) -> Result<f64> {
     let start = Instant::now();
     let output = run_within(command, Duration::from_secs(300));
     let elapsed = start.elapsed().as_secs_f64();
     ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-    std::fs::remove_file(made).with_context(|| made.display().to_string())?;
+    std::fs::remove_file(copy).with_context(|| copy.display().to_string())?;
     Ok(SIZE as f64 / elapsed)
 }

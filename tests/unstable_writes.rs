@@ -1,5 +1,5 @@
-//! The store's side of a promise, with a device that fails: what becomes of unstable data when the caches are
-//! small, the callers many and the store about to go. What a client sees of it is in `stability`.
+//! COMMIT's guarantee in the store, with a device that fails: unstable data survives small caches, concurrent
+//! callers and the end of the store. The guarantee towards clients is tested in `stability`.
 
 use std::fs::{self, File as LocalFile};
 use std::path::PathBuf;
@@ -23,8 +23,8 @@ struct Rig {
 }
 
 impl Rig {
-    /// A disk with a file of [`SIZE`] bytes and a hundred empty ones, in a store that keeps 8 files in mind,
-    /// and promises for half as many.
+    /// A disk with a file of [`SIZE`] bytes and a hundred empty ones, in a store that caches 8 files and
+    /// keeps half as many open for their unstable data.
     fn new() -> Self {
         need_root();
         let disk = FailingDisk::new("ext4", "");
@@ -46,7 +46,7 @@ impl Rig {
     }
 
     fn user_context(&self) -> UserContext<'_> {
-        self.store.as_user(&Identity { uid: 0, gid: 0, groups: vec![] }).expect("root may")
+        self.store.as_user(&Identity { uid: 0, gid: 0, groups: vec![] }).expect("root is permitted")
     }
 
     fn find(&self, user_context: &UserContext<'_>, name: &str) -> Arc<Node> {
@@ -66,10 +66,10 @@ fn commit(user_context: &UserContext<'_>, handle: &FileHandle) -> Result<(), Err
         .and_then(|node| user_context.commit(&node, 0, 0, &mut Wcc::default()))
 }
 
-/// The file leaves the cache between WRITE and COMMIT, and a local process is told of the failure before the
-/// server asks: a descriptor that were opened only then wouldn't hear of it.
+/// The file leaves the cache between WRITE and COMMIT, and a local process sees the write error before the
+/// server: a descriptor opened only for the COMMIT wouldn't report it.
 #[test]
-fn a_promise_outlives_the_cache() {
+fn uncommitted_writes_survive_eviction_from_the_cache() {
     let rig = Rig::new();
     let user_context = rig.user_context();
     let local = LocalFile::options().write(true).open(&rig.path).expect("opens");
@@ -78,38 +78,38 @@ fn a_promise_outlives_the_cache() {
     let (handle, before) = (*node.handle(), rig.verifier.get());
     assert_eq!(write(&user_context, &node), Stability::Unstable);
     drop(node);
-    // Several times each: what is used but once doesn't drive out what is used more.
+    // Several lookups each: the cache keeps files used once only if there is room.
     (0..400).for_each(|i| drop(rig.find(&user_context, &format!("other{}", i / 4))));
-    local.sync_all().expect_err("the device refuses");
+    local.sync_all().expect_err("the device fails");
     rig.disk.heal();
-    assert_eq!(rig.verifier.get(), before, "the server hasn't been told yet");
-    commit(&user_context, &handle).expect_err("now it is");
-    assert_ne!(rig.verifier.get(), before, "everybody sends again");
-    commit(&user_context, &handle).expect("once");
+    assert_eq!(rig.verifier.get(), before, "the server hasn't seen the error yet");
+    commit(&user_context, &handle).expect_err("the server sees the error");
+    assert_ne!(rig.verifier.get(), before, "all clients send their data again");
+    commit(&user_context, &handle).expect("the error is reported once");
 }
 
-/// Where there is no room to remember a promise none is made: the data is durable before the answer.
+/// If the store can't keep another file open for its unstable data, the data is durable before the reply.
 #[test]
-fn without_room_for_a_promise_a_write_is_stable() {
+fn a_write_beyond_the_limit_of_uncommitted_files_is_stable() {
     let rig = Rig::new();
     let user_context = rig.user_context();
     let nodes: Vec<_> = (0..6).map(|i| rig.find(&user_context, &format!("other{i}"))).collect();
     let committed: Vec<_> = nodes.iter().map(|node| write(&user_context, node)).collect();
     assert_eq!(committed[..4], [Stability::Unstable; 4]);
     assert_eq!(committed[4..], [Stability::DataSync; 2]);
-    assert_eq!(write(&user_context, &nodes[0]), Stability::Unstable, "it has its place");
-    commit(&user_context, nodes[0].handle()).expect("the disk is whole");
-    assert_eq!(write(&user_context, &nodes[4]), Stability::Unstable, "there is room again");
+    assert_eq!(write(&user_context, &nodes[0]), Stability::Unstable, "this file is kept open already");
+    commit(&user_context, nodes[0].handle()).expect("the disk works");
+    assert_eq!(write(&user_context, &nodes[4]), Stability::Unstable, "another file may be kept open");
     assert_eq!(write(&user_context, &nodes[0]), Stability::DataSync);
     fs::remove_file(rig.disk.path().join("other1")).expect("own file");
-    commit(&user_context, nodes[1].handle()).expect_err("it is gone");
-    assert_eq!(write(&user_context, &nodes[0]), Stability::Unstable, "nobody waits for what is gone");
+    commit(&user_context, nodes[1].handle()).expect_err("it is removed");
+    assert_eq!(write(&user_context, &nodes[0]), Stability::Unstable, "a removed file is not kept open");
 }
 
-/// Two commit at once through one descriptor, and the kernel tells one of them. Neither may believe that all
-/// is well.
+/// Two concurrent commits use one descriptor, and the kernel reports the error to one of them. Both must
+/// notice it.
 #[test]
-fn of_two_commits_neither_hides_a_failure_from_the_other() {
+fn concurrent_commits_both_notice_a_write_error() {
     let rig = Rig::new();
     let handle = *rig.find(&rig.user_context(), "file").handle();
     for round in 0..20 {
@@ -123,24 +123,25 @@ fn of_two_commits_neither_hides_a_failure_from_the_other() {
             let result = commit(&user_context, &handle);
             (result, rig.verifier.get())
         };
-        let answers = std::thread::scope(|scope| {
+        let results = std::thread::scope(|scope| {
             [scope.spawn(committing), scope.spawn(committing)].map(|thread| thread.join().expect("no panic"))
         });
-        assert!(answers.iter().any(|(result, _)| result.is_err()), "round {round}: {answers:?}");
-        for (result, after) in answers {
-            assert!(result.is_err() || after != before, "round {round}: well, and the verifier says so");
+        assert!(results.iter().any(|(result, _)| result.is_err()), "round {round}: {results:?}");
+        for (result, after) in results {
+            assert!(result.is_err() || after != before, "round {round}: success with the old verifier");
         }
         rig.disk.heal();
     }
 }
 
-/// A store that is closed (an export that was removed, or changed) takes with it the descriptors that would
-/// have been told.
+/// Closing a store (its export was removed or changed) closes the descriptors that would have reported the
+/// error.
 #[test]
-fn a_store_that_goes_with_promises_open_changes_the_verifier() {
+fn closing_a_store_with_uncommitted_writes_changes_the_verifier() {
     let Rig { disk, path: _, verifier, store } = Rig::new();
     let before = verifier.get();
-    let user_context = store.as_user(&Identity { uid: 0, gid: 0, groups: vec![] }).expect("root may");
+    let user_context =
+        store.as_user(&Identity { uid: 0, gid: 0, groups: vec![] }).expect("root is permitted");
     let root = user_context.node(store.root().as_bytes()).expect("there");
     let node = user_context.lookup(&root, b"file").expect("there");
     write(&user_context, &node);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use client::{Follow, Timestamp};
 
 use super::{local, remote};
-use crate::cli::Place;
+use crate::cli::Operand;
 use crate::connect::Connector;
 use crate::exit::Failure;
 use crate::human;
@@ -252,30 +252,30 @@ impl Goal {
 /// The source that the user named; `None` if it doesn't exist.
 pub async fn source(
     connector: &Connector,
-    place: &Place,
+    operand: &Operand,
     follow: Follow,
 ) -> Result<Option<CopyItem>, Failure> {
-    match place {
-        Place::Local(path) => {
+    match operand {
+        Operand::Local(path) => {
             let slash = local::ends_with_slash(path);
             let found = local::find(path, if slash { Follow::Yes } else { follow })?;
             Ok(found.map(|facts| CopyItem { at: Location::Local(path.clone()), facts }))
         }
-        Place::Remote(place) => remote::source(connector, &place.url, follow).await,
+        Operand::Remote(operand) => remote::source(connector, &operand.url, follow).await,
     }
 }
 
 /// The goal that the user named: an existing directory, or the name of what is to be made.
-pub async fn goal(connector: &Connector, place: &Place) -> Result<Result<Location, Goal>, Failure> {
-    if let Some(item) = source(connector, place, Follow::Yes).await?
+pub async fn goal(connector: &Connector, operand: &Operand) -> Result<Result<Location, Goal>, Failure> {
+    if let Some(item) = source(connector, operand, Follow::Yes).await?
         && item.facts.kind == EntryKind::Directory
     {
         return Ok(Ok(item.at));
     }
-    let (directory, name) = match place {
-        Place::Local(path) => local::split(path).map(|(parent, name)| (Location::Local(parent), name))?,
-        Place::Remote(place) => {
-            let (remote, name) = remote::split(connector, &place.url).await?;
+    let (directory, name) = match operand {
+        Operand::Local(path) => local::split(path).map(|(parent, name)| (Location::Local(parent), name))?,
+        Operand::Remote(operand) => {
+            let (remote, name) = remote::split(connector, &operand.url).await?;
             (Location::Remote(remote), name)
         }
     };

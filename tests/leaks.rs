@@ -1,6 +1,6 @@
-//! Two hundred servers, one after another, in one process, each stopped while clients are at work on both
-//! data paths: the process has no more descriptors, threads or memory afterwards than before. Alone in its
-//! program, because it counts what the whole process has.
+//! Two hundred servers, one after another, in one process, each stopped while clients use both data paths:
+//! descriptors, threads and memory of the process don't grow. The only test of its program, because it counts
+//! the resources of the whole process.
 
 use std::fs;
 use std::path::Path;
@@ -15,25 +15,25 @@ use server::{Config, Server};
 const ROUNDS: u64 = 200;
 
 #[derive(Debug, Clone, Copy)]
-struct Held {
+struct Resources {
     descriptors: usize,
     threads: usize,
     resident_kib: u64,
 }
 
-fn held() -> Held {
+fn resources() -> Resources {
     let count = |path| fs::read_dir(path).expect("/proc").count();
     let status = fs::read_to_string("/proc/self/status").expect("/proc");
     let resident = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).expect("VmRSS");
-    Held {
+    Resources {
         descriptors: count("/proc/self/fd"),
         threads: count("/proc/self/task"),
         resident_kib: resident.trim().trim_end_matches(" kB").parse().expect("a number"),
     }
 }
 
-/// Writes and reads until told to stop or until the server has gone; a soft client says so with an error.
-fn work(url: &Url, lane: LaneMode, run_dir: &Path, name: &str, stop: &AtomicBool, done: &AtomicU64) {
+/// Writes and reads until `stop` is set or the server is gone, of which a soft client gets an error.
+fn run_client(url: &Url, lane: LaneMode, run_dir: &Path, name: &str, stop: &AtomicBool, done: &AtomicU64) {
     let options = Options {
         lane,
         run_dir: run_dir.to_owned(),
@@ -88,9 +88,9 @@ fn two_hundred_servers_in_one_process() {
         std::thread::scope(|scope| {
             for (i, lane) in [LaneMode::Auto, LaneMode::Off].into_iter().enumerate() {
                 let (url, run_dir, stop, done) = (&url, &run_dir, &stop, &done[i]);
-                scope.spawn(move || work(url, lane, run_dir, &format!("file{i}"), stop, done));
+                scope.spawn(move || run_client(url, lane, run_dir, &format!("file{i}"), stop, done));
             }
-            wait_for("both clients to be at work", || {
+            wait_for("both clients to work", || {
                 done.iter().all(|d| d.load(Ordering::Relaxed) > 2).then_some(())
             });
             server.stop();
@@ -102,13 +102,13 @@ fn two_hundred_servers_in_one_process() {
             "socket files left in round {round}"
         );
         if round == 20 {
-            base = Some(held());
+            base = Some(resources());
         }
     }
     let base = base.expect("there were more than twenty rounds");
-    // Threads of the last round may need a moment to be gone from /proc.
-    let after = wait_for("threads and descriptors to be as few as before", || {
-        let now = held();
+    // The last round's threads may stay in /proc for a moment.
+    let after = wait_for("threads and descriptors to return to the base", || {
+        let now = resources();
         (now.descriptors <= base.descriptors + 2 && now.threads <= base.threads + 1).then_some(now)
     });
     println!("after 20 rounds {base:?}, after {ROUNDS} {after:?}");

@@ -1,4 +1,4 @@
-//! A directory in which operations are done, and what can be told of it.
+//! A directory in which operations run, and their results.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -9,9 +9,9 @@ use rustix::io::{Errno, Result};
 
 use super::operation::{Operation, SLOTS};
 
-/// What an operation told, as far as both sides must agree.
+/// The result of an operation, as far as both directories must agree.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Told {
+pub enum Outcome {
     Nothing,
     Count(usize),
     Bytes(Vec<u8>),
@@ -19,24 +19,19 @@ pub enum Told {
     Names(Vec<String>),
 }
 
-/// One directory with its open files.
-pub struct Side {
+/// A directory with its open files.
+pub struct Directory {
     root: PathBuf,
     slots: [Option<OwnedFd>; SLOTS],
 }
 
-/// Whether both sides said the same.
-pub fn alike(expected: &Result<Told>, got: &Result<Told>) -> bool {
-    expected == got
-}
-
-/// In a few words.
-pub fn told(result: &Result<Told>) -> String {
+/// A short description of a result.
+pub fn describe(result: &Result<Outcome>) -> String {
     match result {
-        Ok(Told::Bytes(bytes)) => {
+        Ok(Outcome::Bytes(bytes)) => {
             let sum = bytes.iter().fold(0_u32, |sum, byte| sum.rotate_left(5) ^ u32::from(*byte));
             let at = bytes.iter().position(|byte| *byte != 0);
-            format!("{} bytes, sum {sum:08x}, the first that is not 0 at {at:?}", bytes.len())
+            format!("{} bytes, sum {sum:08x}, first nonzero byte at {at:?}", bytes.len())
         }
         other => format!("{other:?}"),
     }
@@ -46,18 +41,18 @@ fn bytes(seed: u64, len: usize) -> Vec<u8> {
     samehost_tests::scratch::pattern(seed, len)
 }
 
-fn stat_of(stat: &Stat) -> Told {
+fn stat_of(stat: &Stat) -> Outcome {
     let kind = FileType::from_raw_mode(stat.st_mode);
-    Told::Stat {
+    Outcome::Stat {
         kind,
         mode: stat.st_mode & 0o7777,
         size: (kind != FileType::Directory).then_some(stat.st_size),
-        // A time that was set, and none of now.
+        // Only if it was set by an operation.
         mtime: Some(stat.st_mtime).filter(|time| *time < 1_200_000_000),
     }
 }
 
-impl Side {
+impl Directory {
     pub fn new(root: &Path) -> Self {
         Self { root: root.to_owned(), slots: Default::default() }
     }
@@ -70,50 +65,50 @@ impl Side {
         self.slots[slot].as_ref().ok_or(Errno::BADF)
     }
 
-    /// Does it.
-    pub fn run(&mut self, operation: &Operation) -> Result<Told> {
-        let nothing = |result: Result<()>| result.map(|()| Told::Nothing);
+    /// Runs an operation.
+    pub fn run(&mut self, operation: &Operation) -> Result<Outcome> {
+        let nothing = |result: Result<()>| result.map(|()| Outcome::Nothing);
         match operation {
             Operation::Open { slot, path, flags, mode } => {
                 let flags = *flags | OFlags::CLOEXEC | OFlags::NONBLOCK;
                 self.slots[*slot] = Some(sys::open(self.at(path), flags, Mode::from_raw_mode(*mode))?);
-                Ok(Told::Nothing)
+                Ok(Outcome::Nothing)
             }
             Operation::Close { slot } => {
                 self.slots[*slot] = None;
-                Ok(Told::Nothing)
+                Ok(Outcome::Nothing)
             }
             Operation::Write { slot, offset, len, seed } => {
-                rustix::io::pwrite(self.slot(*slot)?, &bytes(*seed, *len), *offset).map(Told::Count)
+                rustix::io::pwrite(self.slot(*slot)?, &bytes(*seed, *len), *offset).map(Outcome::Count)
             }
-            Operation::Put { slot, len, seed } => {
-                rustix::io::write(self.slot(*slot)?, &bytes(*seed, *len)).map(Told::Count)
+            Operation::WriteAtCursor { slot, len, seed } => {
+                rustix::io::write(self.slot(*slot)?, &bytes(*seed, *len)).map(Outcome::Count)
             }
             Operation::Read { slot, offset, len } => {
                 let mut buffer = vec![0; *len];
                 let count = rustix::io::pread(self.slot(*slot)?, &mut buffer[..], *offset)?;
                 buffer.truncate(count);
-                Ok(Told::Bytes(buffer))
+                Ok(Outcome::Bytes(buffer))
             }
-            Operation::Cut { slot, len } => nothing(sys::ftruncate(self.slot(*slot)?, *len)),
-            Operation::CutPath { path, len } => {
+            Operation::Truncate { slot, len } => nothing(sys::ftruncate(self.slot(*slot)?, *len)),
+            Operation::TruncatePath { path, len } => {
                 let fd = sys::open(self.at(path), OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty())?;
                 nothing(sys::ftruncate(&fd, *len))
             }
             Operation::Sync { slot } => nothing(sys::fsync(self.slot(*slot)?)),
-            Operation::Look { path } => sys::lstat(self.at(path)).map(|stat| stat_of(&stat)),
-            Operation::LookInside { slot } => sys::fstat(self.slot(*slot)?).map(|stat| stat_of(&stat)),
+            Operation::Lstat { path } => sys::lstat(self.at(path)).map(|stat| stat_of(&stat)),
+            Operation::Fstat { slot } => sys::fstat(self.slot(*slot)?).map(|stat| stat_of(&stat)),
             Operation::List { path } => {
                 let fd = sys::open(self.at(path), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
-                names(fd).map(Told::Names)
+                names(fd).map(Outcome::Names)
             }
-            Operation::Contents { path } => {
+            Operation::ReadFile { path } => {
                 let path = self.at(path);
                 if sys::stat(&path)?.st_size > 1 << 26 {
-                    return Ok(Told::Nothing);
+                    return Ok(Outcome::Nothing);
                 }
                 let read = std::fs::read(path);
-                read.map(Told::Bytes).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+                read.map(Outcome::Bytes).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
             }
             Operation::MakeDirectory { path, mode } => {
                 nothing(sys::mkdir(self.at(path), Mode::from_raw_mode(*mode)))
@@ -124,10 +119,10 @@ impl Side {
             Operation::Link { from, to } => nothing(sys::link(self.at(from), self.at(to))),
             Operation::Symlink { target, path } => nothing(sys::symlink(target, self.at(path))),
             Operation::ReadLink { path } => {
-                sys::readlink(self.at(path), Vec::new()).map(|target| Told::Bytes(target.into_bytes()))
+                sys::readlink(self.at(path), Vec::new()).map(|target| Outcome::Bytes(target.into_bytes()))
             }
-            Operation::Mode { path, mode } => nothing(sys::chmod(self.at(path), Mode::from_raw_mode(*mode))),
-            Operation::ModeInside { slot, mode } => {
+            Operation::Chmod { path, mode } => nothing(sys::chmod(self.at(path), Mode::from_raw_mode(*mode))),
+            Operation::Fchmod { slot, mode } => {
                 nothing(sys::fchmod(self.slot(*slot)?, Mode::from_raw_mode(*mode)))
             }
             Operation::Times { path, seconds } => {
@@ -139,42 +134,42 @@ impl Side {
         }
     }
 
-    /// copy_file_range(2), and where there is none what a program does instead.
-    fn copy(&self, from: usize, to: usize, offset: u64, len: usize) -> Result<Told> {
+    /// copy_file_range(2), and without support read and write.
+    fn copy(&self, from: usize, to: usize, offset: u64, len: usize) -> Result<Outcome> {
         let (source, target) = (self.slot(from)?, self.slot(to)?);
         let (mut at, mut written) = (0, offset);
         match sys::copy_file_range(source, Some(&mut at), target, Some(&mut written), len) {
             Err(Errno::OPNOTSUPP | Errno::XDEV | Errno::NOSYS) => {
                 let mut buffer = vec![0; len];
                 let count = rustix::io::pread(source, &mut buffer[..], 0)?;
-                rustix::io::pwrite(target, &buffer[..count], offset).map(Told::Count)
+                rustix::io::pwrite(target, &buffer[..count], offset).map(Outcome::Count)
             }
-            other => other.map(Told::Count),
+            other => other.map(Outcome::Count),
         }
     }
 
-    /// Whether a file is open that has no name any more.
-    pub fn holds_nameless(&self) -> bool {
-        self.slots.iter().flatten().any(is_nameless)
+    /// Whether a file is open that has been unlinked.
+    pub fn has_unlinked_open_files(&self) -> bool {
+        self.slots.iter().flatten().any(is_unlinked)
     }
 
-    /// The inodes of what is open.
+    /// The inode numbers of the open files.
     pub fn open_files(&self) -> Vec<u64> {
         self.slots.iter().flatten().filter_map(|fd| Some(sys::fstat(fd).ok()?.st_ino)).collect()
     }
 
-    /// Closes such files.
-    pub fn close_nameless(&mut self) {
+    /// Closes open files that have been unlinked.
+    pub fn close_unlinked_files(&mut self) {
         for slot in &mut self.slots {
-            if slot.as_ref().is_some_and(is_nameless) {
+            if slot.as_ref().is_some_and(is_unlinked) {
                 *slot = None;
             }
         }
     }
 }
 
-/// On a local filesystem there is no link any more; on a mount it has another name.
-fn is_nameless(fd: &OwnedFd) -> bool {
+/// On a local filesystem its link count is zero; on a mount it has a hidden name.
+fn is_unlinked(fd: &OwnedFd) -> bool {
     let stat = sys::fstat(fd);
     let path = std::fs::read_link(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(fd)));
     let deleted = path.is_ok_and(|path| {
@@ -195,12 +190,11 @@ fn names(fd: OwnedFd) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// In what two trees differ, in few words, and whether in more than the number of a file's links: an NFS
-/// client's files keep one until the last close is done. Links that aren't known on the first side don't
-/// count.
+/// The first difference between two trees, and whether more than a link count differs: a file unlinked on a
+/// mount keeps a link until its last close. Link counts that are `None` in the first tree are ignored.
 pub fn difference(one: &Tree, other: &Tree) -> Option<(String, bool)> {
     let names: std::collections::BTreeSet<&PathBuf> = one.keys().chain(other.keys()).collect();
-    let same = |a: &Entry, b: &Entry| a.told == b.told && a.contents == b.contents;
+    let same = |a: &Entry, b: &Entry| a.stat == b.stat && a.contents == b.contents;
     let differ = |path: &&&PathBuf| match (one.get(**path), other.get(**path)) {
         (Some(a), Some(b)) => !same(a, b) || a.links.is_some() && a.links != b.links,
         _ => true,
@@ -208,7 +202,7 @@ pub fn difference(one: &Tree, other: &Tree) -> Option<(String, bool)> {
     let path = *names.iter().find(differ)?;
     let words = |tree: &Tree| match tree.get(path) {
         None => "missing".to_owned(),
-        Some(entry) => format!("{:?}, {:?} links, {} bytes", entry.told, entry.links, entry.contents.len()),
+        Some(entry) => format!("{:?}, {:?} links, {} bytes", entry.stat, entry.links, entry.contents.len()),
     };
     let (at, more) = match (one.get(path), other.get(path)) {
         (Some(a), Some(b)) => (a.contents.iter().zip(&b.contents).position(|(a, b)| a != b), !same(a, b)),
@@ -218,17 +212,17 @@ pub fn difference(one: &Tree, other: &Tree) -> Option<(String, bool)> {
     Some((all, more))
 }
 
-/// A file in a tree.
+/// A file of a tree.
 pub struct Entry {
-    told: Told,
+    stat: Outcome,
     links: Option<u64>,
     contents: Vec<u8>,
 }
 
-/// What is in a directory.
+/// The files below a directory.
 pub type Tree = BTreeMap<PathBuf, Entry>;
 
-/// Everything in a directory: names, kinds, modes, contents, and links but for the `open` files (by inode).
+/// All files below a directory, with types, modes, contents, and link counts except of the `open` inodes.
 pub fn tree(root: &Path, open: &[u64]) -> Tree {
     let mut found = BTreeMap::new();
     let mut todo = vec![PathBuf::new()];
@@ -244,7 +238,7 @@ pub fn tree(root: &Path, open: &[u64]) -> Tree {
             let kind = FileType::from_raw_mode(stat.st_mode);
             let contents = match kind {
                 FileType::RegularFile if stat.st_size <= 1 << 26 => {
-                    std::fs::read(&whole).expect("root may read")
+                    std::fs::read(&whole).expect("root is permitted")
                 }
                 FileType::Symlink => sys::readlink(&whole, Vec::new()).expect("a link").into_bytes(),
                 _ => Vec::new(),
@@ -253,7 +247,7 @@ pub fn tree(root: &Path, open: &[u64]) -> Tree {
                 todo.push(path.clone());
             }
             let links = (!open.contains(&stat.st_ino)).then_some(stat.st_nlink);
-            found.insert(path, Entry { told: stat_of(&stat), links, contents });
+            found.insert(path, Entry { stat: stat_of(&stat), links, contents });
         }
     }
     found

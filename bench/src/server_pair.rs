@@ -1,4 +1,4 @@
-//! Our server and Debian's nfs-ganesha, side by side.
+//! Samehost and Debian's nfs-ganesha, running at the same time on the same directory.
 
 use std::path::{Path, PathBuf};
 
@@ -7,29 +7,29 @@ use samehost_tests::ganesha::Ganesha;
 use samehost_tests::process::Daemon;
 use samehost_tests::{Netns, Serve, Server};
 
-/// Both servers, each with the same directory, in one network.
-pub struct Both {
+/// ServerPair servers in one network namespace, exporting the same directory.
+pub struct ServerPair {
     pub ours: Server,
     pub ganesha: Ganesha,
     pub netns: Netns,
     pub export: PathBuf,
 }
 
-/// One of them.
+/// One of the two servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Who {
+pub enum Target {
     Ours,
     Ganesha,
 }
 
-impl Who {
+impl Target {
     /// Ours first.
     pub const ALL: [Self; 2] = [Self::Ours, Self::Ganesha];
 }
 
-impl Both {
-    /// Starts them on a directory of that name in `place`, which `fill` puts files into; the network has the
-    /// same name.
+impl ServerPair {
+    /// Creates the directory `name` in `place`, lets `fill` create its files, and starts both servers on it.
+    /// The network namespace is named `name`, too.
     pub fn start(place: &Path, name: &str, fill: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<Self> {
         let export = place.join(name);
         std::fs::create_dir(&export)?;
@@ -40,19 +40,19 @@ impl Both {
         Ok(Self { ours, ganesha, netns, export })
     }
 
-    /// The process.
-    pub fn daemon(&self, who: Who) -> &Daemon {
-        match who {
-            Who::Ours => self.ours.daemon(),
-            Who::Ganesha => self.ganesha.daemon(),
+    /// The server's process.
+    pub fn daemon(&self, target: Target) -> &Daemon {
+        match target {
+            Target::Ours => self.ours.daemon(),
+            Target::Ganesha => self.ganesha.daemon(),
         }
     }
 
-    /// Where it listens.
-    pub fn port(&self, who: Who) -> u16 {
-        match who {
-            Who::Ours => self.ours.port(),
-            Who::Ganesha => Ganesha::NFS_PORT,
+    /// The port of its NFS service.
+    pub fn port(&self, target: Target) -> u16 {
+        match target {
+            Target::Ours => self.ours.port(),
+            Target::Ganesha => Ganesha::NFS_PORT,
         }
     }
 }

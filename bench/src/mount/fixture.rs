@@ -1,5 +1,5 @@
-//! What the steps on small files work with, the same on every machine: a repository, an archive of its files,
-//! a crate.
+//! The input of the steps on small files, the same on every machine: a repository, an archive of its files
+//! and a crate.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -9,27 +9,27 @@ use std::process::Command;
 use anyhow::Result;
 use samehost_tests::{Scratch, run_ok};
 
-/// Files of the repository.
+/// Number of files in the repository.
 pub const FILES: usize = 5000;
-/// Files in one of its directories.
+/// Number of files in each of its directories.
 pub const IN_A_DIRECTORY: usize = 50;
-/// Modules of the crate.
+/// Number of modules in the crate.
 const MODULES: usize = 100;
 
-/// All of it, in memory.
-pub struct Material {
+/// The input, in memory.
+pub struct Fixture {
     scratch: Scratch,
 }
 
-impl Material {
-    /// Makes it.
+impl Fixture {
+    /// Creates it.
     pub fn new() -> Result<Self> {
-        let material = Self { scratch: Scratch::in_memory() };
-        fs::write(material.git_config(), "[safe]\n\tdirectory = *\n[gc]\n\tauto = 0\n")?;
-        fs::create_dir(material.cargo_home())?;
-        material.make_repository()?;
-        material.make_crate()?;
-        Ok(material)
+        let fixture = Self { scratch: Scratch::in_memory() };
+        fs::write(fixture.git_config(), "[safe]\n\tdirectory = *\n[gc]\n\tauto = 0\n")?;
+        fs::create_dir(fixture.cargo_home())?;
+        fixture.make_repository()?;
+        fixture.make_crate()?;
+        Ok(fixture)
     }
 
     /// The directory with `repository`, `tree.tar` and `crate`.
@@ -37,12 +37,12 @@ impl Material {
         self.scratch.path()
     }
 
-    /// git's configuration, in which nothing is the machine's own.
+    /// git's configuration, independent of the machine's own.
     pub fn git_config(&self) -> PathBuf {
         self.scratch.join("gitconfig")
     }
 
-    /// cargo's home, in which nothing is.
+    /// cargo's home, empty.
     pub fn cargo_home(&self) -> PathBuf {
         self.scratch.join("cargo")
     }
@@ -61,18 +61,18 @@ impl Material {
         for words in [&["init", "-q"][..], &["add", "."], &["commit", "-q", "-m", "all"], &["gc", "-q"]] {
             let mut command = Command::new("git");
             command.arg("-C").arg(&tree).args(words).env("GIT_CONFIG_GLOBAL", self.git_config());
-            for who in ["AUTHOR", "COMMITTER"] {
+            for role in ["AUTHOR", "COMMITTER"] {
                 command
-                    .env(format!("GIT_{who}_NAME"), "bench")
-                    .env(format!("GIT_{who}_EMAIL"), "bench@localhost");
-                command.env(format!("GIT_{who}_DATE"), "2020-01-01T00:00:00Z");
+                    .env(format!("GIT_{role}_NAME"), "bench")
+                    .env(format!("GIT_{role}_EMAIL"), "bench@localhost");
+                command.env(format!("GIT_{role}_DATE"), "2020-01-01T00:00:00Z");
             }
             run_ok(&mut command);
         }
         Ok(())
     }
 
-    /// A crate of many small modules that needs nothing from elsewhere.
+    /// A crate of many small modules without dependencies.
     fn make_crate(&self) -> Result<()> {
         let at = self.scratch.mkdir("crate");
         let source = at.join("src");
@@ -95,7 +95,7 @@ impl Material {
     }
 }
 
-/// Some kilobytes that look like text, another for each file.
+/// Some kilobytes that look like text, different for each file.
 fn text(number: usize) -> String {
     let mut text = String::new();
     for line in 0..(20 + number % 160) {

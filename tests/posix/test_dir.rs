@@ -1,4 +1,4 @@
-//! Where checks are run, and as whom.
+//! The directories in which checks run, and the users as which they run.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -9,11 +9,11 @@ use rustix::fs::{self as sys, Mode, OFlags, Stat};
 use rustix::io::Result;
 use rustix::process::{Gid, Uid};
 
-/// A directory to work in.
+/// A directory for checks.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct TestDir {
     dir: PathBuf,
-    /// A local filesystem, and no NFS client's.
+    /// Whether it is on a local filesystem rather than an NFS mount.
     pub local: bool,
 }
 
@@ -25,43 +25,43 @@ pub struct User {
     pub groups: &'static [u32],
 }
 
-/// Somebody.
+/// A user.
 pub const ANN: User = User { uid: 15_001, gid: 15_001, groups: &[] };
-/// Somebody else.
+/// Another user.
 pub const BEN: User = User { uid: 15_002, gid: 15_002, groups: &[] };
-/// Of the group 15077, but not in the first place.
+/// A user with [`CLUB`] as a supplementary group.
 pub const CAT: User = User { uid: 15_003, gid: 15_003, groups: &[15_076, CLUB] };
-/// The group.
+/// A group.
 pub const CLUB: u32 = 15_077;
 
-/// Changes this thread's user; only to another one with nothing in between.
+/// Changes this thread's user, irrevocably.
 pub fn become_user(user: User) {
     let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
     let groups: Vec<Gid> = user.groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
-    rustix::thread::set_thread_groups(&groups).expect("root may");
-    rustix::thread::set_thread_res_gid(gid, gid, gid).expect("root may");
-    rustix::thread::set_thread_res_uid(uid, uid, uid).expect("root may");
+    rustix::thread::set_thread_groups(&groups).expect("root is permitted");
+    rustix::thread::set_thread_res_gid(gid, gid, gid).expect("root is permitted");
+    rustix::thread::set_thread_res_uid(uid, uid, uid).expect("root is permitted");
 }
 
-/// Runs `what` as `user`, in a thread of its own.
-pub fn user_context<R: Send>(user: User, what: impl FnOnce() -> R + Send) -> R {
+/// Runs `call` as `user`, in a thread of its own.
+pub fn user_context<R: Send>(user: User, call: impl FnOnce() -> R + Send) -> R {
     let result = std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             become_user(user);
-            what()
+            call()
         });
         thread.join()
     });
     result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-impl Place {
-    /// `dir` must be open to everybody on the way there.
+impl TestDir {
+    /// Every user must be able to reach `dir`.
     pub fn new(dir: &Path, local: bool) -> Self {
         Self { dir: dir.to_owned(), local }
     }
 
-    /// A new directory in it, for everybody.
+    /// A new directory in it, accessible to every user.
     pub fn own(&self, name: &str) -> Self {
         let dir = self.dir.join(name);
         fs::create_dir(&dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
@@ -74,7 +74,7 @@ impl Place {
         &self.dir
     }
 
-    /// A name in it.
+    /// The path of a name in it.
     pub fn at(&self, name: impl AsRef<Path>) -> PathBuf {
         self.dir.join(name)
     }
@@ -87,21 +87,21 @@ impl Place {
         path
     }
 
-    /// A new file of a user's.
+    /// A new file owned by a user.
     pub fn file_of(&self, name: &str, user: User, mode: u32) -> PathBuf {
         let path = self.file(name, mode, b"contents");
-        give(&path, user.uid, user.gid);
-        // Giving it away took set-id bits.
+        chown_to(&path, user.uid, user.gid);
+        // chown(2) has cleared the set-id bits.
         chmod(&path, mode).expect("root may");
         path
     }
 
-    /// A new directory of a user's.
+    /// A new directory owned by a user.
     pub fn dir_of(&self, name: &str, user: User, mode: u32) -> PathBuf {
         let path = self.at(name);
         sys::mkdir(&path, Mode::from_raw_mode(0o700))
             .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        give(&path, user.uid, user.gid);
+        chown_to(&path, user.uid, user.gid);
         chmod(&path, mode).expect("root may");
         path
     }
@@ -112,7 +112,7 @@ pub fn chown(path: &Path, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
     sys::chown(path, uid.map(Uid::from_raw), gid.map(Gid::from_raw))
 }
 
-fn give(path: &Path, uid: u32, gid: u32) {
+fn chown_to(path: &Path, uid: u32, gid: u32) {
     chown(path, Some(uid), Some(gid)).expect("root may");
 }
 
@@ -136,29 +136,29 @@ pub fn mkdir(path: &Path, mode: u32) -> Result<()> {
     sys::mkdir(path, Mode::from_raw_mode(mode))
 }
 
-/// lstat(2) of something that is there.
-pub fn look(path: &Path) -> Stat {
+/// lstat(2) of an existing file.
+pub fn lstat(path: &Path) -> Stat {
     sys::lstat(path).unwrap_or_else(|error| panic!("lstat of {}: {error}", path.display()))
 }
 
-/// The permission bits of something that is there.
+/// The permission bits of an existing file.
 pub fn mode(path: &Path) -> u32 {
-    look(path).st_mode & 0o7777
+    lstat(path).st_mode & 0o7777
 }
 
-/// Whether it is there.
+/// Whether the name exists.
 pub fn is_there(path: &Path) -> bool {
     sys::lstat(path).is_ok()
 }
 
-/// When its data and when its attributes were last changed, in ns.
+/// mtime and ctime, in ns.
 pub fn changed(path: &Path) -> (i128, i128) {
-    let stat = look(path);
+    let stat = lstat(path);
     let ns = |seconds, nanoseconds| i128::from(seconds) * 1_000_000_000 + i128::from(nanoseconds);
     (ns(stat.st_mtime, stat.st_mtime_nsec as i64), ns(stat.st_ctime, stat.st_ctime_nsec as i64))
 }
 
-/// Waits until a clock of the kernel's that stamps files has moved on.
+/// Waits until the kernel's coarse clock, which stamps files, has advanced.
 pub fn tick() {
     std::thread::sleep(std::time::Duration::from_millis(12));
 }
