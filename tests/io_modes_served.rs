@@ -20,7 +20,7 @@ fn disk(kind: &str, mebibytes: u64) -> Disk {
 }
 
 fn session(server: &Server, path: &Path, lane: LaneMode) -> Session {
-    let options = Options { lane, run_dir: server.run_dir().to_owned(), ..Options::default() };
+    let options = Options::new().lane(lane).run_dir(server.run_dir());
     Session::connect(&server.url(path).parse().expect("a URL"), options).expect("connects")
 }
 

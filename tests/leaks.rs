@@ -34,14 +34,8 @@ fn resources() -> Resources {
 
 /// Writes and reads until `stop` is set or the server is gone, of which a soft client gets an error.
 fn run_client(url: &Url, lane: LaneMode, run_dir: &Path, name: &str, stop: &AtomicBool, done: &AtomicU64) {
-    let options = Options {
-        lane,
-        run_dir: run_dir.to_owned(),
-        hard: false,
-        timeo: Duration::from_millis(200),
-        retrans: 0,
-        ..Options::default()
-    };
+    let timeo = Duration::from_millis(200);
+    let options = Options::new().lane(lane).run_dir(run_dir).hard(false).timeo(timeo).retrans(0);
     let Ok(session) = Session::connect(url, options) else { return };
     let inner = session.session();
     session.run(async {

@@ -21,7 +21,7 @@ const SIZE: usize = 256 << 10;
 
 fn session(server: &Server, export: &Path, lane: LaneMode) -> Session {
     let url: Url = server.url(export).parse().expect("a URL");
-    let options = Options { lane, run_dir: server.run_dir().into(), ..Options::default() };
+    let options = Options::new().lane(lane).run_dir(server.run_dir());
     Session::connect(&url, options).expect("the server is there")
 }
 

@@ -60,7 +60,7 @@ fn events(export: &Path, mode: &str, length: usize, offset: u64) -> (Vec<&'stati
         .arguments(["--read-io", mode, "--write-io", mode])
         .start();
     let url: Url = server.url(export).parse().expect("a URL");
-    let options = Options { lane: LaneMode::Off, run_dir: server.run_dir().into(), ..Options::default() };
+    let options = Options::new().lane(LaneMode::Off).run_dir(server.run_dir());
     let session = Session::connect(&url, options).expect("the server is there");
     let file = session.open(b"file", &OpenOptions::replacing().read(true)).expect("makes it");
     file.write_at(&pattern(1, length), offset).expect("writes");

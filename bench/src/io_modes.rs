@@ -59,8 +59,7 @@ impl Worker {
     /// Does its work and prints the result as JSON.
     pub fn run(self) -> Result<()> {
         let lane = self.lane.parse().map_err(anyhow::Error::msg)?;
-        let session =
-            Session::connect(&self.url, Options { lane, run_dir: self.run_dir, ..Options::default() })?;
+        let session = Session::connect(&self.url, Options::new().lane(lane).run_dir(self.run_dir))?;
         let result = match self.work.as_str() {
             "bystander" => bystander(&session)?,
             work => stream(&session, work == "stream-write")?,

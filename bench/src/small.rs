@@ -71,7 +71,7 @@ fn on_the_filesystem(place: &Path) -> Result<Duration> {
 /// The duration and the round trips.
 fn through_the_client(url: &Url, lane: &str, run_dir: PathBuf) -> Result<(Duration, u64)> {
     let lane = lane.parse().map_err(anyhow::Error::msg)?;
-    let session = Session::connect(url, Options { lane, run_dir, ..Options::default() })?;
+    let session = Session::connect(url, Options::new().lane(lane).run_dir(run_dir))?;
     let inner = session.session();
     let mut buffer = vec![0; SIZE];
     let (elapsed, before, after) = session.run(async {

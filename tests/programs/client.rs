@@ -39,13 +39,9 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 fn connect(url: &str, run_dir: &str, lane: &str) -> Result<Session> {
     let url: Url = url.parse()?;
-    let options = Options {
-        lane: lane.parse()?,
-        run_dir: run_dir.into(),
-        // A call lost with a killed server is retransmitted soon after the restart, not after a minute.
-        timeo: std::time::Duration::from_secs(5),
-        ..Options::default()
-    };
+    // A call lost with a killed server is retransmitted soon after the restart, not after a minute.
+    let timeo = std::time::Duration::from_secs(5);
+    let options = Options::new().lane(lane.parse()?).run_dir(run_dir).timeo(timeo);
     Ok(Session::connect(&url, options)?)
 }
 

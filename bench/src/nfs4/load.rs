@@ -108,7 +108,7 @@ impl Load {
     fn connect(&self) -> Result<Connection> {
         let wire = Wire::connect(self.port)?;
         if self.vers == 3 {
-            let options = Options { lane: LaneMode::Off, ..Options::default() };
+            let options = Options::new().lane(LaneMode::Off);
             let session = Client::connect(&self.url, options)?;
             let inner = session.session();
             let found = session.run(inner.walk(inner.target(), Follow::Yes))?;

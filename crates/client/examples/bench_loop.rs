@@ -111,7 +111,7 @@ fn runtime() -> tokio::runtime::Runtime {
 
 fn options(lane: LaneMode) -> Options {
     let run_dir = std::env::var_os("SAMEHOST_RUN_DIR").map_or_else(|| "/run/samehost".into(), PathBuf::from);
-    Options { lane, run_dir, ..Options::default() }
+    Options::new().lane(lane).run_dir(run_dir)
 }
 
 fn main() {

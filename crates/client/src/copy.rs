@@ -16,6 +16,7 @@ use crate::file::File;
 
 /// How far a copy has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Progress {
     /// Bytes copied so far.
     pub bytes: u64,
@@ -25,6 +26,7 @@ pub struct Progress {
 
 /// How to copy.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct CopyOptions {
     /// Bytes a request; the session's rsize or wsize if `None`, at most 16 MiB.
     pub chunk: Option<usize>,
@@ -39,6 +41,42 @@ pub struct CopyOptions {
 impl Default for CopyOptions {
     fn default() -> Self {
         Self { chunk: None, window: 8, commit: true, progress: None }
+    }
+}
+
+impl CopyOptions {
+    /// The defaults.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets [`chunk`](field@Self::chunk).
+    #[must_use]
+    pub fn chunk(mut self, bytes: usize) -> Self {
+        self.chunk = Some(bytes);
+        self
+    }
+
+    /// Sets [`window`](field@Self::window).
+    #[must_use]
+    pub fn window(mut self, requests: usize) -> Self {
+        self.window = requests;
+        self
+    }
+
+    /// Sets [`commit`](field@Self::commit).
+    #[must_use]
+    pub fn commit(mut self, commit: bool) -> Self {
+        self.commit = commit;
+        self
+    }
+
+    /// Sets [`progress`](field@Self::progress).
+    #[must_use]
+    pub fn progress(mut self, progress: impl Fn(Progress) + Send + Sync + 'static) -> Self {
+        self.progress = Some(Arc::new(progress));
+        self
     }
 }
 
@@ -127,7 +165,23 @@ impl End<'_> {
 }
 
 /// Copies the whole of `from` to the beginning of `to`; both on servers, not necessarily the same. Returns
-/// bytes copied.
+/// the number of bytes copied.
+///
+/// ```
+/// use samehost_client::{CopyOptions, OpenOptions, copy};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/example_server.in")); }
+/// # let server = example::ExampleServer::start();
+/// # use samehost_client::{Options, Session};
+/// # let session = Session::connect(&server.url(), Options::new()).await?;
+/// let from = session.open(b"greeting", &OpenOptions::reading()).await?;
+/// let to = session.open(b"backup", &OpenOptions::replacing()).await?;
+/// assert_eq!(copy(&from, &to, &CopyOptions::new().window(4)).await?, 6);
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Errors
 /// The first error of either side.
@@ -136,7 +190,7 @@ pub async fn copy(from: &File, to: &File, options: &CopyOptions) -> Result<u64> 
     transfer(End::Remote(from), End::Remote(to), chunk, options).await
 }
 
-/// Copies the whole of `from` to the local file `to`. Returns bytes copied.
+/// Copies the whole of `from` to the local file `to`. Returns the number of bytes copied.
 ///
 /// # Errors
 /// The first error of either side.
@@ -144,7 +198,7 @@ pub async fn read_from(from: &File, to: &Arc<fs::File>, options: &CopyOptions) -
     transfer(End::Remote(from), End::Local(to), from.session().transfer_sizes().0, options).await
 }
 
-/// Copies the whole of the local file `from` to `to`. Returns bytes copied.
+/// Copies the whole of the local file `from` to `to`. Returns the number of bytes copied.
 ///
 /// # Errors
 /// The first error of either side.

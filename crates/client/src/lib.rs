@@ -1,14 +1,52 @@
-//! The NFS client library: a session with a server, and for each open file the choice of wire or lane.
+//! The NFS client library: sessions with servers, and for each open file the choice of wire or lane.
 //!
-//! A [`Session`] is one server's export as one user sees it: RPC connections that reconnect and resend by
-//! themselves, the export's root handle, the server's preferred sizes, and, when client and server turn out
-//! to share a kernel, a lane. Every NFSv3 procedure is an async method of it. A [`File`] is an open file: it
-//! alone knows whether its bytes go over the wire or through a granted descriptor, and it changes data paths
-//! in the middle of a stream without the caller noticing. Callers never ask "local or remote?"; who wants to
-//! know reads [`Session::lane`] or [`File::data_path`].
+//! A [`Session`] is one server's export as one user sees it: connections that are made again and calls that
+//! are repeated without the caller, the export's root, the server's transfer sizes, and a lane if client and
+//! server share a kernel. A [`File`] is an open file. It reads and writes over the wire or through the
+//! descriptor that the server granted over the lane, and changes between the two in the middle of a stream.
+//! Callers need not know; [`Session::lane`] and [`File::data_path`] tell.
 //!
-//! The async face runs on tokio's current-thread and multi-thread runtimes alike. [`blocking`] is the same
-//! thing for code without a runtime; its lane reads and writes are plain `pread` and `pwrite` calls.
+//! ```
+//! use samehost_client::{OpenOptions, Options, Session, Url};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let url: Url = "nfs://server/export".parse()?;
+//! # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/example_server.in")); }
+//! # let server = example::ExampleServer::start();
+//! # let url = server.url();
+//! let session = Session::connect(&url, Options::new()).await?;
+//!
+//! let file = session.open(b"notes", &OpenOptions::new().read(true).write(true).create(true)).await?;
+//! file.write_at(b"some text", 0).await?;
+//! file.commit().await?;
+//!
+//! let mut buffer = [0; 4];
+//! assert_eq!(file.read_at(&mut buffer, 5).await?, 4);
+//! assert_eq!(&buffer, b"text");
+//! file.close().await?;
+//! session.close().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The methods run on tokio's current-thread and multi-thread runtimes. [`blocking`] is the same interface
+//! for code without a runtime; its lane reads and writes are plain `pread` and `pwrite` calls.
+//!
+//! # Layers
+//!
+//! Modules use only modules of the layers below theirs:
+//!
+//! | layer | modules |
+//! |---|---|
+//! | values | `types`, `counters` |
+//! | what a caller says | `attribute_sink`, `options`, `url`, `error`, `user` |
+//! | the wire | `operations` (what every NFS version can do), `nfs3`, `wire` |
+//! | the lane | `open_prefetch`, `lane` |
+//! | unstable data | `uncommitted_writes` |
+//! | a session | `session` |
+//! | files | `file`, `open` |
+//! | whole files, and the blocking interface | `copy`, `blocking` |
 
 mod attribute_sink;
 pub mod blocking;
@@ -18,11 +56,13 @@ mod error;
 mod file;
 mod lane;
 mod nfs3;
+mod open;
 mod open_prefetch;
 mod operations;
 pub mod options;
 mod session;
 mod types;
+mod uncommitted_writes;
 mod url;
 mod user;
 mod wire;

@@ -1,7 +1,7 @@
-//! `nfs://host[:port]/path?options`: how a user names a file on a server (RFC 2224, with libnfs's options).
+//! NFS URLs: `nfs://host[:port]/path?options` (RFC 2224, with libnfs's options).
 //!
-//! The path is bytes behind percent escapes: NFS names need not be UTF-8. Options carry the names of nfs(5)
-//! and of libnfs ([`SESSION`]); any other name is an error.
+//! The path is bytes behind percent escapes, because NFS names need not be UTF-8. Options have the names of
+//! nfs(5) and of libnfs ([`SESSION`]); any other name is an error.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,6 +10,7 @@ use crate::options::{Descriptor, OptionError, Options, SESSION, Setting, Source}
 
 /// Why a text is not an NFS URL.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum UrlError {
     /// It doesn't begin with `nfs://`.
     #[error("{0:?} is not an NFS URL: it must look like nfs://host[:port]/path")]
@@ -36,7 +37,17 @@ pub enum UrlError {
     Option(#[from] OptionError),
 }
 
-/// A place on an NFS server.
+/// A file or directory on an NFS server, and options of the session with it.
+///
+/// ```
+/// use samehost_client::{Url, UrlError};
+///
+/// let url: Url = "nfs://[::1]:2050/export/a%20b?soft".parse()?;
+/// assert_eq!((url.host(), url.port(), url.path()), ("::1", Some(2050), &b"/export/a b"[..]));
+/// assert_eq!(url.to_string(), "nfs://[::1]:2050/export/a%20b?soft");
+/// assert!(matches!("nfs://host/?rsiz=1".parse::<Url>(), Err(UrlError::UnknownOption { .. })));
+/// # Ok::<(), UrlError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Url {
     host: String,
@@ -46,8 +57,7 @@ pub struct Url {
 }
 
 impl Url {
-    /// A URL from its parts; `path` is taken as it is, without escapes, and gets a leading '/' if it has
-    /// none.
+    /// A URL from its parts. `path` has no escapes; a leading '/' is added if it has none.
     #[must_use]
     pub fn new(host: &str, port: Option<u16>, path: &[u8]) -> Self {
         let mut whole = Vec::with_capacity(path.len() + 1);
@@ -58,7 +68,7 @@ impl Url {
         Self { host: host.to_owned(), port, path: whole, options: Vec::new() }
     }
 
-    /// Host name or address, an IPv6 address without brackets.
+    /// The host's name or address; an IPv6 address has no brackets.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
@@ -70,7 +80,7 @@ impl Url {
         self.port
     }
 
-    /// The path with its escapes resolved: begins with '/'.
+    /// The path without escapes. It begins with '/'.
     #[must_use]
     pub fn path(&self) -> &[u8] {
         &self.path
@@ -82,7 +92,7 @@ impl Url {
         Self { options: self.options.clone(), ..Self::new(&self.host, self.port, path) }
     }
 
-    /// Changes `options` as the URL's own options say.
+    /// Applies the URL's own options to `options`.
     ///
     /// # Errors
     /// [`UrlError::UnknownOption`] or [`UrlError::Option`].
@@ -94,7 +104,7 @@ impl Url {
     }
 }
 
-/// What an option of a URL sets.
+/// The setting of an option in a URL.
 fn read(name: &str, value: Option<&str>) -> Result<Setting<Options>, UrlError> {
     let Some(descriptor) = Descriptor::find(SESSION, Source::Url, name) else {
         let known = || SESSION.iter().filter(|each| each.sources.contains(&Source::Url));
@@ -106,7 +116,7 @@ fn read(name: &str, value: Option<&str>) -> Result<Setting<Options>, UrlError> {
     Ok(descriptor.read(name, value)?)
 }
 
-/// `%xx` to bytes. An escaped NUL is refused: no file name has one.
+/// Replaces percent escapes with their bytes. An escaped NUL is an error, because no file name has one.
 fn unescape(text: &str) -> Result<Vec<u8>, UrlError> {
     let bad = || UrlError::Escape(text.to_owned());
     let mut out = Vec::with_capacity(text.len());
@@ -215,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_forms() {
+    fn urls_are_split_into_parts() {
         let url = parsed("nfs://server/export/a%20b");
         assert_eq!((url.host(), url.port(), url.path()), ("server", None, &b"/export/a b"[..]));
         let url = parsed("NFS://[::1]:20490");
@@ -225,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_back() {
+    fn written_urls_parse_to_the_same() {
         for text in [
             "nfs://h/",
             "nfs://[fe80::1]:1/a%25b%3Fc",

@@ -10,9 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use samehost_client as client;
 
-use client::{
-    Counters, DataPath, Error, LaneMode, OpenOptions, Operation, Options, Session, Stability, Status,
-};
+use client::{Counters, DataPath, Error, LaneMode, OpenOptions, Operation, Session, Stability, Status};
 use support::{Served, on_disk, pattern, wait_for};
 
 fn wire_io(counters: &Counters) -> u64 {
@@ -236,7 +234,7 @@ async fn a_lane_that_does_not_answer_is_given_up() {
     for hard in [false, true] {
         for lane in [LaneMode::Auto, LaneMode::Required] {
             let patient = served.options(lane);
-            let options = Options { hard, timeo: Duration::from_millis(250), retrans: 1, ..patient };
+            let options = patient.hard(hard).timeo(Duration::from_millis(250)).retrans(1);
             let session = Session::connect(&served.url(), options).await.unwrap();
             let idle = session.open(b"file", &OpenOptions::reading()).await.unwrap();
             served.freeze();
@@ -459,7 +457,7 @@ async fn a_lost_connection_takes_its_lane_and_the_next_one_brings_the_next() {
     let relay = Relay::new(served.port()).await;
     let url = client::Url::new("127.0.0.1", Some(relay.port), served.export().to_str().unwrap().as_bytes());
     for nconnect in [1, 3] {
-        let options = Options { nconnect, ..served.options(LaneMode::Auto) };
+        let options = served.options(LaneMode::Auto).nconnect(nconnect);
         let session = Session::connect(&url, options).await.unwrap();
         let both = OpenOptions::new().read(true).write(true).create(true);
         let file = session.open(b"stream", &both).await.unwrap();

@@ -14,7 +14,7 @@ use samehost_client as client;
 
 use client::{
     AttributeSink, AttributeUpdate, Attributes, Credential, DataPath, Error, Handle, LaneMode, LaneReport,
-    OpenOptions, Operation, Options, Session, SetAttributes, Status,
+    OpenOptions, Operation, Session, SetAttributes, Status,
 };
 use support::{Served, pattern, wait_for};
 
@@ -50,7 +50,7 @@ impl Notebook {
 
 async fn observed(served: &Served, lane: LaneMode) -> (Session, Arc<Notebook>) {
     let notebook = Arc::new(Notebook::default());
-    let options = Options { attribute_sink: Some(notebook.clone()), ..served.options(lane) };
+    let options = served.options(lane).attribute_sink(notebook.clone());
     (Session::connect(&served.url(), options).await.unwrap(), notebook)
 }
 

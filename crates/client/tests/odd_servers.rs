@@ -47,13 +47,11 @@ async fn odd(
     let server = serve(0, script);
     let port = server.local_addrs()[0].port();
     let empty = tempfile::tempdir().unwrap();
-    let options = Options {
-        run_dir: empty.path().to_owned(),
-        search_namespaces: false,
-        hard: false,
-        timeo: Duration::from_secs(20),
-        ..Options::default()
-    };
+    let options = Options::new()
+        .run_dir(empty.path())
+        .search_namespaces(false)
+        .hard(false)
+        .timeo(Duration::from_secs(20));
     let session = Session::connect(&Url::new("127.0.0.1", Some(port), b"/odd"), options).await.unwrap();
     assert!(!session.lane().local);
     (server, session)
@@ -124,12 +122,7 @@ async fn a_server_that_mounts_files_is_mounted_above_them() {
     let server = serve(0, |_, _, _| Err(CallError::ProcedureUnavailable));
     let port = server.local_addrs()[0].port();
     let empty = tempfile::tempdir().unwrap();
-    let options = Options {
-        run_dir: empty.path().to_owned(),
-        search_namespaces: false,
-        hard: false,
-        ..Options::default()
-    };
+    let options = Options::new().run_dir(empty.path()).search_namespaces(false).hard(false);
     for (path, mounted, target) in
         [("/odd", "/odd", ""), ("/odd/file", "/odd", "file"), ("/odd/a/file/", "/odd/a", "file/")]
     {
@@ -405,12 +398,8 @@ async fn a_new_file_without_a_handle_is_looked_up() {
 async fn what_never_answers_is_given_up_even_by_a_hard_session() {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let url = Url::new("127.0.0.1", Some(listener.local_addr().unwrap().port()), b"/x");
-    let options = Options {
-        attempt_timeout: Duration::from_millis(300),
-        timeo: Duration::from_millis(50),
-        retrans: 0,
-        ..Options::default()
-    };
+    let timeo = Duration::from_millis(50);
+    let options = Options::new().attempt_timeout(Duration::from_millis(300)).timeo(timeo).retrans(0);
     let error = Session::connect(&url, options).await.unwrap_err();
     assert!(matches!(error, Error::NoAnswer { .. }), "{error}");
     assert_eq!(error.errno(), rustix::io::Errno::TIMEDOUT.raw_os_error());

@@ -282,14 +282,10 @@ async fn whole_files_are_copied_in_and_out() {
     io::write_at(&*local, &data, 0).unwrap();
     let remote = session.open(b"copy", &OpenOptions::replacing().read(true)).await.unwrap();
     let told = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
-    let options = client::CopyOptions {
-        chunk: Some(100_000),
-        progress: Some(std::sync::Arc::new({
-            let told = told.clone();
-            move |progress| told.lock().unwrap().push(progress)
-        })),
-        ..client::CopyOptions::default()
-    };
+    let options = client::CopyOptions::new().chunk(100_000).progress({
+        let told = told.clone();
+        move |progress| told.lock().unwrap().push(progress)
+    });
     assert_eq!(client::write_to(&local, &remote, &options).await.unwrap(), data.len() as u64);
     assert_eq!(on_disk(&served.export().join("copy")), data);
     let told = told.lock().unwrap().clone();

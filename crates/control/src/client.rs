@@ -115,7 +115,7 @@ pub fn ask<T: DeserializeOwned>(path: &Path, request: &[u8]) -> io::Result<T> {
         _ => named(error),
     })?;
     let process = rustix::net::sockopt::socket_peercred(&stream).map(|peer| peer.pid);
-    converse(stream, request).map_err(|error| match (error.kind(), process) {
+    exchange(stream, request).map_err(|error| match (error.kind(), process) {
         (io::ErrorKind::WouldBlock, Ok(pid)) => {
             let what = format!("process {pid} does not answer within {TIMEOUT:?}");
             io::Error::new(io::ErrorKind::TimedOut, what)
@@ -124,7 +124,7 @@ pub fn ask<T: DeserializeOwned>(path: &Path, request: &[u8]) -> io::Result<T> {
     })
 }
 
-fn converse<T: DeserializeOwned>(mut stream: UnixStream, request: &[u8]) -> io::Result<T> {
+fn exchange<T: DeserializeOwned>(mut stream: UnixStream, request: &[u8]) -> io::Result<T> {
     stream.set_nonblocking(false)?;
     stream.set_write_timeout(Some(TIMEOUT))?;
     stream.set_read_timeout(Some(TIMEOUT))?;

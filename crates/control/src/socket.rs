@@ -21,7 +21,7 @@ use crate::{MAX_REQUEST, TIMEOUT};
 /// The length of the kernel's queue of connections.
 const BACKLOG: i32 = 16;
 /// The most connections whose requests are incomplete.
-const MAX_ASKERS: usize = 16;
+const MAX_REQUESTS: usize = 16;
 /// The interval at which silent connections are checked.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// The interval between two checks that the socket's file exists.
@@ -200,21 +200,21 @@ impl ControlListener {
 }
 
 /// A connection whose request isn't complete yet.
-struct Asker {
+struct PendingRequest {
     stream: UnixStream,
-    request: Vec<u8>,
+    received: Vec<u8>,
     until: Instant,
 }
 
 fn serve(listener: &mut ControlListener, stop: &OwnedFd, answer: &dyn Fn(&[u8]) -> Option<Vec<u8>>) {
-    let mut askers: Vec<Asker> = Vec::with_capacity(MAX_ASKERS);
+    let mut requests: Vec<PendingRequest> = Vec::with_capacity(MAX_REQUESTS);
     loop {
         let mut ready = vec![PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN)];
-        ready.extend(askers.iter().map(|asker| PollFd::new(&asker.stream, PollFlags::IN)));
-        if askers.len() < MAX_ASKERS {
+        ready.extend(requests.iter().map(|request| PollFd::new(&request.stream, PollFlags::IN)));
+        if requests.len() < MAX_REQUESTS {
             ready.push(PollFd::new(&listener.socket, PollFlags::IN));
         }
-        let longest = if askers.is_empty() { FILE_CHECKS } else { LOOK_AGAIN };
+        let longest = if requests.is_empty() { FILE_CHECKS } else { LOOK_AGAIN };
         let timeout = listener.check_at.saturating_duration_since(Instant::now()).min(longest);
         match poll(&mut ready, Timespec::try_from(timeout).ok().as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
@@ -223,27 +223,29 @@ fn serve(listener: &mut ControlListener, stop: &OwnedFd, answer: &dyn Fn(&[u8]) 
         if !ready[0].revents().is_empty() {
             return;
         }
-        let somebody_knocks = ready.len() > 1 + askers.len() && !ready[1 + askers.len()].revents().is_empty();
+        let can_accept = ready.len() > 1 + requests.len() && !ready[1 + requests.len()].revents().is_empty();
         drop(ready);
         let now = Instant::now();
         let mut index = 0;
-        while index < askers.len() {
-            match hear(&mut askers[index]) {
+        while index < requests.len() {
+            match receive(&mut requests[index]) {
                 Ok(true) => {
-                    let asker = askers.swap_remove(index);
+                    let request = requests.swap_remove(index);
                     // `None`: the process is about to exit.
-                    let Some(text) = answer(&asker.request) else { return };
-                    if let Err(error) = say(asker.stream, text) {
-                        tracing::debug!(%error, "who asked didn't wait for the answer");
+                    let Some(text) = answer(&request.received) else { return };
+                    if let Err(error) = send_reply(request.stream, text) {
+                        tracing::debug!(%error, "the client closed the connection before the reply");
                     }
                 }
-                Ok(false) if now < askers[index].until => index += 1,
-                Ok(false) | Err(_) => drop(askers.swap_remove(index)),
+                Ok(false) if now < requests[index].until => index += 1,
+                Ok(false) | Err(_) => drop(requests.swap_remove(index)),
             }
         }
-        if somebody_knocks {
+        if can_accept {
             match listener.accept() {
-                Ok(stream) => askers.push(Asker { stream, request: Vec::new(), until: now + TIMEOUT }),
+                Ok(stream) => {
+                    requests.push(PendingRequest { stream, received: Vec::new(), until: now + TIMEOUT })
+                }
                 // Out of descriptors, most likely: no reason to spin.
                 Err(_) => std::thread::sleep(Duration::from_millis(50)),
             }
@@ -253,23 +255,23 @@ fn serve(listener: &mut ControlListener, stop: &OwnedFd, answer: &dyn Fn(&[u8]) 
 }
 
 /// Reads the received part of a request. Returns whether it is complete.
-fn hear(asker: &mut Asker) -> io::Result<bool> {
+fn receive(request: &mut PendingRequest) -> io::Result<bool> {
     let mut piece = [0; 4096];
     loop {
-        match asker.stream.read(&mut piece) {
+        match request.stream.read(&mut piece) {
             Ok(0) => return Ok(true),
-            Ok(count) => asker.request.extend_from_slice(&piece[..count]),
+            Ok(count) => request.received.extend_from_slice(&piece[..count]),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
-        if asker.request.len() > MAX_REQUEST {
+        if request.received.len() > MAX_REQUEST {
             return Err(io::ErrorKind::InvalidInput.into());
         }
     }
 }
 
-fn say(mut stream: UnixStream, mut text: Vec<u8>) -> io::Result<()> {
+fn send_reply(mut stream: UnixStream, mut text: Vec<u8>) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_write_timeout(Some(TIMEOUT))?;
     text.push(b'\n');

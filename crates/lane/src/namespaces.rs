@@ -160,9 +160,9 @@ fn walk_proc(
     preferred: &[Option<u32>],
     found: &SyncSender<Namespace>,
 ) {
-    let inhabited = inhabited(walk, own, began + MAX_TIME, preferred);
+    let namespaces_with_processes = namespaces_with_processes(walk, own, began + MAX_TIME, preferred);
     let is_preferred = |owner: Option<u32>| preferred.contains(&owner);
-    for pid in round_robin(inhabited, is_preferred).take(MAX_NAMESPACES) {
+    for pid in round_robin(namespaces_with_processes, is_preferred).take(MAX_NAMESPACES) {
         walk.at.store(pid, SeqCst);
         let path = format!("/proc/{pid}/ns/net");
         if let Ok(file) = rustix::fs::open(path.as_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
@@ -175,7 +175,7 @@ fn walk_proc(
 
 /// A process and its user (`None` for one whom this user namespace doesn't map) for each namespace, of a
 /// preferred user if there is one, in the order of the processes.
-fn inhabited(
+fn namespaces_with_processes(
     walk: &Walk,
     own: &CString,
     deadline: Instant,
@@ -206,9 +206,9 @@ fn inhabited(
             *known = (owner, pid);
         }
     }
-    let mut inhabited: Vec<_> = by_link.into_values().collect();
-    inhabited.sort_unstable_by_key(|(_, pid)| *pid);
-    inhabited
+    let mut namespaces_with_processes: Vec<_> = by_link.into_values().collect();
+    namespaces_with_processes.sort_unstable_by_key(|(_, pid)| *pid);
+    namespaces_with_processes
 }
 
 #[cfg(test)]

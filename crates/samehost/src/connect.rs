@@ -132,7 +132,7 @@ fn parent_failure(failure: Failure, url: &Url) -> Failure {
 }
 
 fn options(global: &Global, session: &SessionArgs) -> Options {
-    Options { run_dir: global.run_dir.clone(), attempt_timeout: ATTEMPT_TIMEOUT, ..session.options.clone() }
+    session.options.clone().run_dir(&global.run_dir).attempt_timeout(ATTEMPT_TIMEOUT)
 }
 
 /// `url` with `name` behind its path.

@@ -27,7 +27,7 @@ impl DataFilePermit {
     }
 
     /// Without regard to the limit.
-    fn insist() -> DataFilePermit {
+    fn unlimited() -> DataFilePermit {
         DATA_FILES.fetch_add(1, Ordering::Relaxed);
         DataFilePermit(())
     }
@@ -64,7 +64,7 @@ impl DataFile {
     pub fn hold(&self, file: &Arc<OwnedFd>) {
         let mut slot = self.0.lock();
         if slot.is_none() {
-            *slot = Some((Arc::clone(file), DataFilePermit::insist()));
+            *slot = Some((Arc::clone(file), DataFilePermit::unlimited()));
         }
     }
 

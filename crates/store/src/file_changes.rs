@@ -34,9 +34,9 @@ pub(crate) enum Watch {
 }
 
 /// A file's mode, owner, group and number of links.
-type Looks = (u32, u32, u32, u64);
+type WatchedStatus = (u32, u32, u32, u64);
 
-fn looks(node: &Node) -> Option<Looks> {
+fn status(node: &Node) -> Option<WatchedStatus> {
     let found = fstat(node.file()).ok()?;
     Some((found.st_mode, found.st_uid, found.st_gid, found.st_nlink as u64))
 }
@@ -45,7 +45,7 @@ fn looks(node: &Node) -> Option<Looks> {
 #[derive(Debug)]
 struct Watched {
     node: Arc<Node>,
-    looks: Option<Looks>,
+    status: Option<WatchedStatus>,
     leases: usize,
     /// Number of announced changes in progress.
     announced: usize,
@@ -103,10 +103,10 @@ impl FileChanges {
             let flags = inotify::WatchFlags::ATTRIB | inotify::WatchFlags::MOVE_SELF;
             Watch::Inotify(inotify::add_watch(&self.inotify, path, flags)?)
         };
-        let fresh = || Watched { node: Arc::clone(node), looks: None, leases: 0, announced: 0, made: false };
+        let fresh = || Watched { node: Arc::clone(node), status: None, leases: 0, announced: 0, made: false };
         let entry = files.watched.entry(watch.clone()).or_insert_with(fresh);
         entry.leases += 1;
-        entry.looks = looks(node);
+        entry.status = status(node);
         files.by_handle.insert(*node.handle(), watch.clone());
         Ok(watch)
     }
@@ -145,7 +145,7 @@ impl FileChanges {
         let Some(entry) = files.watched.get_mut(watch) else { return };
         entry.announced = entry.announced.saturating_sub(1);
         if matches!(watch, Watch::Fanotify(_)) {
-            entry.looks = looks(&entry.node);
+            entry.status = status(&entry.node);
             if !std::mem::replace(&mut entry.made, true) {
                 files.made.push(watch.clone());
             }
@@ -164,7 +164,7 @@ impl FileChanges {
                 FanotifyEvent::Changed { file_id, renamed, own } => {
                     let Some(entry) = files.watched.get(&Watch::Fanotify(file_id)) else { return };
                     let is_announced = entry.announced > 0 || entry.made;
-                    let is_otherwise = || renamed || looks(&entry.node) != entry.looks;
+                    let is_otherwise = || renamed || status(&entry.node) != entry.status;
                     if !own || !is_announced && is_otherwise() {
                         found.push(*entry.node.handle());
                     }
@@ -192,7 +192,7 @@ impl FileChanges {
         let mut events = inotify::Reader::new(&*self.inotify, &mut buffer);
         while let Ok(event) = events.next() {
             let moved = event.events().contains(inotify::ReadFlags::MOVE_SELF);
-            let is_changed = |entry: &&Watched| moved || looks(&entry.node) != entry.looks;
+            let is_changed = |entry: &&Watched| moved || status(&entry.node) != entry.status;
             let handle = |entry: &Watched| *entry.node.handle();
             if event.events().contains(inotify::ReadFlags::QUEUE_OVERFLOW) {
                 let untold = files.watched.iter().filter(|(watch, _)| matches!(watch, Watch::Inotify(_)));

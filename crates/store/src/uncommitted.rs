@@ -104,11 +104,11 @@ impl FileSyncs {
     /// Syncs the whole file, exclusively. A caller that waited for a sync that began after the call, and was
     /// at least as strong, returns its result instead.
     pub fn whole(&self, how: Stability, sync: impl FnOnce() -> Result<()>) -> Result<()> {
-        self.whole_after(self.begun.load(Ordering::SeqCst), how, sync)
+        self.sync_since(self.begun.load(Ordering::SeqCst), how, sync)
     }
 
     /// For a caller that came when `seen` syncs had begun.
-    fn whole_after(&self, seen: u64, how: Stability, sync: impl FnOnce() -> Result<()>) -> Result<()> {
+    fn sync_since(&self, seen: u64, how: Stability, sync: impl FnOnce() -> Result<()>) -> Result<()> {
         let mut last = self.last.write();
         if last.number > seen && (last.how >= how || last.result.is_err()) {
             return last.result;
@@ -167,7 +167,7 @@ mod tests {
     fn shared(how: Stability, last: Result<()>) -> (Result<()>, u64) {
         let syncs = FileSyncs::default();
         assert_eq!(syncs.whole(how, || last), last);
-        let result = syncs.whole_after(0, Stability::FileSync, || Ok(()));
+        let result = syncs.sync_since(0, Stability::FileSync, || Ok(()));
         (result, syncs.begun.load(Ordering::SeqCst))
     }
 

@@ -22,7 +22,7 @@ impl File {
         Self { inner, runtime }
     }
 
-    /// The async file underneath.
+    /// The async file.
     #[must_use]
     pub const fn file(&self) -> &crate::File {
         &self.inner

@@ -1,7 +1,26 @@
-//! The blocking face: the same session and files for code without a runtime.
+//! Sessions and files whose methods block, for code without a runtime.
 //!
-//! It owns a current-thread runtime for the wire, driven by whoever calls. Reads and writes over a lane never
-//! enter it: they are a `pread` or `pwrite` on the calling thread.
+//! A blocking session owns a current-thread runtime for the wire. The calling threads drive it. Reads and
+//! writes over a lane don't enter it: they are a `pread` or `pwrite` on the calling thread.
+//!
+//! ```
+//! use samehost_client::blocking::Session;
+//! use samehost_client::{OpenOptions, Options, Url};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let url: Url = "nfs://server/export".parse()?;
+//! # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/example_server.in")); }
+//! # let server = example::ExampleServer::start();
+//! # let url = server.url();
+//! let session = Session::connect(&url, Options::new())?;
+//! let file = session.open(b"greeting", &OpenOptions::reading())?;
+//! let mut buffer = [0; 100];
+//! let count = file.read_at(&mut buffer, 0)?;
+//! assert_eq!(&buffer[..count], b"hello\n");
+//! file.close()?;
+//! # Ok(())
+//! # }
+//! ```
 
 mod file;
 
@@ -15,10 +34,10 @@ use crate::url::Url;
 
 pub use file::File;
 
-/// A session whose methods block. Not for use inside an async runtime.
+/// A session whose methods block. They panic inside an async runtime.
 #[derive(Debug, Clone)]
 pub struct Session {
-    // The session goes first: its last words need the runtime.
+    // Dropped first, because the end of a session needs the runtime.
     inner: crate::Session,
     runtime: Arc<tokio::runtime::Runtime>,
 }
@@ -37,13 +56,13 @@ impl Session {
         Ok(Self { inner, runtime: Arc::new(runtime) })
     }
 
-    /// The async session underneath; its futures must be run with [`Session::run`].
+    /// The async session; its futures must be run with [`Session::run`].
     #[must_use]
     pub const fn session(&self) -> &crate::Session {
         &self.inner
     }
 
-    /// Runs a future of the async session to its end.
+    /// Runs a future of the async session to completion.
     pub fn run<F: Future>(&self, future: F) -> F::Output {
         self.runtime.block_on(future)
     }

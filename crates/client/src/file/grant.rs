@@ -18,13 +18,12 @@ use sys::read_mostly::ReadGuard;
 
 use super::Inner;
 use super::nowait::NowaitChoice;
-use super::uncommitted_extents::Verifier;
-use super::uncommitted_writes::UncommittedWrites;
 use crate::counters::{add, bump};
 use crate::error::Result;
 use crate::lane::{GrantHolder, LaneOpen, NowaitSupport, OpenPurpose};
 use crate::options::LaneMode;
 use crate::types::Handle;
+use crate::uncommitted_writes::{UncommittedWrites, Verifier};
 
 /// The filesystem types of tmpfs and ramfs in statfs(2) (linux/magic.h): filesystems in memory.
 const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];

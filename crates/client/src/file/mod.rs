@@ -19,15 +19,11 @@
 //! | `nowait` | which reads may block an async task |
 //! | `grant` | a grant: how the file gets it, gives it up and syncs it |
 //! | `wire_io` | READ in pieces of rsize |
-//! | `uncommitted_writes` | unstable writes until their COMMIT, in each file and in the session |
-//! | `uncommitted_extents` | the ranges of one file's unstable writes |
 
 mod grant;
 mod lane_io;
 mod nowait;
 mod operations;
-mod uncommitted_extents;
-mod uncommitted_writes;
 mod wire_io;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -41,9 +37,8 @@ use crate::lane::{GrantHolder, OpenedFile};
 use crate::options::OpenOptions;
 use crate::session::Session;
 use crate::types::{Attributes, Handle};
+use crate::uncommitted_writes::UncommittedWrites;
 use grant::FileGrant;
-pub(crate) use uncommitted_writes::UncommittedPool;
-use uncommitted_writes::UncommittedWrites;
 
 /// The path of a file's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -21,6 +21,22 @@ use crate::types::{Attributes, SetAttributes};
 impl File {
     /// Reads at `offset` until `buffer` is full or the file ends. Returns the number of bytes read.
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/example_server.in")); }
+    /// # let server = example::ExampleServer::start();
+    /// # use samehost_client::{OpenOptions, Options, Session};
+    /// # let session = Session::connect(&server.url(), Options::new()).await?;
+    /// let file = session.open(b"greeting", &OpenOptions::reading()).await?;
+    /// let mut buffer = [0; 100];
+    /// let count = file.read_at(&mut buffer, 0).await?;
+    /// assert_eq!(&buffer[..count], b"hello\n");
+    /// assert_eq!(file.read_at(&mut buffer, 6).await?, 0, "the end of the file");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// The server's, the call's, or the granted file's error.
     pub async fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
@@ -57,6 +73,22 @@ impl File {
     }
 
     /// Writes all of `data` at `offset`; [`File::commit`] makes it durable.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/example_server.in")); }
+    /// # let server = example::ExampleServer::start();
+    /// # use samehost_client::{OpenOptions, Options, Session};
+    /// # let session = Session::connect(&server.url(), Options::new()).await?;
+    /// let file = session.open(b"log", &OpenOptions::new().write(true).create(true)).await?;
+    /// file.write_at(b"first\n", 0).await?;
+    /// file.write_at(b"second\n", 6).await?;
+    /// file.commit().await?;
+    /// assert_eq!(file.size().await?, 13);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// The server's, the call's, or the granted file's error; [`crate::Error::Partly`] if a part was written

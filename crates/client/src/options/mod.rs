@@ -1,4 +1,4 @@
-//! How a session behaves and how a file is opened. The names are those of nfs(5) where it has them.
+//! The options of sessions and of opens, with nfs(5)'s names where it has them.
 //!
 //! [`SESSION`] describes the options that users write in URLs, on the command line and behind `-o`.
 
@@ -24,12 +24,12 @@ pub(crate) const MAX_TRANSFER: u32 = 1 << 20;
 /// Whether to use the lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LaneMode {
-    /// When it is there.
+    /// If there is one.
     #[default]
     Auto,
     /// Never.
     Off,
-    /// Nothing else: connecting or opening without one is an error.
+    /// Always: connecting or opening without a lane is an error.
     Required,
 }
 
@@ -54,7 +54,7 @@ impl fmt::Display for LaneMode {
     }
 }
 
-/// A text that is no [`LaneMode`].
+/// The error of a text that is no [`LaneMode`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("lane mode {0:?} is none of auto, off, required")]
 pub struct UnknownLaneMode(String);
@@ -68,36 +68,37 @@ impl FromStr for LaneMode {
     }
 }
 
-/// Whether to connect from a port below 1024, which exports with the option `secure` ask for.
+/// Whether to connect from a port below 1024, which exports with the option `secure` require.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ReservedPort {
-    /// If the process may; an ordinary port otherwise.
+    /// If the process is permitted to; otherwise from any port.
     #[default]
     Auto,
-    /// Always; connecting fails where it may not.
+    /// Always; connecting fails if the process isn't permitted to.
     Yes,
     /// Never.
     No,
 }
 
-/// Who the session acts as.
+/// The credential of a session's calls (RFC 5531 section 8).
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Credential {
-    /// AUTH_NONE: nobody. There is no lane with it.
+    /// AUTH_NONE: no user. There is no lane with it.
     None,
     /// AUTH_SYS (RFC 5531 appendix A).
     Sys {
-        /// User.
+        /// The user.
         uid: u32,
-        /// Group.
+        /// The group.
         gid: u32,
-        /// Further groups; the wire has room for the first 16.
+        /// Supplementary groups. AUTH_SYS carries the first 16.
         groups: Vec<u32>,
     },
 }
 
 impl Credential {
-    /// The calling process's own user and groups.
+    /// AUTH_SYS with the effective user and the groups of this process.
     #[must_use]
     pub fn own() -> Self {
         Self::Sys {
@@ -112,59 +113,73 @@ impl Credential {
     }
 }
 
-/// How a session behaves.
+/// The options of a session. A method of each field's name sets it:
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use samehost_client::{LaneMode, Options};
+///
+/// let options = Options::new().lane(LaneMode::Off).hard(false).timeo(Duration::from_secs(5)).nconnect(4);
+/// assert_eq!((options.nconnect, options.retrans), (4, 2));
+/// ```
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Options {
-    /// Whether to use the lane.
+    /// Whether to use the lane. Default: [`LaneMode::Auto`].
     pub lane: LaneMode,
-    /// Where a server's rendezvous sockets are looked for; /run/samehost.
+    /// The directory with the servers' rendezvous sockets. Default: `/run/samehost`.
     pub run_dir: PathBuf,
-    /// Whose endpoints are trusted besides uid 0's and this process's own.
+    /// The users whose endpoints are trusted besides uid 0's and this process's own. Default: none.
     pub trusted_uids: Vec<u32>,
-    /// Look for rendezvous sockets in the host's other network namespaces, too, where the process may.
+    /// Whether to look for rendezvous sockets in the host's other network namespaces, too, where the process
+    /// is permitted to. Default: true.
     pub search_namespaces: bool,
-    /// Probe again after this many wire reads and writes: a power of two, or 0 for never (which is not "never
-    /// again": a lost lane and a reconnect are reasons of their own).
+    /// The number of READs and WRITEs over the wire after which the session probes for a lane again: a power
+    /// of two, or 0. With 0 it still probes after it has lost a lane and after a reconnect. Default: 0.
     pub probe_throttle: u32,
-    /// `hard`: retry for ever. `soft` (false): an error after `retrans` retries.
+    /// Whether calls are repeated without a limit (`hard`), or fail after [`retrans`](field@Self::retrans)
+    /// repetitions (`soft`). Default: true.
     pub hard: bool,
-    /// How long an answer may take before it counts as a retry; 60 s.
+    /// The time to wait for a reply before a call is repeated. Default: 60 s.
     pub timeo: Duration,
-    /// A soft session's timeouts are ETIMEDOUT to the applications of a mount, instead of EIO. The session
-    /// itself reports the same errors either way.
+    /// Whether a timeout of a soft session is ETIMEDOUT to the applications of a mount, instead of EIO. The
+    /// session's own errors are the same either way. Default: false.
     pub softerr: bool,
-    /// How long to go on trying to reach the server at first, with a session that is hard or soft: nfs(5)'s
-    /// `retry`. With `None` or zero the first failure is final. Default: `None`; mounts without the option use
-    /// nfs(5)'s defaults.
+    /// How long [`Session::connect`](crate::Session::connect) goes on trying to reach the server, whether the
+    /// session is hard or soft: nfs(5)'s `retry`. With `None` or zero the first failure is final. Default:
+    /// `None`; mounts without the option use nfs(5)'s defaults.
     pub retry: Option<Duration>,
-    /// How long one attempt may take to bring a session up: the address, MOUNT, the transfer sizes and, if
-    /// required, the lane. It also holds for hard sessions, which wait without a limit only for a server that
-    /// has answered once. Default: 2 minutes.
+    /// The time limit of one attempt to connect: the address, MOUNT, the transfer sizes and, if required, the
+    /// lane. It also holds for hard sessions, which wait without a limit only for a server that has answered
+    /// once. Default: 2 minutes.
     pub attempt_timeout: Duration,
-    /// Retries before a soft session gives up, or a hard one says that the server does not answer; 2.
+    /// The repetitions of a call before a soft session gives up, or a hard one logs that the server doesn't
+    /// answer. Default: 2.
     pub retrans: u32,
-    /// TCP connections to the server, 1..=16.
+    /// The number of TCP connections to the server, 1 to 16. Default: 1.
     pub nconnect: u32,
-    /// Bytes a READ; the server's preference if `None`, never more than it can.
+    /// The size of a READ over the wire in bytes, at most 1 MiB and the server's limit; `None` for the
+    /// server's preference. Default: `None`.
     pub rsize: Option<u32>,
-    /// Bytes a WRITE, likewise.
+    /// The size of a WRITE over the wire, likewise.
     pub wsize: Option<u32>,
-    /// Whether to connect from a port below 1024.
+    /// Whether to connect from a port below 1024. Default: [`ReservedPort::Auto`].
     pub reserved_port: ReservedPort,
-    /// Who the session acts as.
+    /// The credential of the calls. Default: [`Credential::own`].
     pub credential: Credential,
-    /// The port that serves NFS, unless the URL names one. Without either 2049 is tried, then rpcbind is
-    /// asked.
+    /// The port that serves NFS, unless the URL names one. Without either, 2049 is tried, then rpcbind is
+    /// asked. Default: `None`.
     pub port: Option<u16>,
-    /// The port that serves MOUNT, if it is not NFS's own and rpcbind is not to be asked.
+    /// The port that serves MOUNT. With `None` NFS's port is tried, then rpcbind is asked. Default: `None`.
     pub mount_port: Option<u16>,
-    /// How many bytes a session's files may have written over the wire and not committed; they commit by
-    /// themselves when that many are reached. They are kept in memory to be sent again should the server
-    /// forget them; 64 MiB.
+    /// The largest amount of data, in bytes, that all files of the session together have written over the
+    /// wire and not committed. When it is reached they commit. The data is kept in memory to be sent again if
+    /// the server forgets it. Default: 64 MiB.
     pub unstable_max: usize,
-    /// Requests in flight for one large read or write; 8.
+    /// The number of calls in flight for one large read or write, 1 to 64. Default: 8.
     pub window: usize,
-    /// Receives the attributes that replies carry, and changes of the lane. Default: none.
+    /// Receives the attributes that replies carry, and changes of the lane. Default: `None`.
     pub attribute_sink: Option<Arc<dyn AttributeSink>>,
 }
 
@@ -196,14 +211,66 @@ impl Default for Options {
     }
 }
 
+macro_rules! setters {
+    ($($field:ident: $type:ty => $value:expr,)+) => {
+        impl Options {
+            $(
+                #[doc = concat!("Sets [`", stringify!($field), "`](field@Self::", stringify!($field), ").")]
+                #[must_use]
+                pub fn $field(mut self, $field: $type) -> Self {
+                    self.$field = $value;
+                    self
+                }
+            )+
+        }
+    };
+}
+
+setters! {
+    lane: LaneMode => lane,
+    run_dir: impl Into<PathBuf> => run_dir.into(),
+    trusted_uids: impl Into<Vec<u32>> => trusted_uids.into(),
+    search_namespaces: bool => search_namespaces,
+    probe_throttle: u32 => probe_throttle,
+    hard: bool => hard,
+    timeo: Duration => timeo,
+    softerr: bool => softerr,
+    retry: impl Into<Option<Duration>> => retry.into(),
+    attempt_timeout: Duration => attempt_timeout,
+    retrans: u32 => retrans,
+    nconnect: u32 => nconnect,
+    rsize: impl Into<Option<u32>> => rsize.into(),
+    wsize: impl Into<Option<u32>> => wsize.into(),
+    reserved_port: ReservedPort => reserved_port,
+    credential: Credential => credential,
+    port: impl Into<Option<u16>> => port.into(),
+    mount_port: impl Into<Option<u16>> => mount_port.into(),
+    unstable_max: usize => unstable_max,
+    window: usize => window,
+    attribute_sink: Arc<dyn AttributeSink> => Some(attribute_sink),
+}
+
 impl Options {
+    /// The defaults.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
     /// The retransmission policy of the session's connections; the lane's waits keep to it, too.
     pub(crate) const fn policy(&self) -> Policy {
         Policy { timeo: self.timeo, retrans: self.retrans, hard: self.hard }
     }
 }
 
-/// How to open a file, in the manner of [`std::fs::OpenOptions`].
+/// The options of an open, in the manner of [`std::fs::OpenOptions`].
+///
+/// ```
+/// use samehost_client::OpenOptions;
+///
+/// let log = OpenOptions::new().read(true).write(true).create(true).mode(0o600);
+/// # let _ = log;
+/// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub struct OpenOptions {
     pub(crate) read: bool,
@@ -216,7 +283,7 @@ pub struct OpenOptions {
 }
 
 impl OpenOptions {
-    /// Nothing yet: neither reading nor writing.
+    /// Neither reading nor writing.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -228,60 +295,61 @@ impl OpenOptions {
         Self::new().read(true)
     }
 
-    /// Whether nothing but reading what is there is wanted.
+    /// Whether the open only reads an existing file.
     pub(crate) const fn only_reads(&self) -> bool {
         self.read && !(self.write || self.create || self.create_new || self.truncate)
     }
 
-    /// For writing, made if it is missing, emptied if it is not.
+    /// For writing: the file is created, or truncated if it exists.
     #[must_use]
     pub fn replacing() -> Self {
         Self::new().write(true).create(true).truncate(true)
     }
 
-    /// Allow reading.
+    /// Whether the file can be read.
     #[must_use]
     pub const fn read(mut self, yes: bool) -> Self {
         self.read = yes;
         self
     }
 
-    /// Allow writing.
+    /// Whether the file can be written.
     #[must_use]
     pub const fn write(mut self, yes: bool) -> Self {
         self.write = yes;
         self
     }
 
-    /// Make the file if it is missing.
+    /// Whether the file is created if it doesn't exist.
     #[must_use]
     pub const fn create(mut self, yes: bool) -> Self {
         self.create = yes;
         self
     }
 
-    /// Make the file, and fail if its name exists (an EXCLUSIVE create, safe to retry).
+    /// Whether the file is created, and the open fails if the name exists (an EXCLUSIVE create, which can be
+    /// repeated safely).
     #[must_use]
     pub const fn create_new(mut self, yes: bool) -> Self {
         self.create_new = yes;
         self
     }
 
-    /// Empty the file.
+    /// Whether the file is truncated.
     #[must_use]
     pub const fn truncate(mut self, yes: bool) -> Self {
         self.truncate = yes;
         self
     }
 
-    /// Fail on a symbolic link instead of following it.
+    /// Whether the open fails if the name is a symbolic link, instead of following it.
     #[must_use]
     pub const fn no_follow(mut self, yes: bool) -> Self {
         self.no_follow = yes;
         self
     }
 
-    /// The permission bits of a file that is made; 0o644 if not given.
+    /// The permission bits of a file that the open creates. Default: 0o644.
     #[must_use]
     pub const fn mode(mut self, mode: u32) -> Self {
         self.mode = Some(mode & 0o7777);

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use super::{Inner, Session};
 use crate::counters::SessionCounters;
 use crate::error::{Error, Result};
-use crate::file::UncommittedPool;
 use crate::lane::LaneManager;
 use crate::nfs3::Nfs3;
 use crate::operations::Operations as _;
 use crate::options::{LaneMode, MAX_TRANSFER, Options};
 use crate::types::ExportEntry;
+use crate::uncommitted_writes::UncommittedPool;
 use crate::url::Url;
 use crate::user::User;
 use crate::wire::{Wire, WireCaller, retry_delayed};
@@ -27,6 +27,29 @@ const DEFAULT_TRANSFER: u32 = 32 << 10;
 impl Session {
     /// Connects, mounts, asks for the transfer sizes, and looks for a lane. While the server can't be reached
     /// it tries again for [`Options::retry`].
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use samehost_client::{Error, Options, Session, Url};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// // The options of the URL take precedence over the others.
+    /// let url: Url = "nfs://server/export?soft&timeo=50".parse()?;
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/example_server.in")); }
+    /// # let server = example::ExampleServer::start();
+    /// # let url = server.url();
+    /// let options = Options::new().retry(Duration::from_secs(10)).nconnect(2);
+    /// let session = Session::connect(&url, options.clone()).await?;
+    /// let found = session.lookup(&session.root(), b"greeting").await?;
+    /// assert_eq!(session.attributes(&found.handle).await?.size, 6);
+    ///
+    /// let refused = Session::connect(&url.with_path(b"/elsewhere"), options).await;
+    /// assert!(matches!(refused, Err(Error::Mount { .. })));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`Error::Resolve`], [`Error::Rpc`], [`Error::NoAnswer`], [`Error::Mount`]; with

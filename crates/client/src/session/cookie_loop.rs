@@ -1,4 +1,5 @@
-//! Detection of directory listings that never end: a server's cookies may form a loop, by a bug or on purpose.
+//! Detection of directory listings that never end: a server's cookies may form a loop, by a bug or on
+//! purpose.
 
 /// The maximum number of pages in a listing. A page has at least one entry, and normally hundreds.
 const MAX_PAGES: u64 = 1 << 20;

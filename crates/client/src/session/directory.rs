@@ -31,9 +31,9 @@ pub struct Directory {
 }
 
 impl Session {
-    /// One page of a directory (READDIR, or with `plus` READDIRPLUS): the entries behind a cookie of an earlier
-    /// page, or from the beginning with cookie and verifier 0. `count` is the largest size of the reply in
-    /// bytes, handles and attributes included.
+    /// One page of a directory (READDIR, or with `plus` READDIRPLUS): the entries behind a cookie of an
+    /// earlier page, or from the beginning with cookie and verifier 0. `count` is the largest size of the
+    /// reply in bytes, handles and attributes included.
     ///
     /// # Errors
     /// [`Status::BadCookie`] if the directory has changed so that it must be read from the beginning;

@@ -8,13 +8,11 @@
 //! | `directory` | listings |
 //! | `listed` | names that a listing leaves out after it has started over |
 //! | `cookie_loop` | listings whose cookies repeat |
-//! | `open` | from a name to an open file |
 
 mod connect;
 mod cookie_loop;
 mod directory;
 mod listed;
-mod open;
 mod operations;
 mod path;
 
@@ -22,10 +20,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::counters::{Counters, SessionCounters};
-use crate::file::UncommittedPool;
 use crate::lane::LaneManager;
 use crate::options::{Credential, LaneMode, Options};
 use crate::types::{FsInfo, Handle, LaneReport};
+use crate::uncommitted_writes::UncommittedPool;
 use crate::user::User;
 use crate::wire::WireCaller;
 
@@ -33,6 +31,7 @@ pub use cookie_loop::CookieLoopDetector;
 pub use directory::Directory;
 pub use listed::Listed;
 pub use path::Follow;
+pub(crate) use path::PathWalk;
 
 /// A session with a server. Clones share it; so do the files that were opened with it.
 #[derive(Debug, Clone)]
@@ -121,9 +120,9 @@ impl Session {
         self.lane()
     }
 
-    /// Whether to use the lane from now on; [`Options::lane`] is the first mode. When the lane is switched off,
-    /// files with a grant go on over the wire with their next read or write. When it is switched on, a lane is
-    /// looked for in the background ([`Session::probe`] waits for it).
+    /// Whether to use the lane from now on; [`Options::lane`] is the first mode. When the lane is switched
+    /// off, files with a grant go on over the wire with their next read or write. When it is switched on, a
+    /// lane is looked for in the background ([`Session::probe`] waits for it).
     pub fn set_lane_mode(&self, mode: LaneMode) {
         self.inner.lane.set_mode(mode);
     }

@@ -37,13 +37,11 @@ impl Served {
 
     /// Options that fit: impatient, with this run directory.
     pub fn options(&self, lane: LaneMode) -> Options {
-        Options {
-            lane,
-            run_dir: self.run_dir(),
-            search_namespaces: false,
-            timeo: Duration::from_secs(20),
-            ..Options::default()
-        }
+        Options::new()
+            .lane(lane)
+            .run_dir(self.run_dir())
+            .search_namespaces(false)
+            .timeo(Duration::from_secs(20))
     }
 
     /// A session over the wire alone.

@@ -55,7 +55,7 @@ pub(super) async fn receive(shared: Arc<ClientShared>, owner: Weak<LaneHandle>) 
                 debug!("lane: the server sent no message of the protocol");
                 return;
             };
-            if understand(shared, &owner, reply, fds, no_room).is_none() {
+            if handle_reply(shared, &owner, reply, fds, no_room).is_none() {
                 debug!("lane: the server's message makes no sense here");
                 return;
             }
@@ -70,7 +70,7 @@ pub(super) async fn receive(shared: Arc<ClientShared>, owner: Weak<LaneHandle>) 
 }
 
 /// Handles a reply; `None` if the server may not send it now.
-fn understand(
+fn handle_reply(
     shared: &ClientShared,
     owner: &Weak<LaneHandle>,
     reply: LaneReply<'_>,

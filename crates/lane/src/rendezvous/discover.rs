@@ -86,7 +86,7 @@ pub(super) fn discover(options: &RendezvousOptions, commitment: Commitment) -> S
         if namespaces::may_enter() {
             search.other_namespaces();
         } else {
-            search.say(Reason::MayNotSearch);
+            search.note(Reason::MayNotSearch);
         }
         // A client that sees the whole host has found every server.
         search.found.wait_to_be_called = !namespaces::sees_the_host();
@@ -100,19 +100,19 @@ impl Search<'_> {
         let sockets = match run_dir::owned_sockets(dir, "lane", Instant::now() + MAX_TIME) {
             Ok(sockets) => sockets,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return self.say(Reason::NoRunDir(dir.clone()));
+                return self.note(Reason::NoRunDir(dir.clone()));
             }
             Err(error) => {
                 let reason = Reason::UnreadableRunDir { dir: dir.clone(), error: error.to_string() };
-                return self.say(reason);
+                return self.note(reason);
             }
         };
         if sockets.is_empty() {
-            return self.say(Reason::NoSocket(dir.clone()));
+            return self.note(Reason::NoSocket(dir.clone()));
         }
         let mut calls = Calls::new();
         for (instance, path) in round_robin(sockets, |owner| self.options.trusts(owner)) {
-            if !self.goes_on(&mut calls, &dir.display()) {
+            if !self.has_room(&mut calls, &dir.display()) {
                 break;
             }
             self.candidate(instance, path.display().to_string(), connect_path(&path));
@@ -126,14 +126,14 @@ impl Search<'_> {
                 for instance in round_robin(instances, |owner| self.options.trusts(owner)) {
                     let name = run_dir::abstract_name(&instance);
                     if self.is_new(&instance) {
-                        if !self.goes_on(&mut calls, &"this network namespace") {
+                        if !self.has_room(&mut calls, &"this network namespace") {
                             break;
                         }
                         self.candidate(instance, format!("@{name}"), connect_abstract(&name));
                     }
                 }
             }
-            Err(error) => self.say(Reason::SocketsNotListed(error.to_string())),
+            Err(error) => self.note(Reason::SocketsNotListed(error.to_string())),
         }
     }
 
@@ -142,7 +142,7 @@ impl Search<'_> {
         let trusts = |owner| options.trusts(owner);
         let namespaces = match namespaces::others(options.trusted()) {
             Ok(namespaces) => namespaces,
-            Err(error) => return self.say(Reason::NamespacesNotListed(error.to_string())),
+            Err(error) => return self.note(Reason::NamespacesNotListed(error.to_string())),
         };
         let before = self.registered.len();
         let (mut looked_at, mut calls) = (0, Calls::new());
@@ -160,7 +160,7 @@ impl Search<'_> {
                 if !self.is_new(&instance) {
                     continue;
                 }
-                if !self.goes_on(&mut calls, &place) {
+                if !self.has_room(&mut calls, &place) {
                     break;
                 }
                 let name = run_dir::abstract_name(&instance);
@@ -173,21 +173,21 @@ impl Search<'_> {
             }
         }
         if self.registered.len() == before {
-            self.say(Reason::NothingInNamespaces(looked_at));
+            self.note(Reason::NothingInNamespaces(looked_at));
         }
     }
 
     /// Whether to try one more socket of this place.
-    fn goes_on(&mut self, calls: &mut Calls, place: &dyn Display) -> bool {
-        let goes_on = self.found.candidates.len() < MAX_CANDIDATES && calls.one_more();
-        if !goes_on {
-            self.say(Reason::TooMany(place.to_string()));
+    fn has_room(&mut self, calls: &mut Calls, place: &dyn Display) -> bool {
+        let has_room = self.found.candidates.len() < MAX_CANDIDATES && calls.one_more();
+        if !has_room {
+            self.note(Reason::TooMany(place.to_string()));
         }
-        goes_on
+        has_room
     }
 
     /// Adds a reason, if it is new: of each untrusted user one socket is named.
-    fn say(&mut self, reason: Reason) {
+    fn note(&mut self, reason: Reason) {
         let news = match &reason {
             Reason::Untrusted { uid, .. } => self.untrusted.insert(Some(*uid)),
             Reason::UntrustedUnmapped { .. } => self.untrusted.insert(None),
@@ -219,7 +219,7 @@ impl Search<'_> {
                 self.registered.insert(instance);
                 self.found.candidates.push(candidate);
             }
-            Err(reason) => self.say(reason),
+            Err(reason) => self.note(reason),
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A lane's life:
 //! 1. [`LaneShared::new`] makes it from a waiting connection whose nonce has arrived.
-//! 2. [`LaneShared::say_local`] sends Local.
+//! 2. [`LaneShared::send_local`] sends Local.
 //! 3. [`serve`] answers Opens on a thread of its own, until the client hangs up, breaks the protocol, or
 //!    another thread calls [`LaneShared::end`].
 //! 4. The remaining grants are released when `serve` returns, also if it panics.
@@ -111,7 +111,7 @@ impl LaneShared {
     }
 
     /// Sends Local to the client. Returns whether it was sent.
-    pub(super) fn say_local(&self, version: u32, nonce: Nonce, instance: Instance) -> bool {
+    pub(super) fn send_local(&self, version: u32, nonce: Nonce, instance: Instance) -> bool {
         let local = LaneReply::Local {
             version,
             nonce,

@@ -129,7 +129,7 @@ impl ServerShared {
             self.forget(number);
             return NonceOutcome::Failed;
         }
-        if !lane.say_local(version, nonce, self.options.instance) {
+        if !lane.send_local(version, nonce, self.options.instance) {
             lane.end(UNTOLD);
             return NonceOutcome::Failed;
         }

@@ -71,7 +71,7 @@ pub fn parse(
     };
     let mut parsed = Parsed {
         mount,
-        session: client::Options { retry: None, ..defaults },
+        session: defaults.retry(None),
         background: false,
         retry: Duration::ZERO,
         skipped: Vec::new(),

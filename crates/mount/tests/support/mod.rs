@@ -61,13 +61,12 @@ impl Mounted {
         fs::set_permissions(at.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let runtime = samehost_mount::runtime().unwrap();
         let url = Url::new("127.0.0.1", Some(served.port()), served.export().to_str().unwrap().as_bytes());
-        let session = client::Options {
-            lane: if transport == Transport::Wire { LaneMode::Off } else { LaneMode::Auto },
-            run_dir: served.run_dir(),
-            search_namespaces: false,
-            timeo: Duration::from_secs(20),
-            ..client::Options::default()
-        };
+        let lane = if transport == Transport::Wire { LaneMode::Off } else { LaneMode::Auto };
+        let session = client::Options::new()
+            .lane(lane)
+            .run_dir(served.run_dir())
+            .search_namespaces(false)
+            .timeo(Duration::from_secs(20));
         let options =
             MountOptions { passthrough: transport == Transport::Passed, allow_other: true, ..options };
         let mount = runtime.block_on(Mount::start(&url, session, options, at.path())).expect("a mount");

@@ -63,13 +63,13 @@ fn accept(engine: &Engine, listener: &Listener) -> bool {
                 // The connection was closed before it was accepted. Others may wait.
                 io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted => {}
                 _ => {
-                    listener.complain(&error);
+                    listener.log_error(&error);
                     return true;
                 }
             },
         }
         if short && !engine.reserved_descriptors.refill() {
-            listener.complain(&Errno::MFILE.into());
+            listener.log_error(&Errno::MFILE.into());
             return true;
         }
     }

@@ -101,7 +101,7 @@ impl Listener {
     }
 
     /// Logs, at a bounded rate, that connections have to wait.
-    pub fn complain(&self, error: &io::Error) {
+    pub fn log_error(&self, error: &io::Error) {
         if let Some(skipped) = self.complaints.admit(Instant::now()) {
             tracing::warn!(address = %self.address, %error, skipped, "can't accept connections for now");
         }

@@ -83,7 +83,7 @@ impl Permit {
     }
 
     /// Adds the bytes of `more`.
-    pub fn absorb(&mut self, mut more: Self) {
+    pub fn merge(&mut self, mut more: Self) {
         debug_assert_eq!(self.peer, more.peer, "permits of one connection");
         self.bytes += std::mem::take(&mut more.bytes);
     }
@@ -242,7 +242,7 @@ mod tests {
         drop(permit);
         let (who, mut permit) = memory.next_granted().unwrap();
         assert_eq!((who, memory.usage()), (2, (STEP, 2 * STEP)));
-        permit.absorb(memory.request(&requester(1, 2), 0).unwrap());
+        permit.merge(memory.request(&requester(1, 2), 0).unwrap());
         assert_eq!(permit.bytes(), STEP);
         drop(permit);
         assert_eq!(memory.usage().0, 0);

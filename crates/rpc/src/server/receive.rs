@@ -260,7 +260,7 @@ impl Receive {
     pub fn begin_large(&mut self, permit: Permit, memory: &ReceiveMemory) {
         self.queued = false;
         if let Some(Large::Fragments { permit: had, .. }) = &mut self.large {
-            had.absorb(permit);
+            had.merge(permit);
             return;
         }
         self.reach = LARGE_REACH;

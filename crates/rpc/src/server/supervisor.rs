@@ -32,18 +32,18 @@ struct Seen {
 /// Supervises until the engine ends.
 pub fn run(engine: &Engine) {
     let mut seen = vec![Seen::default(); engine.activity.len()];
-    let look_every = LOOK_EVERY.min(engine.limits.stall / 4);
-    let mut next_look = Instant::now() + look_every;
+    let check_interval = LOOK_EVERY.min(engine.limits.stall / 4);
+    let mut next_look = Instant::now() + check_interval;
     let mut idle = 0u32;
     while !engine.ended.load(Ordering::Acquire) {
         engine.tick();
-        let working = look_at_workers(engine, &mut seen);
+        let working = check_workers(engine, &mut seen);
         idle = if working { 0 } else { idle.saturating_add(1) };
         if idle < IDLE_TICKS {
             let now = Instant::now();
             if now >= next_look {
-                look_at_peers(engine, now);
-                next_look = now + look_every;
+                check_peers(engine, now);
+                next_look = now + check_interval;
             }
             thread::park_timeout(engine.limits.hand_over_after);
             continue;
@@ -52,10 +52,10 @@ pub fn run(engine: &Engine) {
         // Announce the sleep, then check once more: work that begins after the announcement wakes this
         // thread, and earlier work is seen by the check.
         engine.supervisor_sleeps.store(true, Ordering::SeqCst);
-        if engine.ended.load(Ordering::SeqCst) || anybody_works(engine) {
+        if engine.ended.load(Ordering::SeqCst) || has_busy_worker(engine) {
             // Tick again.
-        } else if look_at_peers(engine, Instant::now()) {
-            thread::park_timeout(look_every);
+        } else if check_peers(engine, Instant::now()) {
+            thread::park_timeout(check_interval);
         } else {
             thread::park();
         }
@@ -66,13 +66,13 @@ pub fn run(engine: &Engine) {
     }
 }
 
-fn anybody_works(engine: &Engine) -> bool {
+fn has_busy_worker(engine: &Engine) -> bool {
     engine.activity.iter().any(|activity| activity.connection.load(Ordering::SeqCst) != 0)
 }
 
 /// Takes connections from workers that are in the same step as at the last tick. Returns whether any worker
 /// is busy.
-fn look_at_workers(engine: &Engine, seen: &mut [Seen]) -> bool {
+fn check_workers(engine: &Engine, seen: &mut [Seen]) -> bool {
     let mut working = false;
     for (index, (activity, last)) in engine.activity.iter().zip(seen).enumerate() {
         let now = Seen {
@@ -103,7 +103,7 @@ fn take_over(engine: &Engine, connection: &Arc<Connection>, index: usize, steps:
 }
 
 /// Closes connections of peers that have stalled for too long. Returns whether any deadline lies ahead.
-fn look_at_peers(engine: &Engine, now: Instant) -> bool {
+fn check_peers(engine: &Engine, now: Instant) -> bool {
     let mut deadlines = engine.listeners.iter().any(|listener| listener.resume(&engine.epoll));
     let memory_is_short = engine.memory.has_waiting();
     for workers in engine.registry.all_workers() {

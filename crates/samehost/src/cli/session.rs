@@ -190,7 +190,7 @@ mod tests {
             .map_err(|error| error.to_string())?;
         // A mount keeps `retry` beside the session's options.
         let retry = (name == "retry").then_some(parsed.retry);
-        Ok(Options { retry, ..parsed.session })
+        Ok(parsed.session.retry(retry))
     }
 
     proptest! {

@@ -1,6 +1,5 @@
 //! The copy of one file or symbolic link.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use client::CopyOptions;
@@ -108,7 +107,7 @@ async fn transfer(
     };
     // Local copies aren't synced, as with cp(1).
     let commit = copy.options.commit && matches!(to, Open::Remote(_));
-    let options = CopyOptions { commit, progress: Some(Arc::new(tell)), ..CopyOptions::default() };
+    let options = CopyOptions::new().commit(commit).progress(tell);
     let copied = match (from, to) {
         (Open::Remote(from), Open::Remote(to)) => client::copy(from, to, &options).await,
         (Open::Remote(from), Open::Local(to)) => client::read_from(from, to, &options).await,

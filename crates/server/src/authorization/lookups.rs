@@ -261,7 +261,7 @@ mod tests {
     type Numbers = Lookups<String, Vec<u8>>;
 
     /// Lookups that are answered, one after another, with the values that are sent.
-    fn by_hand(patience: Duration) -> (Numbers, SyncSender<Option<Vec<u8>>>) {
+    fn answered_by_test(patience: Duration) -> (Numbers, SyncSender<Option<Vec<u8>>>) {
         let (sender, answers) = sync_channel(64);
         let answers = Mutex::new(answers);
         (Lookups::new(move |_| answers.lock().recv().ok().flatten(), patience, 16), sender)
@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn callers_wait_for_the_first_answer() {
-        let (lookups, answers) = by_hand(LONG);
+        let (lookups, answers) = answered_by_test(LONG);
         std::thread::scope(|scope| {
             let asking: Vec<_> = (0..4).map(|_| scope.spawn(|| ask(&lookups, "a"))).collect();
             answers.send(Some(vec![1])).unwrap();
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn a_slow_answer_is_not_known_yet_and_then_it_is() {
-        let (lookups, answers) = by_hand(Duration::ZERO);
+        let (lookups, answers) = answered_by_test(Duration::ZERO);
         assert_eq!(ask(&lookups, "a"), Err(NotYet));
         assert_eq!(ask(&lookups, "a"), Err(NotYet));
         assert_eq!(lookups.changes(), 0);
@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn few_callers_wait_at_a_time() {
-        let (lookups, answers) = by_hand(LONG);
+        let (lookups, answers) = answered_by_test(LONG);
         std::thread::scope(|scope| {
             for _ in 0..MAX_CALLERS {
                 scope.spawn(|| assert_eq!(ask(&lookups, "a"), Ok(vec![1])));
@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn old_answers_are_used_until_new_ones_arrive_and_after_failures() {
-        let (lookups, answers) = by_hand(LONG);
+        let (lookups, answers) = answered_by_test(LONG);
         answers.send(Some(vec![1])).unwrap();
         assert_eq!(ask(&lookups, "a"), Ok(vec![1]));
         for (answer, then) in [
@@ -350,7 +350,7 @@ mod tests {
 
     #[test]
     fn an_answer_to_a_lookup_from_before_the_refresh_is_not_fresh() {
-        let (lookups, answers) = by_hand(LONG);
+        let (lookups, answers) = answered_by_test(LONG);
         lookups.expect(&"a".to_owned());
         while !lookups.0.memory.lock().waiting.is_empty() {
             std::thread::yield_now();

@@ -77,7 +77,7 @@ impl Resolver {
 
     /// A resolver whose name server never answers, with no time to wait.
     #[cfg(test)]
-    pub(crate) fn in_vain() -> Self {
+    pub(crate) fn failing() -> Self {
         let never = |_: &NameQuery| loop {
             std::thread::park();
         };
@@ -107,7 +107,7 @@ fn look_up(question: &NameQuery) -> Option<NameAnswer> {
     };
     match found {
         Ok(answer) => Some(answer),
-        Err(error) if says_no(&error) => Some(NameAnswer::default()),
+        Err(error) if is_negative(&error) => Some(NameAnswer::default()),
         Err(error) => {
             tracing::info!(?question, error = %std::io::Error::from(error), "a lookup failed");
             None
@@ -116,7 +116,7 @@ fn look_up(question: &NameQuery) -> Option<NameAnswer> {
 }
 
 /// Whether the error means that there is no such name, and not that the query failed.
-fn says_no(error: &LookupError) -> bool {
+fn is_negative(error: &LookupError) -> bool {
     matches!(error.kind(), LookupErrorKind::NoName | LookupErrorKind::NoData)
 }
 

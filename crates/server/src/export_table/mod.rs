@@ -80,7 +80,7 @@ impl ExportTable {
         for export in exports.list() {
             let id = number(export);
             let directory = directory(export.path());
-            let old = previous.get(id).filter(|old| old.serves_like(export, directory));
+            let old = previous.get(id).filter(|old| old.serves_same(export, directory));
             let store = match (table.get(id), old) {
                 (Some(other), _) => Err(format!(
                     "its number {id:#x} is that of {} already: give one of them another fsid=",
@@ -124,7 +124,7 @@ impl ExportTable {
     fn relate(&mut self) {
         self.nested = self.entries.iter().filter_map(|entry| self.nest(entry)).collect();
         for entry in &self.entries {
-            let Some(outer) = self.around(entry).map(|outer| outer.id) else { continue };
+            let Some(outer) = self.enclosing(entry).map(|outer| outer.id) else { continue };
             // One without a store is inaccessible, too: the outer export's rules don't apply to it.
             let id = entry.store.is_ok().then_some(entry.id);
             let inner = NestedExport { path: entry.export.path().to_owned(), id };
@@ -156,19 +156,19 @@ impl ExportTable {
     }
 
     /// The nearest export around `inner`.
-    fn around(&self, inner: &ExportEntry) -> Option<&Arc<ExportEntry>> {
-        let around = |outer: &&Arc<ExportEntry>| {
+    fn enclosing(&self, inner: &ExportEntry) -> Option<&Arc<ExportEntry>> {
+        let encloses = |outer: &&Arc<ExportEntry>| {
             outer.store.is_ok()
                 && outer.export.path() != inner.export.path()
                 && inner.export.path().starts_with(outer.export.path())
         };
         let depth = |outer: &&Arc<ExportEntry>| outer.export.path().components().count();
-        self.entries.iter().filter(around).max_by_key(depth)
+        self.entries.iter().filter(encloses).max_by_key(depth)
     }
 
     /// The position of `inner` in the nearest export around it, if there is one.
     fn nest(&self, inner: &Arc<ExportEntry>) -> Option<ExportNesting> {
-        let outer = self.around(inner)?;
+        let outer = self.enclosing(inner)?;
         let below = inner.export.path().strip_prefix(outer.export.path()).ok()?;
         let mut way: Vec<_> = below.iter().map(|part| part.as_bytes().to_vec()).collect();
         let name = way.pop().filter(|_| inner.store.is_ok())?;
@@ -244,7 +244,7 @@ impl ExportEntry {
     }
 
     /// Whether this entry's store can serve `export`.
-    fn serves_like(&self, export: &Export, directory: Option<(u64, u64)>) -> bool {
+    fn serves_same(&self, export: &Export, directory: Option<(u64, u64)>) -> bool {
         self.store.is_ok()
             && self.directory == directory
             && self.export.path() == export.path()

@@ -33,7 +33,7 @@ pub(crate) struct LaneAttempts(Mutex<HashMap<SocketAddr, LaneAttempt>>);
 
 impl LaneAttempts {
     /// A connection makes an attempt.
-    pub(crate) fn asks(&self, peer: SocketAddr) {
+    pub(crate) fn record(&self, peer: SocketAddr) {
         self.0.lock().insert(peer, LaneAttempt::Asked);
     }
 
@@ -76,10 +76,10 @@ mod tests {
         lane_attempts.answered(peer, UNKNOWN);
         lane_attempts.lane_ended(peer, "late");
         assert_eq!(lane_attempts.get(peer), None, "no attempt");
-        lane_attempts.asks(peer);
+        lane_attempts.record(peer);
         lane_attempts.answered(peer, UNKNOWN);
         assert_eq!(lane_attempts.get(peer), Some(UNKNOWN));
-        lane_attempts.asks(peer);
+        lane_attempts.record(peer);
         lane_attempts.lane_ended(peer, "hung up");
         lane_attempts.answered(peer, UNKNOWN);
         assert_eq!(lane_attempts.get(peer), Some(LaneAttempt::Ended("hung up".into())), "the newer state");

@@ -12,7 +12,7 @@ use crate::exit::Failure;
 /// What to mount, where and how; with `sloppy` also the errors of the options that are skipped.
 pub fn plan(global: &Global, args: &MountArgs) -> Result<(MountPlan, Vec<OptionError>), Failure> {
     let text = args.options.join(",");
-    let defaults = Options { run_dir: global.run_dir.clone(), ..Options::default() };
+    let defaults = Options::new().run_dir(&global.run_dir);
     let privileged = rustix::process::geteuid().is_root();
     let parsed = parse(&text, defaults, privileged, false).map_err(|error| option_failure(&error))?;
     let plan = MountPlan {

@@ -51,7 +51,7 @@ impl Program for Localio {
             Procedure::Null => Ok(Done { status: None, bytes: 0 }),
             Procedure::UuidIsLocal => match cx.credential {
                 Credential::Sys(sys) => args.get::<UuidIsLocalArgs>().map_err(CallError::from).map(|args| {
-                    self.service.lane_attempts.asks(peer);
+                    self.service.lane_attempts.record(peer);
                     let answer = self.lane.answer(Nonce(args.uuid), nfs);
                     if answer != NonceOutcome::Local {
                         // The kernel's client has sent a stamp of 0 since Linux 5.1; other clients send a
@@ -62,7 +62,7 @@ impl Program for Localio {
                     Done { status: Some(answer), bytes: 0 }
                 }),
                 Credential::None => {
-                    self.service.lane_attempts.asks(peer);
+                    self.service.lane_attempts.record(peer);
                     self.service.lane_attempts.answered(peer, LaneAttempt::Anonymous);
                     Err(CallError::Denied(AuthStat::TooWeak))
                 }

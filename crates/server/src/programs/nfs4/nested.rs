@@ -86,14 +86,14 @@ pub(super) fn entered(c: &Context<'_>, directory: &File, name: &[u8]) -> Result<
 /// The directory of the outer export in which the export of `root` has its name, if it lies in one that the
 /// client may use.
 pub(super) fn above(c: &Context<'_>, root: &File) -> Result<Option<File>> {
-    let Some((nested, outer)) = around(c, root)? else { return Ok(None) };
+    let Some((nested, outer)) = enclosing(c, root)? else { return Ok(None) };
     let directory = outer.admitted.walk(nested.way.iter().map(Vec::as_slice)).map_err(status::of_store)?;
     Ok(Some(outer.sibling(directory)))
 }
 
 /// The inode number of what the outer export has at the name of the export of `root`.
 pub(super) fn mounted_on(c: &Context<'_>, root: &File) -> Result<Option<u64>> {
-    let Some((nested, outer)) = around(c, root)? else { return Ok(None) };
+    let Some((nested, outer)) = enclosing(c, root)? else { return Ok(None) };
     let way = nested.way.iter().chain([&nested.name]).map(Vec::as_slice);
     Ok(match outer.admitted.walk(way) {
         Ok(covered) => Some(covered.fileid()),
@@ -104,7 +104,7 @@ pub(super) fn mounted_on(c: &Context<'_>, root: &File) -> Result<Option<u64>> {
 }
 
 /// The entry of the export around that of `root`, and the outer export's root.
-fn around(c: &Context<'_>, root: &File) -> Result<Option<(ExportNesting, File)>> {
+fn enclosing(c: &Context<'_>, root: &File) -> Result<Option<(ExportNesting, File)>> {
     let table = c.service.access.table();
     let export = FileHandle::export_of(root.node.handle().as_bytes());
     let Some(nested) = table.nested().iter().find(|nested| Some(nested.inner.id) == export) else {

@@ -11,6 +11,8 @@
 //! the most data. If there still is no room, it writes FILE_SYNC and keeps nothing. No write waits for the
 //! room of another one.
 
+mod extents;
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
@@ -21,12 +23,14 @@ use io::Stability;
 use parking_lot::Mutex;
 use tokio::sync::RwLock;
 
-use super::uncommitted_extents::{UncommittedExtents, Verifier};
 use crate::counters::{add, bump};
 use crate::error::{Error, Result};
 use crate::operations::{Operations as _, WriteReply};
 use crate::types::Handle;
 use crate::wire::WireCaller;
+use extents::UncommittedExtents;
+
+pub(crate) use extents::Verifier;
 
 /// The maximum number of extents of a file, whatever their size. A write that finds more commits first.
 const MAX_EXTENTS: usize = 1 << 16;
@@ -63,7 +67,7 @@ impl UncommittedWrites {
         self.extents.lock().bytes()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.extents.lock().is_empty()
     }
 
@@ -83,7 +87,7 @@ impl UncommittedWrites {
 
     /// Reserves room for `len` bytes. Commits this file and then the largest one to make room. Returns `None`
     /// if there still is none.
-    pub(super) async fn reserve(&self, len: usize) -> Result<Option<Reservation>> {
+    pub(crate) async fn reserve(&self, len: usize) -> Result<Option<Reservation>> {
         let reserve = || {
             let has_room = self.extents.lock().len() < MAX_EXTENTS;
             if has_room { self.pool.reserve(len) } else { None }
@@ -106,7 +110,7 @@ impl UncommittedWrites {
 
     /// Writes all of `data`, in pieces of wsize and several in flight. The caller holds `writers`. Returns
     /// false if the data is less durable than `stability`, so that a commit must follow.
-    pub(super) async fn write(
+    pub(crate) async fn write(
         &self,
         writer: &WireCaller,
         data: Bytes,
@@ -192,7 +196,7 @@ impl UncommittedWrites {
     }
 
     /// Makes durable what was written over the wire so far. Data that the server has lost is written again.
-    pub(super) async fn commit(&self) -> Result<()> {
+    pub(crate) async fn commit(&self) -> Result<()> {
         for _ in 0..MAX_COMMITS {
             let (writer, mark) = {
                 let extents = self.extents.lock();
@@ -230,7 +234,7 @@ impl UncommittedWrites {
     ///
     /// A sync through the grant couldn't replace the COMMIT. The kernel reports a failed write-back to the
     /// descriptions that were open at the time (fsync(2)), and these are the server's.
-    pub(super) async fn commit_before_grant(&self, verifier: Verifier) -> Result<Vec<(u64, Bytes)>> {
+    pub(crate) async fn commit_before_grant(&self, verifier: Verifier) -> Result<Vec<(u64, Bytes)>> {
         let (writer, mark, is_remembered) = {
             let extents = self.extents.lock();
             let Some(writer) = extents.any_writer().cloned() else { return Ok(Vec::new()) };
@@ -246,7 +250,7 @@ impl UncommittedWrites {
     }
 
     /// Discards all data, which has become durable.
-    pub(super) fn clear(&self) {
+    pub(crate) fn clear(&self) {
         self.change(UncommittedExtents::clear);
     }
 }
@@ -275,7 +279,7 @@ impl UncommittedPool {
     }
 
     /// The uncommitted writes of a file, shared by all its opens. `name` is for errors.
-    pub(super) fn file(self: &Arc<Self>, handle: &Handle, name: &[u8]) -> Arc<UncommittedWrites> {
+    pub(crate) fn file(self: &Arc<Self>, handle: &Handle, name: &[u8]) -> Arc<UncommittedWrites> {
         let mut files = self.files.lock();
         if let Some(file) = files.get(handle).and_then(Weak::upgrade) {
             return file;
@@ -329,7 +333,7 @@ impl UncommittedPool {
 
 /// Room in the pool, until this is dropped.
 #[derive(Debug)]
-pub(super) struct Reservation {
+pub(crate) struct Reservation {
     pool: Arc<UncommittedPool>,
     len: usize,
 }

@@ -7,14 +7,13 @@
 use lane::{CreateMode, NewFile};
 use rustix::fs::{AtFlags, StatxFlags, Timespec, Timestamps, UTIME_NOW};
 
-use super::path::PathWalk;
-use super::{Follow, Session};
 use crate::counters::bump;
 use crate::error::{Error, Result, Status};
 use crate::file::File;
 use crate::lane::{LaneOpen, OpenPurpose, OpenedFile};
 use crate::open_prefetch::OpenTarget;
 use crate::options::OpenOptions;
+use crate::session::{Follow, PathWalk, Session};
 use crate::types::{Attributes, Create, FileKind, Found, Handle, SetAttributes, SetTime};
 
 /// How often an open that creates goes round when somebody else creates and removes the same name.
