@@ -93,8 +93,8 @@ pub const SESSION: &[Descriptor<Options>] = &[
             set: |options, bytes| options.rsize = transfer_size(bytes),
         },
         default: None,
-        help: "Size of a READ, rounded down to a multiple of 4096, or below that to a power of two; less than \
-               1024 means 4096, more than 1 MiB means 1 MiB; 0 or without it what the server prefers",
+        help: "Size of a READ, rounded down to a multiple of 4096, or below that to a power of two; less \
+               than 1024 means 4096, more than 1 MiB means 1 MiB; 0 or without it what the server prefers",
     },
     Descriptor {
         name: "wsize",
@@ -172,8 +172,8 @@ pub const SESSION: &[Descriptor<Options>] = &[
             set: |options, minutes| options.retry = Some(Duration::from_secs(u64::from(minutes) * 60)),
         },
         default: None,
-        help: "Time for which a server that can't be reached at first is tried again; 0: the first failure is \
-               final; without it 2 for mounts, with bg 10000, and 0 for URLs",
+        help: "Time for which a server that can't be reached at first is tried again; 0: the first failure \
+               is final; without it 2 for mounts, with bg 10000, and 0 for URLs",
     },
     Descriptor {
         name: "resvport",

@@ -6,8 +6,8 @@
 //! 3. CB_OFFLOAD reports its end. The result can be queried until the client has answered CB_OFFLOAD, or
 //!    until another copy needs the entry.
 //!
-//! This is the table of copies; `programs::nfs4::copy_thread` copies. The numbers of copies of a client and of
-//! all clients are bounded. Above the bounds COPY is synchronous.
+//! This is the table of copies; `programs::nfs4::copy_thread` copies. The numbers of copies of a client and
+//! of all clients are bounded. Above the bounds COPY is synchronous.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -2,8 +2,8 @@
 //! one; OFFLOAD_STATUS and OFFLOAD_CANCEL (15.8, 15.9).
 //!
 //! A long COPY is asynchronous if the client can be called back and doesn't insist on a synchronous one (see
-//! `copy_thread`). Otherwise the reply comes after the copy. A large one is answered when a part of it is copied,
-//! and the client requests the rest.
+//! `copy_thread`). Otherwise the reply comes after the copy. A large one is answered when a part of it is
+//! copied, and the client requests the rest.
 
 use std::sync::Arc;
 
