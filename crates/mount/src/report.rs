@@ -61,13 +61,13 @@ control::metrics! {
         /// because the kernel handles them.
         opens_passed_through: Counter<Count> = "opens passed through",
         /// Opens whose backing file the kernel refused.
-        opens_refused: Counter<Count> = "refused",
+        opens_refused: Counter<Count> = "opens refused",
         /// Inodes that the kernel knows.
         inodes: Gauge<Count> = "inodes",
         /// Requests that were read from the kernel.
         requests: Counter<Count> = "requests",
         /// Requests without a reply yet. One that stays so waits for a server.
-        requests_under_way: Gauge<Count> = "under way",
+        requests_under_way: Gauge<Count> = "requests under way",
     }
 }
 
