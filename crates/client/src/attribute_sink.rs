@@ -22,16 +22,17 @@ pub struct PreOpAttributes {
     pub ctime: Timestamp,
 }
 
-/// What one reply said about one file.
+/// The attributes of one file in one reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttributeUpdate {
-    /// From right before the change, atomically with it. `None` for calls that change nothing, and if the
-    /// server can't tell.
+    /// Its attributes right before the change, read atomically with it. `None` if the call changes nothing,
+    /// or the server didn't send them.
     pub before: Option<PreOpAttributes>,
-    /// From after the call. `None` if the server didn't send them: cached attributes may then be stale.
+    /// Its attributes after the call. `None` if the server didn't send them: cached attributes may then be
+    /// stale.
     pub attributes: Option<Attributes>,
-    /// When the call was sent. Replies overtake each other: one to a call from before a change may arrive
-    /// after the reply to the change.
+    /// When the call was sent. Replies may arrive in another order than their calls, so older attributes may
+    /// arrive after the reply to a change.
     pub asked: Instant,
 }
 

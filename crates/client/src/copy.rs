@@ -1,8 +1,8 @@
-//! Whole files in and out, with many requests in flight.
+//! Copies of whole files, with several requests in flight.
 //!
-//! A source is read in chunks, several at once, and each chunk is written as soon as it is there. The
-//! source's size at the beginning says how many chunks to ask for; what has been added meanwhile is copied
-//! behind them, one chunk after another.
+//! The source is read in chunks, several at once, and each chunk is written as soon as it arrives. The
+//! source's size at the beginning determines the number of chunks. Data that is appended meanwhile is copied
+//! afterwards, one chunk after the other.
 
 use std::fs;
 use std::sync::Arc;
@@ -14,27 +14,27 @@ use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use crate::error::{Error, Result};
 use crate::file::File;
 
-/// How far a copy has come.
+/// The progress of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Progress {
     /// Bytes copied so far.
     pub bytes: u64,
-    /// Bytes altogether, as the source's size said at the beginning.
+    /// The source's size in bytes at the beginning, or `bytes` if that is more.
     pub total: u64,
 }
 
-/// How to copy.
+/// The options of a copy.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct CopyOptions {
-    /// Bytes a request; the session's rsize or wsize if `None`, at most 16 MiB.
+    /// The bytes of a request, at most 16 MiB. `None` is the session's rsize or wsize.
     pub chunk: Option<usize>,
-    /// Requests in flight, 1..=64; 8.
+    /// The maximum number of requests in flight, 1 to 64. The default is 8.
     pub window: usize,
-    /// Make the copy durable before it is reported done.
+    /// Whether to make the copy durable before it ends. The default is true.
     pub commit: bool,
-    /// Is told about every request that is done.
+    /// Called after every request.
     pub progress: Option<Arc<dyn Fn(Progress) + Send + Sync>>,
 }
 
@@ -101,8 +101,8 @@ fn local(what: &str) -> impl Fn(std::io::Error) -> Error {
     move |source| Error::Local { object: what.to_owned(), source }
 }
 
-/// Runs a closure that may wait for a disk where it holds nobody up.
-async fn aside<T: Send + 'static>(
+/// Runs a closure that may wait for a disk on a thread for blocking calls.
+async fn run_blocking<T: Send + 'static>(
     what: &str,
     work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
 ) -> Result<T> {
@@ -125,7 +125,7 @@ impl End<'_> {
             Self::Remote(file) => file.read_into(Vec::new(), offset, len).await,
             Self::Local(file) => {
                 let file = file.clone();
-                aside("the local file", move || {
+                run_blocking("the local file", move || {
                     let mut buffer = vec![0; len];
                     let count = io::read_at(&*file, &mut buffer, offset)?;
                     buffer.truncate(count);
@@ -141,7 +141,7 @@ impl End<'_> {
             Self::Remote(file) => file.write_bytes(Bytes::from(data), offset).await,
             Self::Local(file) => {
                 let file = file.clone();
-                aside("the local file", move || {
+                run_blocking("the local file", move || {
                     let mut done = 0;
                     while done < data.len() {
                         done += io::write_at(&*file, &data[done..], offset + done as u64)?;
@@ -158,14 +158,14 @@ impl End<'_> {
             Self::Remote(file) => file.commit().await,
             Self::Local(file) => {
                 let file = file.clone();
-                aside("the local file", move || file.sync_all()).await
+                run_blocking("the local file", move || file.sync_all()).await
             }
         }
     }
 }
 
-/// Copies the whole of `from` to the beginning of `to`; both on servers, not necessarily the same. Returns
-/// the number of bytes copied.
+/// Copies the whole of `from` to the beginning of `to`. The two may be on different servers. Returns the
+/// number of bytes copied.
 ///
 /// ```
 /// use samehost_client::{CopyOptions, OpenOptions, copy};
@@ -234,7 +234,7 @@ async fn transfer(from: End<'_>, to: End<'_>, chunk: usize, options: &CopyOption
         .buffer_unordered(options.window.clamp(1, 64))
         .try_for_each(|_| async { Ok(()) })
         .await?;
-    // What was added meanwhile.
+    // Data that was appended meanwhile.
     let mut offset = total;
     loop {
         let count = one(offset, chunk).await?;

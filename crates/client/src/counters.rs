@@ -1,7 +1,7 @@
-//! What a session has done: per procedure on the wire, and for each data path.
+//! The counters of a session: the calls of each operation over the wire, and the I/O on each data path.
 //!
-//! "Is it local?" is answered by these numbers, not by a log line: over a lane the READ, WRITE and COMMIT
-//! counters of the wire stand still.
+//! They show whether a session is local: while it uses a lane, the READ, WRITE and COMMIT counters of the
+//! wire don't change.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -10,7 +10,7 @@ use sys::thread_slot::THREAD_SLOTS;
 use crate::types::Operation;
 
 control::metrics! {
-    /// What went over one data path.
+    /// The I/O on one data path.
     pub struct DataPathCounters, counted by AtomicDataPathCounters {
         /// Files opened.
         opens: Counter<Count> = "opens",
@@ -18,29 +18,29 @@ control::metrics! {
         reads: Counter<Count> = "reads",
         /// Bytes read.
         bytes_read: Counter<Bytes> = "bytes read",
-        /// Writes, likewise.
+        /// Writes: WRITE calls on the wire, `pwrite`s on the lane.
         writes: Counter<Count> = "writes",
         /// Bytes written.
         bytes_written: Counter<Bytes> = "bytes written",
-        /// Commits, likewise.
+        /// Commits: COMMIT calls on the wire, `fsync`s on the lane.
         commits: Counter<Count> = "commits",
-        /// Requests that waited for an answer from the server: RPC calls on the wire, messages on the lane.
+        /// Requests to the server: RPC calls on the wire, messages on the lane.
         round_trips: Counter<Count> = "round trips",
     }
 }
 
 control::metrics! {
-    /// What happened to a session beside the transfer of files.
+    /// Events of a session other than I/O.
     pub struct SessionEvents {
         /// Connections made after the first.
         reconnects: Counter<Count> = "reconnects",
         /// RPC calls that were sent again after a reconnect.
         retransmits: Counter<Count> = "retransmits",
-        /// Bytes of unstable data that were written again because the server had forgotten them.
+        /// Bytes of unstable data that were written again because the server had lost them.
         bytes_resent: Counter<Bytes> = "resent",
-        /// Times a lane was looked for.
+        /// Probes for a lane.
         probes: Counter<Count> = "probes",
-        /// Times an open file changed from one data path to the other.
+        /// Changes of an open file from one data path to the other.
         data_path_changes as "road_changes": Counter<Count> = "data path changes",
     }
 }
@@ -50,11 +50,11 @@ control::metrics! {
 #[non_exhaustive]
 pub struct Counters {
     pub(crate) calls: [u64; Operation::ALL.len()],
-    /// What went over the wire.
+    /// I/O over the wire.
     pub wire: DataPathCounters,
-    /// What went over the lane.
+    /// I/O over the lane.
     pub lane: DataPathCounters,
-    /// What happened beside.
+    /// Other events.
     pub events: SessionEvents,
 }
 
@@ -76,9 +76,8 @@ struct Shard {
     bytes_written: AtomicU64,
 }
 
-/// Reads and writes over the lane. They are counted where a locked instruction would be felt, so every thread
-/// counts for itself: only it writes its shard, and a plain load and store do. Threads without a slot share
-/// the last one.
+/// Reads and writes over the lane. A locked instruction would slow them down, so each thread counts in a
+/// shard that only it writes, with a plain load and store. Threads without a slot share the last shard.
 #[derive(Debug)]
 pub(crate) struct LaneIoCounters {
     shards: Box<[Shard]>,
@@ -103,13 +102,13 @@ impl LaneIoCounters {
         }
     }
 
-    /// One read of so many bytes, by a thread that has `slot` to itself.
+    /// Counts a read of `bytes` bytes. No other thread may use `slot` at the time.
     #[inline]
     pub(crate) fn read(&self, slot: Option<usize>, bytes: u64) {
         self.count(slot, bytes, |shard| (&shard.reads, &shard.bytes_read));
     }
 
-    /// One write of so many bytes, likewise.
+    /// Counts a write of `bytes` bytes, as [`LaneIoCounters::read`].
     #[inline]
     pub(crate) fn write(&self, slot: Option<usize>, bytes: u64) {
         self.count(slot, bytes, |shard| (&shard.writes, &shard.bytes_written));
@@ -125,25 +124,25 @@ impl LaneIoCounters {
     }
 }
 
-/// The live side of [`Counters`].
+/// [`Counters`] that change.
 #[derive(Debug, Default)]
 pub(crate) struct SessionCounters {
     pub(crate) calls: [AtomicU64; Operation::ALL.len()],
     pub(crate) wire: AtomicDataPathCounters,
     pub(crate) lane: AtomicDataPathCounters,
-    /// The rest of `lane`.
+    /// The reads and writes of `lane`.
     pub(crate) lane_io: LaneIoCounters,
     pub(crate) bytes_resent: AtomicU64,
     pub(crate) probes: AtomicU64,
     pub(crate) data_path_changes: AtomicU64,
 }
 
-/// One more.
+/// Adds 1.
 pub(crate) fn bump(counter: &AtomicU64) {
     add(counter, 1);
 }
 
-/// `by` more.
+/// Adds `by`.
 pub(crate) fn add(counter: &AtomicU64, by: u64) {
     counter.fetch_add(by, Relaxed);
 }
@@ -180,7 +179,7 @@ mod tests {
     use sys::thread_slot::current;
 
     #[test]
-    fn every_thread_counts_and_nothing_is_lost() {
+    fn no_count_of_any_thread_is_lost() {
         let counters = LaneIoCounters::default();
         for _ in 0..3 {
             std::thread::scope(|scope| {

@@ -1,5 +1,5 @@
-//! The client over the lane, against our own server. Whether it was really the lane is asserted by what did
-//! not move on the wire.
+//! The client over the lane, against our own server. The counters of the wire, which don't change, show that
+//! the lane was used.
 
 mod support;
 
@@ -18,7 +18,7 @@ fn wire_io(counters: &Counters) -> u64 {
 }
 
 #[tokio::test]
-async fn open_read_write_and_commit_touch_no_wire_and_open_takes_one_round_trip() {
+async fn open_read_write_and_commit_use_the_lane_only_and_open_takes_one_round_trip() {
     let served = Served::with_lane();
     let session = served.lane().await;
     let report = session.lane();
@@ -57,7 +57,7 @@ async fn open_read_write_and_commit_touch_no_wire_and_open_takes_one_round_trip(
 }
 
 #[tokio::test]
-async fn names_that_are_no_files_are_what_they_are() {
+async fn opens_of_missing_names_directories_and_links_have_the_right_result() {
     let served = Served::with_lane();
     let session = served.lane().await;
     let root = session.root();
@@ -86,7 +86,7 @@ async fn names_that_are_no_files_are_what_they_are() {
 }
 
 #[tokio::test]
-async fn a_new_file_takes_one_round_trip_and_is_as_it_was_asked_for() {
+async fn creating_a_file_takes_one_round_trip_and_sets_mode_and_times() {
     use std::os::unix::fs::MetadataExt as _;
     let served = Served::with_lane();
     let session = served.lane().await;
@@ -119,10 +119,10 @@ async fn a_new_file_takes_one_round_trip_and_is_as_it_was_asked_for() {
     assert_eq!(wire_io(&session.counters()), 0);
 }
 
-/// Nobody can say whether the server has made the file when the lane goes: whichever of the two requests
-/// comes first, the other one finds its own file, and not somebody else's.
+/// When the lane ends during a create, the client can't know whether the server has created the file, and
+/// asks over the wire. The verifier makes both requests create the same file, in either order.
 #[tokio::test]
-async fn a_file_that_was_being_made_when_the_lane_went_is_its_makers() {
+async fn an_exclusive_create_survives_the_end_of_the_lane() {
     let served = Served::with_lane();
     let session = Session::connect(&served.url(), served.options(LaneMode::Auto)).await.unwrap();
     let root = session.root();
@@ -154,10 +154,10 @@ async fn a_file_that_was_being_made_when_the_lane_went_is_its_makers() {
     }
 }
 
-/// The server stops properly in the middle of a stream and comes back; the stream goes on, first over the
-/// wire and then over the next lane, and no byte is lost.
+/// The server restarts in the middle of a stream. The stream continues over the wire and then over the next
+/// lane, and loses no data.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_changes_roads_and_back_when_the_server_restarts() {
+async fn a_stream_changes_its_data_path_and_back_when_the_server_restarts() {
     for cleanly in [true, false] {
         let mut served = Served::with_lane();
         let session = Session::connect(&served.url(), served.options(LaneMode::Auto)).await.unwrap();
@@ -169,7 +169,7 @@ async fn a_stream_changes_roads_and_back_when_the_server_restarts() {
         let data = pattern(3, 4096 * piece);
         let mut changed = Vec::new();
         let mut at = 0;
-        // Three lanes: two restarts under the stream.
+        // Three lanes, with two restarts between them.
         for restart in 0..3 {
             let mut pieces = 0;
             while pieces < 64 || file.data_path() == DataPath::Wire {
@@ -180,7 +180,7 @@ async fn a_stream_changes_roads_and_back_when_the_server_restarts() {
                 at = (at + 1) % 4096;
                 pieces += 1;
                 if pieces > 64 {
-                    // Waiting for the next lane: the stream need not run away.
+                    // The next lane takes a moment; a slower stream does less work until then.
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
             }
@@ -201,14 +201,14 @@ async fn a_stream_changes_roads_and_back_when_the_server_restarts() {
         assert_eq!(on_disk(&served.export().join("idle")), b"idle, and dirty");
         let end = session.counters();
         assert!(end.events.data_path_changes >= 4, "{} changes", end.events.data_path_changes);
-        assert_eq!(wire_io(&changed[0]), 0, "before the first restart all went by the lane");
+        assert_eq!(wire_io(&changed[0]), 0, "the wire was used before the first restart");
         assert!(session.lane().local);
     }
 }
 
-/// A tree that is copied in costs one round trip a file, whether the files are there or not.
+/// Copying a tree into the export takes one round trip for each file, whether it exists or not.
 #[tokio::test]
-async fn files_that_are_made_or_replaced_cost_one_round_trip() {
+async fn creating_or_replacing_a_file_takes_one_round_trip() {
     let served = Served::with_lane();
     let session = served.lane().await;
     for _ in 0..2 {
@@ -225,10 +225,10 @@ async fn files_that_are_made_or_replaced_cost_one_round_trip() {
     }
 }
 
-/// A server that hangs: the lane is given up as fast as a soft call, and the wire decides. A soft session
-/// fails then; a hard one waits for the server.
+/// If the server hangs, the client gives up the lane after the time of a soft call. Then the rules of the
+/// wire apply: a soft session fails, and a hard one waits for the server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lane_that_does_not_answer_is_given_up() {
+async fn a_lane_that_does_not_reply_is_given_up() {
     let served = Served::with_lane();
     std::fs::write(served.export().join("file"), b"there").unwrap();
     for hard in [false, true] {
@@ -243,7 +243,7 @@ async fn a_lane_that_does_not_answer_is_given_up() {
                 async move { session.open(b"file", &OpenOptions::reading()).await }
             });
             wait_for("the lane's end", || !session.lane().local).await;
-            assert_eq!(idle.data_path(), DataPath::Wire, "what was granted goes with the lane");
+            assert_eq!(idle.data_path(), DataPath::Wire, "grants end with the lane");
             if !hard {
                 let error =
                     tokio::time::timeout(support::BOUND, opening).await.unwrap().unwrap().unwrap_err();
@@ -261,8 +261,8 @@ async fn a_lane_that_does_not_answer_is_given_up() {
     }
 }
 
-/// A hard session that must have a lane outlives its server, as a hard session over the wire does. Only a
-/// server that is there and gives no lane ends it.
+/// A hard session with a required lane survives a restart of the server, as over the wire. It fails only if
+/// the server answers and offers no lane.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_required_lane_is_waited_for_while_the_server_restarts() {
     let mut served = Served::with_lane();
@@ -280,7 +280,7 @@ async fn a_required_lane_is_waited_for_while_the_server_restarts() {
             served.kill();
         }
         let opening = open();
-        // It has registered with nobody, or is about to.
+        // The probe registers while there is no server.
         wait_for("a probe", || session.counters().events.probes > lost).await;
         served.restart();
         let file = tokio::time::timeout(support::BOUND, opening).await.unwrap().unwrap().unwrap();
@@ -295,10 +295,10 @@ async fn a_required_lane_is_waited_for_while_the_server_restarts() {
     assert!(matches!(error, Error::NoLane { .. }), "{error}");
 }
 
-/// A recall reaches files that are idle: their descriptors are closed, so nothing of ours keeps the export
+/// A drain revokes the grants of idle files, too. Their descriptors are closed and don't keep the export
 /// busy.
 #[tokio::test]
-async fn idle_files_give_their_grants_back_when_the_server_drains() {
+async fn idle_files_release_their_grants_when_the_server_drains() {
     let mut served = Served::with_lane();
     let session = Session::connect(&served.url(), served.options(LaneMode::Auto)).await.unwrap();
     let mut files = Vec::new();
@@ -308,7 +308,7 @@ async fn idle_files_give_their_grants_back_when_the_server_drains() {
         file.write_at(name.as_bytes(), 0).await.unwrap();
         files.push((name, file));
     }
-    // By name: the server's mount clones have paths of their own.
+    // Compares names only, since the server's clones of the mount have other paths.
     let held = || {
         fs::read_dir("/proc/self/fd")
             .unwrap()
@@ -318,7 +318,7 @@ async fn idle_files_give_their_grants_back_when_the_server_drains() {
     };
     assert_eq!(held(), 20);
     served.stop();
-    wait_for("the grants to be given back", || held() == 0).await;
+    wait_for("the release of the grants", || held() == 0).await;
     served.restart();
     for (name, file) in &files {
         assert_eq!(file.read_into(Vec::new(), 0, 100).await.unwrap(), name.as_bytes());
@@ -326,9 +326,8 @@ async fn idle_files_give_their_grants_back_when_the_server_drains() {
     }
 }
 
-/// The export forbids the lane for a while: the file goes on over the wire, and back when it may. The server
-/// is the same all the time, so what was written over the wire is committed before the next grant is used,
-/// and nothing is sent again.
+/// While the export forbids the lane, the file uses the wire. The server doesn't restart, so a COMMIT before
+/// the next grant makes the data durable, and nothing is written again.
 #[tokio::test]
 async fn an_export_can_forbid_the_lane_for_a_while() {
     let mut served = Served::with_lane();
@@ -353,7 +352,7 @@ async fn an_export_can_forbid_the_lane_for_a_while() {
         assert_eq!(file.read_at(&mut buffer, third as u64).await.unwrap(), 16);
         assert!(buffer == data[third..third + 16]);
         wire_reads += 1;
-        assert!(wire_reads <= 16, "the lane is asked again every 8 reads and writes");
+        assert!(wire_reads <= 16, "a grant is requested every 8 reads and writes");
     }
     file.write_at(&data[2 * third..], 2 * third as u64).await.unwrap();
     file.commit().await.unwrap();
@@ -363,10 +362,10 @@ async fn an_export_can_forbid_the_lane_for_a_while() {
     assert_eq!(counters.events.data_path_changes, 2);
 }
 
-/// Unstable data written over the wire, then another server with a lane: what the first may have forgotten is
-/// written again, through the grant.
+/// After unstable writes over the wire the server restarts with a lane. The data that it may have lost is
+/// written again through the grant.
 #[tokio::test]
-async fn what_a_server_without_a_lane_forgot_is_written_again_by_the_lane() {
+async fn data_that_a_server_without_a_lane_has_lost_is_written_again_over_the_lane() {
     let mut served = Served::wire_only();
     let session = Session::connect(&served.url(), served.options(LaneMode::Auto)).await.unwrap();
     assert!(!session.lane().local);
@@ -378,7 +377,7 @@ async fn what_a_server_without_a_lane_forgot_is_written_again_by_the_lane() {
     served.allow_lane();
     served.restart();
     let before = session.counters();
-    // A reconnect is a reason to look for a lane; the file changes its data path at one of its next reads.
+    // The reconnect causes a probe, and the file changes its data path at one of its next reads.
     let mut buffer = [0; 10];
     let start = std::time::Instant::now();
     while file.data_path() == DataPath::Wire {
@@ -393,14 +392,14 @@ async fn what_a_server_without_a_lane_forgot_is_written_again_by_the_lane() {
     assert_eq!(after.calls(Operation::Commit), 0);
 }
 
-/// The same, where it is another open of the file that gets a grant.
+/// As before, but another open of the file gets the grant.
 #[tokio::test]
-async fn what_one_open_keeps_is_durable_before_another_has_a_grant() {
+async fn uncommitted_writes_of_one_open_are_durable_before_another_has_a_grant() {
     let mut served = Served::wire_only();
     let session = Session::connect(&served.url(), served.options(LaneMode::Auto)).await.unwrap();
-    let keeper = session.open(b"file", &OpenOptions::replacing()).await.unwrap();
+    let writer = session.open(b"file", &OpenOptions::replacing()).await.unwrap();
     let data = pattern(7, 100_000);
-    keeper.write_at(&data, 0).await.unwrap();
+    writer.write_at(&data, 0).await.unwrap();
     served.kill();
     fs::OpenOptions::new().write(true).open(served.export().join("file")).unwrap().set_len(10).unwrap();
     served.allow_lane();
@@ -411,12 +410,12 @@ async fn what_one_open_keeps_is_durable_before_another_has_a_grant() {
     assert_eq!(granted.data_path(), DataPath::Lane);
     assert!(on_disk(&served.export().join("file")) == data);
     granted.write_at(b"newer", 0).await.unwrap();
-    keeper.commit().await.unwrap();
+    writer.commit().await.unwrap();
     assert_eq!(on_disk(&served.export().join("file"))[..8], [b"newer", &data[5..8]].concat());
     assert_eq!(session.counters().events.bytes_resent, data.len() as u64);
 }
 
-/// A relay in front of the server, whose connections can be cut.
+/// A relay in front of the server. A test can close its connections.
 struct Relay {
     port: u16,
     connections: Arc<Mutex<Vec<tokio::task::AbortHandle>>>,
@@ -431,7 +430,8 @@ impl Relay {
         tokio::spawn(async move {
             while let Ok((mut client, _)) = listener.accept().await {
                 let mut server = tokio::net::TcpStream::connect(("127.0.0.1", server)).await.unwrap();
-                // None of them carries anything before it is in the list.
+                // The lock is held until the connection is in the list, so `cut` misses none that carries
+                // data.
                 let mut connections = its.lock().unwrap();
                 let task = tokio::spawn(async move {
                     let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
@@ -442,17 +442,16 @@ impl Relay {
         Self { port, connections }
     }
 
-    /// Closes those that there are, at both ends.
+    /// Closes all connections at both ends.
     fn cut(&self) {
         self.connections.lock().unwrap().drain(..).for_each(|task| task.abort());
     }
 }
 
-/// The server lets a lane live as long as its NFS connection. What is open goes on over the wire, and over
-/// the lane of the connection that comes next; nothing is lost, and a client that does nothing loses the
-/// lane, too.
+/// A lane ends with its NFS connection, also for an idle client. Open files continue over the wire, and then
+/// over the lane of the next connection, without loss of data.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_connection_takes_its_lane_and_the_next_one_brings_the_next() {
+async fn a_lane_ends_with_its_connection_and_the_next_connection_gets_another() {
     let served = Served::with_lane();
     let relay = Relay::new(served.port()).await;
     let url = client::Url::new("127.0.0.1", Some(relay.port), served.export().to_str().unwrap().as_bytes());
@@ -479,7 +478,7 @@ async fn a_lost_connection_takes_its_lane_and_the_next_one_brings_the_next() {
 }
 
 #[tokio::test]
-async fn without_a_lane_required_is_an_error_and_auto_says_why() {
+async fn without_a_lane_required_is_an_error_and_auto_has_reasons() {
     let served = Served::wire_only();
     let error = Session::connect(&served.url(), served.options(LaneMode::Required)).await.unwrap_err();
     assert!(matches!(error, Error::NoLane { .. }), "{error}");
@@ -521,7 +520,7 @@ async fn many_tasks_share_a_file() {
 }
 
 #[test]
-fn the_blocking_face_reads_and_writes_without_its_runtime() {
+fn the_blocking_api_reads_and_writes_without_its_runtime() {
     let mut served = Served::with_lane();
     let session = client::blocking::Session::connect(&served.url(), served.options(LaneMode::Auto)).unwrap();
     assert!(session.session().lane().local);
@@ -532,7 +531,7 @@ fn the_blocking_face_reads_and_writes_without_its_runtime() {
     let mut buffer = [0; 20];
     assert_eq!(file.read_at(&mut buffer, 4).unwrap(), 6);
     assert_eq!(wire_io(&session.session().counters()), 0);
-    // The lane goes while nobody drives the runtime; the next read finds out by itself.
+    // The lane ends while no thread drives the runtime. The next read detects it.
     file.write_at(b"dirty", 10).unwrap();
     served.kill();
     served.restart();

@@ -1,5 +1,5 @@
-//! What a mounted filesystem needs of the library: what replies tell in passing, pages of directories, the
-//! granted descriptor, and switching the lane.
+//! The parts of the library for mounted filesystems: attributes in replies, pages of directories, the granted
+//! descriptor, and changes of the lane mode.
 
 mod support;
 
@@ -18,11 +18,11 @@ use client::{
 };
 use support::{Served, pattern, wait_for};
 
-/// Remembers everything.
+/// Records all updates and reports.
 #[derive(Debug, Default)]
 struct Notebook {
     seen: Mutex<Vec<(Handle, AttributeUpdate)>>,
-    data_paths: Mutex<Vec<LaneReport>>,
+    lane_reports: Mutex<Vec<LaneReport>>,
 }
 
 impl AttributeSink for Notebook {
@@ -31,14 +31,14 @@ impl AttributeSink for Notebook {
     }
 
     fn lane_changed(&self, report: &LaneReport) {
-        self.data_paths.lock().push(report.clone());
+        self.lane_reports.lock().push(report.clone());
     }
 }
 
 impl Notebook {
-    /// What was seen since the last look, by file; the last word counts, but that there was a word about
-    /// before does, too.
-    fn news(&self) -> HashMap<Handle, (bool, Option<Attributes>)> {
+    /// The updates since the last call, by file: whether any had attributes from before a change, and the
+    /// last attributes.
+    fn take_updates(&self) -> HashMap<Handle, (bool, Option<Attributes>)> {
         let mut news = HashMap::new();
         for (file, seen) in self.seen.lock().drain(..) {
             let entry: &mut (bool, Option<Attributes>) = news.entry(file).or_default();
@@ -59,95 +59,95 @@ fn true_size(served: &Served, name: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn every_reply_tells_its_attributes_failures_too() {
+async fn the_sink_gets_the_attributes_in_every_reply_also_of_failures() {
     let served = Served::wire_only();
     let (session, notebook) = observed(&served, LaneMode::Off).await;
     let root = session.root();
-    notebook.news();
+    notebook.take_updates();
 
     let set = SetAttributes { mode: Some(0o644), ..SetAttributes::default() };
     let made = session.create(&root, b"file", &client::Create::Guarded(set)).await.unwrap();
-    let news = notebook.news();
+    let news = notebook.take_updates();
     assert!(news[&root].0 && news[&root].1.is_some(), "the directory before and after");
     assert_eq!(news[&made.handle].1, made.attributes);
 
     let file =
         session.open_handle(&made.handle, b"file", &OpenOptions::new().read(true).write(true)).await.unwrap();
     file.write_at(b"hello", 0).await.unwrap();
-    let (before, after) = notebook.news()[&made.handle];
+    let (before, after) = notebook.take_updates()[&made.handle];
     assert!(before);
     assert_eq!(after.unwrap().size, true_size(&served, "file"));
     file.commit().await.unwrap();
-    assert!(notebook.news()[&made.handle].1.is_some());
+    assert!(notebook.take_updates()[&made.handle].1.is_some());
     file.read_into(Vec::new(), 0, 5).await.unwrap();
-    assert_eq!(notebook.news()[&made.handle].1.unwrap().size, 5);
+    assert_eq!(notebook.take_updates()[&made.handle].1.unwrap().size, 5);
 
     let missing = session.lookup(&root, b"missing").await.unwrap_err();
     assert_eq!(missing.status(), Some(Status::NoEntry));
-    assert!(notebook.news()[&root].1.is_some(), "for a cache of names that don't exist");
+    assert!(notebook.take_updates()[&root].1.is_some(), "for a cache of names that don't exist");
     session.access(&made.handle, client::Access::READ).await.unwrap();
-    assert!(notebook.news()[&made.handle].1.is_some());
+    assert!(notebook.take_updates()[&made.handle].1.is_some());
     session
         .set_attributes(&made.handle, &SetAttributes { size: Some(2), ..SetAttributes::default() }, None)
         .await
         .unwrap();
-    let (before, after) = notebook.news()[&made.handle];
+    let (before, after) = notebook.take_updates()[&made.handle];
     assert!(before);
     assert_eq!(after.unwrap().size, 2);
 
     let dir =
         session.make_dir(&root, b"dir", &SetAttributes { mode: Some(0o755), ..set }).await.unwrap().handle;
-    notebook.news();
+    notebook.take_updates();
     session.rename(&root, b"file", &dir, b"moved").await.unwrap();
-    let news = notebook.news();
+    let news = notebook.take_updates();
     assert!(news[&root].0 && news[&dir].0, "both directories");
     session.link(&made.handle, &root, b"again").await.unwrap();
-    let news = notebook.news();
+    let news = notebook.take_updates();
     assert_eq!(news[&made.handle].1.unwrap().nlink, 2);
     assert!(news[&root].0);
     let refused = session.remove_dir(&root, b"dir").await.unwrap_err();
     assert_eq!(refused.status(), Some(Status::NotEmpty));
-    assert!(notebook.news()[&root].1.is_some());
+    assert!(notebook.take_updates()[&root].1.is_some());
     session.remove(&dir, b"moved").await.unwrap();
-    assert!(notebook.news()[&dir].0);
+    assert!(notebook.take_updates()[&dir].0);
     session.symlink(&root, b"link", b"again", &SetAttributes::default()).await.unwrap();
     let link = session.lookup(&root, b"link").await.unwrap().handle;
-    notebook.news();
+    notebook.take_updates();
     session.read_link(&link).await.unwrap();
-    assert!(notebook.news()[&link].1.is_some());
+    assert!(notebook.take_updates()[&link].1.is_some());
     session.fs_stat(&root).await.unwrap();
-    assert!(notebook.news()[&root].1.is_some());
+    assert!(notebook.take_updates()[&root].1.is_some());
     session.read_dir_page(&root, (0, [0; 8]), 32 << 10, true).await.unwrap();
-    let news = notebook.news();
+    let news = notebook.take_updates();
     assert!(news[&root].1.is_some() && news[&link].1.is_some() && news[&made.handle].1.is_some());
 }
 
 #[tokio::test]
-async fn an_open_over_the_lane_tells_and_an_open_file_is_asked_without_the_server() {
+async fn a_lane_open_updates_the_sink_and_a_granted_file_has_its_attributes_locally() {
     let served = Served::with_lane();
     let (session, notebook) = observed(&served, LaneMode::Required).await;
-    assert!(notebook.data_paths.lock().last().unwrap().local);
+    assert!(notebook.lane_reports.lock().last().unwrap().local);
     fs::write(served.export().join("file"), b"four").unwrap();
-    notebook.news();
+    notebook.take_updates();
     let both = OpenOptions::new().read(true).write(true);
     let file = session.open_at(&session.root(), b"file", &both).await.unwrap();
-    assert_eq!(notebook.news()[&file.handle()].1, file.attributes_at_open());
+    assert_eq!(notebook.take_updates()[&file.handle()].1, file.attributes_at_open());
     let before = session.counters();
     file.write_now(b"hello", 0).unwrap().unwrap();
     let attributes = file.attributes().await.unwrap();
     assert_eq!(attributes.size, 5);
-    assert_eq!(notebook.news()[&file.handle()].1, Some(attributes));
+    assert_eq!(notebook.take_updates()[&file.handle()].1, Some(attributes));
     assert_eq!(session.counters().wire.round_trips, before.wire.round_trips);
-    // And the server says the same, to the last bit.
+    // The server's attributes are exactly the same.
     assert_eq!(session.attributes(&file.handle()).await.unwrap(), attributes);
-    // An owner that has changed may be one that we call by another number: the server knows.
+    // In another user namespace a new owner may have another number, which only the server knows.
     chown(served.export().join("file"), Some(7), Some(8)).unwrap();
     assert!(file.attributes_now().is_none());
     assert_eq!(file.attributes().await.unwrap().uid, 7);
 }
 
 #[tokio::test]
-async fn pages_go_on_where_a_cookie_says() {
+async fn pages_continue_at_a_cookie() {
     let served = Served::wire_only();
     for number in 0..200 {
         fs::write(served.export().join(format!("file-{number}")), b"").unwrap();
@@ -181,7 +181,7 @@ async fn pages_go_on_where_a_cookie_says() {
 }
 
 #[tokio::test]
-async fn the_granted_descriptor_is_lent_with_the_access_that_was_asked_for() {
+async fn the_granted_descriptor_has_the_access_of_the_open() {
     let served = Served::with_lane();
     let session = served.lane().await;
     fs::write(served.export().join("file"), pattern(1, 10_000)).unwrap();
@@ -203,9 +203,9 @@ async fn the_granted_descriptor_is_lent_with_the_access_that_was_asked_for() {
         passed.rewind().unwrap();
         passed.write_all(b"behind its back").unwrap();
         writing.commit().await.unwrap();
-        assert_eq!(session.counters().lane.commits, commits + round, "what was passed on is always synced");
+        assert_eq!(session.counters().lane.commits, commits + round, "a shared descriptor is always synced");
     }
-    // Also when the lane is gone.
+    // Also after the end of the lane.
     session.set_lane_mode(LaneMode::Off);
     passed.write_all(b"still").unwrap();
     writing.commit().await.unwrap();
@@ -214,7 +214,7 @@ async fn the_granted_descriptor_is_lent_with_the_access_that_was_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_lane_is_switched_off_and_on_under_open_files() {
+async fn the_lane_mode_changes_while_files_are_open() {
     let served = Served::with_lane();
     let (session, notebook) = observed(&served, LaneMode::Auto).await;
     let file = session.open(b"file", &OpenOptions::replacing().read(true)).await.unwrap();
@@ -239,23 +239,23 @@ async fn the_lane_is_switched_off_and_on_under_open_files() {
         assert!(session.lane().reasons[0].contains("lane=off"), "{:?}", session.lane());
         let probes = session.counters().events.probes;
         write(DataPath::Wire).await;
-        assert_eq!(session.counters().events.probes, probes, "off is off");
+        assert_eq!(session.counters().events.probes, probes, "there was a probe");
         session.set_lane_mode(LaneMode::Auto);
         wait_for("a lane", || session.lane().local).await;
         write(DataPath::Lane).await;
     }
     file.commit().await.unwrap();
-    let data_paths: Vec<bool> = notebook.data_paths.lock().iter().map(|report| report.local).collect();
-    // A change, and the word that it may be looked for again, in between.
-    assert_eq!(data_paths.iter().filter(|local| **local).count(), 4, "{data_paths:?}");
+    let reports: Vec<bool> = notebook.lane_reports.lock().iter().map(|report| report.local).collect();
+    // The first lane, and one after each return to `Auto`.
+    assert_eq!(reports.iter().filter(|local| **local).count(), 4, "{reports:?}");
     assert_eq!(session.counters().events.reconnects, 0);
     session.set_lane_mode(LaneMode::Required);
     assert!(session.open(b"file", &OpenOptions::reading()).await.is_ok());
 }
 
-/// What nobody but its owner may write, its owner may write while he makes it: as git does all day.
+/// The creator of a file may write to it even if its mode forbids that. git creates its objects so.
 #[tokio::test]
-async fn a_file_that_is_made_read_only_is_written_by_whoever_made_it() {
+async fn a_file_that_is_created_read_only_can_be_written_by_its_creator() {
     let served = Served::with_lane();
     fs::set_permissions(served.export(), fs::Permissions::from_mode(0o777)).unwrap();
     let session = served.lane().await.as_user(Credential::Sys { uid: 1000, gid: 1000, groups: vec![] });
@@ -271,7 +271,7 @@ async fn a_file_that_is_made_read_only_is_written_by_whoever_made_it() {
 }
 
 #[tokio::test]
-async fn a_file_that_the_lane_refuses_says_why() {
+async fn a_file_that_the_lane_refuses_has_the_reason() {
     let mut served = Served::with_lane();
     fs::write(served.export().join("file"), b"wire").unwrap();
     let session = Session::connect(&served.url(), served.options(LaneMode::Auto)).await.unwrap();
@@ -285,7 +285,7 @@ async fn a_file_that_the_lane_refuses_says_why() {
 }
 
 #[tokio::test]
-async fn an_export_that_was_taken_away_is_said_and_works_when_it_is_back() {
+async fn a_withdrawn_export_is_an_error_and_works_again_when_it_is_back() {
     let mut served = Served::wire_only();
     let session = served.wire().await;
     for _ in 0..2 {
@@ -299,9 +299,9 @@ async fn an_export_that_was_taken_away_is_said_and_works_when_it_is_back() {
     assert_eq!(session.counters().events.reconnects, 0);
 }
 
-/// A call that nobody waits for any more leaves nothing behind, whether the server answers late or never.
+/// A cancelled call leaves no state behind, whether the server replies late or never.
 #[tokio::test]
-async fn calls_are_forgotten_when_nobody_waits_for_them() {
+async fn cancelled_calls_leave_no_state() {
     let served = Served::wire_only();
     let session = served.wire().await;
     served.freeze();
@@ -319,7 +319,7 @@ async fn calls_are_forgotten_when_nobody_waits_for_them() {
 }
 
 #[tokio::test]
-async fn a_soft_session_gives_up_and_says_so() {
+async fn a_soft_session_gives_up_with_a_timeout() {
     let served = Served::wire_only();
     let mut options = served.options(LaneMode::Off);
     (options.hard, options.retrans, options.timeo) = (false, 0, std::time::Duration::from_millis(100));

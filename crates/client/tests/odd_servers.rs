@@ -1,5 +1,5 @@
-//! The client against servers that follow the letter of RFC 1813 in odd ways, or not at all. They are
-//! scripts: each test says what one procedure answers.
+//! The client against servers that use unusual freedoms of RFC 1813, or violate it. Each test scripts the
+//! replies of a procedure.
 
 mod support;
 
@@ -39,8 +39,8 @@ fn attributes(kind: Ftype3, size: u64) -> Fattr3 {
 
 const HANDLE: &[u8] = b"a handle";
 
-/// A server whose NFS is `script`; what the script calls unavailable gets a plain answer. MOUNT and LOCALIO
-/// are there.
+/// A server whose NFS replies come from `script`. Procedures that the script calls unavailable get an
+/// ordinary reply. MOUNT and LOCALIO work.
 async fn odd(
     script: impl Fn(Procedure, &mut Decoder<'_>, &mut Reply) -> Result<(), CallError> + Send + Sync + 'static,
 ) -> (Server, Session) {
@@ -57,7 +57,7 @@ async fn odd(
     (server, session)
 }
 
-/// The server alone, on this port; 0 for any.
+/// Starts the server on this port; 0 for any.
 fn serve(
     port: u16,
     script: impl Fn(Procedure, &mut Decoder<'_>, &mut Reply) -> Result<(), CallError> + Send + Sync + 'static,
@@ -105,7 +105,7 @@ fn serve(
         }
         Ok(())
     });
-    // It answers every nonce, and gives no lane.
+    // It accepts every nonce, and offers no lane.
     let localio = ProgramFn::new(localio::PROGRAM, 1..=1, |_, _, _, _| Ok(()));
     Server::builder()
         .program(Arc::new(mount))
@@ -116,7 +116,8 @@ fn serve(
         .unwrap()
 }
 
-/// A file is used from the directory above it, so that every command finds it by its name there.
+/// If the path is a file, the session mounts the directory above it, so that every command finds the file by
+/// name.
 #[tokio::test]
 async fn a_server_that_mounts_files_is_mounted_above_them() {
     let server = serve(0, |_, _, _| Err(CallError::ProcedureUnavailable));
@@ -137,9 +138,9 @@ fn both() -> OpenOptions {
     OpenOptions::new().read(true).write(true)
 }
 
-/// An accepted UUID_IS_LOCAL proves nothing: there is no lane, and a reason.
+/// A successful UUID_IS_LOCAL is no proof: there is no lane, and the report has a reason.
 #[tokio::test]
-async fn a_server_that_knows_every_nonce_is_not_local() {
+async fn a_server_that_accepts_every_nonce_is_not_local() {
     let (_server, session) = odd(|_, _, _| Err(CallError::ProcedureUnavailable)).await;
     let report = session.probe().await;
     assert!(!report.local && !report.reasons.is_empty(), "{report:?}");
@@ -154,7 +155,7 @@ async fn short_reads_and_writes_are_continued() {
     let (_server, session) = odd(move |procedure, args, reply| match procedure {
         Procedure::Read => {
             let args: nfs3::Read3Args<'_> = args.get()?;
-            // 1000 bytes in all, at most 7 at a time, the end never announced.
+            // A file of 1000 bytes, at most 7 in a reply, and never `eof`.
             let end = 1000.min(args.offset + u64::from(args.count)).min(args.offset + 7);
             let data: Vec<u8> = (args.offset..end.max(args.offset)).map(|at| at as u8).collect();
             let ok = nfs3::Read3ResOk {
@@ -196,7 +197,7 @@ async fn short_reads_and_writes_are_continued() {
 }
 
 #[tokio::test]
-async fn reads_and_writes_that_lie_are_errors() {
+async fn replies_with_wrong_lengths_are_errors() {
     let lie = Arc::new(AtomicU64::new(0));
     let which = lie.clone();
     let (_server, session) = odd(move |procedure, args, reply| match procedure {
@@ -247,10 +248,10 @@ async fn reads_and_writes_that_lie_are_errors() {
     assert!(matches!(error, Error::Protocol { .. }), "{error}");
 }
 
-/// A server whose write verifier changes with every answer never makes anything durable: an error, not a
-/// loop.
+/// A server whose write verifier changes with every reply never makes data durable. That is an error, not an
+/// endless loop.
 #[tokio::test]
-async fn a_server_that_always_forgets_is_an_error() {
+async fn a_write_verifier_that_always_changes_is_an_error() {
     let clock = AtomicU64::new(0);
     let (_server, session) = odd(move |procedure, args, reply| {
         let verf = clock.fetch_add(1, SeqCst).to_be_bytes();
@@ -258,7 +259,7 @@ async fn a_server_that_always_forgets_is_an_error() {
             Procedure::Write => {
                 let args: nfs3::Write3Args<'_> = args.get()?;
                 let count = args.data.0.len() as u32;
-                // Asked for more, it gives less.
+                // Less durable than requested.
                 let ok = nfs3::Write3ResOk {
                     file_wcc: nfs3::WccData::default(),
                     count,
@@ -283,11 +284,11 @@ async fn a_server_that_always_forgets_is_an_error() {
 }
 
 #[tokio::test]
-async fn try_again_later_is_tried_again_and_a_soft_session_says_so_in_the_end() {
+async fn jukebox_is_retried_and_in_the_end_an_error_of_a_soft_session() {
     let asked = AtomicU64::new(0);
     let (_server, session) = odd(move |procedure, _, reply| match procedure {
         Procedure::Getattr => {
-            // The first is of the connection itself, which doesn't need to know.
+            // The first is the one of the connect, which doesn't need the attributes.
             let result = if asked.fetch_add(1, SeqCst) < 3 {
                 Outcome::Fail(Nfsstat3::Jukebox, ())
             } else {
@@ -311,10 +312,10 @@ async fn try_again_later_is_tried_again_and_a_soft_session_says_so_in_the_end() 
     assert_eq!(session.remove(&root, b"x").await.unwrap_err().status(), Some(Status::TryLater));
 }
 
-/// A listing in pages of three names, which loses its cookies twice, by READDIR because there is no
-/// READDIRPLUS.
+/// A listing in pages of three names, whose cookies become invalid twice. It uses READDIR, since the server
+/// has no READDIRPLUS.
 #[tokio::test]
-async fn a_listing_starts_over_and_tells_no_name_twice() {
+async fn a_listing_starts_over_and_repeats_no_name() {
     let lost = AtomicU64::new(0);
     let (_server, session) = odd(move |procedure, args, reply| match procedure {
         Procedure::Readdirplus => {
@@ -348,12 +349,12 @@ async fn a_listing_starts_over_and_tells_no_name_twice() {
     .await;
     let all = session.read_dir(&session.root(), true).collect().await.unwrap();
     let names: Vec<&[u8]> = all.iter().map(|entry| &entry.name[..]).collect();
-    // Names that no directory can have are left out: they would lead somebody out of it.
+    // Names that a directory can't contain are left out: a caller might use them as a path out of it.
     assert_eq!(names, [&b"a"[..], b"\xff\xfe", b"d", b"e", b"g"]);
 }
 
 #[tokio::test]
-async fn a_listing_without_an_end_is_an_error() {
+async fn an_endless_listing_is_an_error() {
     let page = Arc::new(AtomicU64::new(0));
     let which = page.clone();
     let (_server, session) = odd(move |procedure, args, reply| match procedure {
@@ -377,7 +378,7 @@ async fn a_listing_without_an_end_is_an_error() {
     }
 }
 
-/// CREATE need not tell the handle of what it made.
+/// The reply to CREATE need not contain the handle (RFC 1813 section 3.3.8).
 #[tokio::test]
 async fn a_new_file_without_a_handle_is_looked_up() {
     let (_server, session) = odd(|procedure, _, reply| match procedure {
@@ -393,9 +394,10 @@ async fn a_new_file_without_a_handle_is_looked_up() {
     assert_eq!(made.handle.as_bytes(), b"a file");
 }
 
-/// Something that takes connections and says nothing is no server: also a hard session says so, in time.
+/// A peer that accepts connections and never replies is no NFS server. Even the connect of a hard session
+/// fails in time.
 #[tokio::test]
-async fn what_never_answers_is_given_up_even_by_a_hard_session() {
+async fn even_a_hard_session_gives_up_connecting_to_a_peer_that_never_replies() {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let url = Url::new("127.0.0.1", Some(listener.local_addr().unwrap().port()), b"/x");
     let timeo = Duration::from_millis(50);
@@ -405,8 +407,8 @@ async fn what_never_answers_is_given_up_even_by_a_hard_session() {
     assert_eq!(error.errno(), rustix::io::Errno::TIMEDOUT.raw_os_error());
 }
 
-/// Where there has been a lane fsync(2) of a directory is a COMMIT, which no other server than ours takes;
-/// and one that has come to the same address since has made durable what it answered.
+/// After a lane was established, fsync(2) of a directory is a COMMIT, which only our server accepts for a
+/// directory. Another server at the same address since then makes changes durable before it replies.
 #[tokio::test]
 async fn a_directory_is_synced_with_a_server_that_commits_only_files() {
     let mut served = Served::with_lane();
@@ -431,6 +433,6 @@ async fn a_directory_is_synced_with_a_server_that_commits_only_files() {
     }
     assert_eq!(session.counters().calls(client::Operation::Commit), 4);
     *says.lock() = Nfsstat3::Io;
-    let error = session.sync_metadata(&root).await.expect_err("what isn't durable is said not to be");
+    let error = session.sync_metadata(&root).await.expect_err("the directory isn't durable");
     assert_eq!(error.status(), Some(Status::Io));
 }

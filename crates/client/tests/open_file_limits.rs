@@ -1,4 +1,4 @@
-//! A lane that has no room for another open file: the wire takes over, and nothing is made by halves.
+//! Opens beyond the limits of the lane: they use the wire, or fail without creating a file.
 
 mod support;
 
@@ -7,9 +7,9 @@ use samehost_client as client;
 use client::{DataPath, Error, File, LaneMode, OpenFileLimit, OpenOptions, Session};
 use support::{BOUND, Served, on_disk};
 
-/// A server that gives a lane a quarter of this, and each of its users half of that.
+/// The limit of the server. A lane gets a quarter of it, and each user of the lane half of that.
 const GRANTS: usize = 64;
-const OF_ONE_USER: usize = GRANTS / 4 / 2;
+const GRANTS_OF_A_USER: usize = GRANTS / 4 / 2;
 
 fn with_grants(number: usize) -> Served {
     let mut served = Served::with_lane();
@@ -27,10 +27,10 @@ async fn session(served: &Served, mode: LaneMode) -> Session {
     session
 }
 
-/// Makes files until one doesn't get a grant, and returns those that did.
+/// Creates as many files as get a grant, and returns them.
 async fn use_up(session: &Session) -> Vec<File> {
     let mut files = Vec::new();
-    for number in 0..OF_ONE_USER {
+    for number in 0..GRANTS_OF_A_USER {
         let file = session.open(&name(number), &OpenOptions::replacing().read(true)).await.unwrap();
         assert_eq!(file.data_path(), DataPath::Lane, "file {number}");
         files.push(file);
@@ -39,7 +39,7 @@ async fn use_up(session: &Session) -> Vec<File> {
 }
 
 #[tokio::test]
-async fn files_beyond_the_share_go_over_the_wire_and_the_lane_comes_back() {
+async fn files_beyond_the_limit_use_the_wire_until_others_are_closed() {
     let served = with_grants(GRANTS);
     let session = session(&served, LaneMode::Auto).await;
     let mut files = use_up(&session).await;
@@ -48,21 +48,21 @@ async fn files_beyond_the_share_go_over_the_wire_and_the_lane_comes_back() {
         OpenOptions::new().read(true).write(true).create_new(true),
         OpenOptions::replacing().read(true),
     ];
-    for (number, options) in (OF_ONE_USER..).zip(&modes) {
+    for (number, options) in (GRANTS_OF_A_USER..).zip(&modes) {
         let file = session.open(&name(number), options).await.unwrap();
         assert_eq!(file.data_path(), DataPath::Wire);
         file.write_at(b"by the wire", 0).await.unwrap();
         file.commit().await.unwrap();
         assert_eq!(on_disk(&served.export().join(format!("file{number}"))), b"by the wire");
     }
-    let reading = session.open(&name(OF_ONE_USER), &OpenOptions::reading()).await.unwrap();
+    let reading = session.open(&name(GRANTS_OF_A_USER), &OpenOptions::reading()).await.unwrap();
     assert_eq!(
         (reading.data_path(), reading.read_into(Vec::new(), 0, 99).await.unwrap().len()),
         (DataPath::Wire, 11)
     );
-    // One place is free again.
+    // A file below the limit gets a grant again.
     files.pop();
-    let file = session.open(&name(OF_ONE_USER), &OpenOptions::reading()).await.unwrap();
+    let file = session.open(&name(GRANTS_OF_A_USER), &OpenOptions::reading()).await.unwrap();
     assert_eq!(
         (file.data_path(), file.read_into(Vec::new(), 0, 99).await.unwrap().len()),
         (DataPath::Lane, 11)
@@ -70,7 +70,7 @@ async fn files_beyond_the_share_go_over_the_wire_and_the_lane_comes_back() {
 }
 
 #[tokio::test]
-async fn where_a_lane_is_required_an_open_fails_with_enfile_and_makes_nothing() {
+async fn with_a_required_lane_an_open_beyond_the_limit_fails_with_enfile_and_creates_nothing() {
     let served = with_grants(GRANTS);
     let session = session(&served, LaneMode::Required).await;
     let mut files = use_up(&session).await;
@@ -87,7 +87,7 @@ async fn where_a_lane_is_required_an_open_fails_with_enfile_and_makes_nothing() 
     }
     let error = session.open(&name(0), &OpenOptions::reading()).await.unwrap_err();
     assert_eq!(error.errno(), rustix::io::Errno::NFILE.raw_os_error());
-    // What is there already is neither emptied nor lost by an open that fails.
+    // A failed open doesn't truncate an existing file.
     files[0].write_at(b"kept", 0).await.unwrap();
     session.open(&name(0), &OpenOptions::replacing()).await.unwrap_err();
     assert_eq!(on_disk(&served.export().join("file0")), b"kept");
@@ -96,9 +96,9 @@ async fn where_a_lane_is_required_an_open_fails_with_enfile_and_makes_nothing() 
     assert_eq!(new.data_path(), DataPath::Lane);
 }
 
-/// The server has restarted, and has less room than before.
+/// The server has restarted with a lower limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_file_that_is_open_already_is_served_over_the_wire_even_where_a_lane_is_required() {
+async fn an_open_file_continues_over_the_wire_even_with_a_required_lane() {
     let mut served = with_grants(GRANTS);
     let session = session(&served, LaneMode::Required).await;
     let files = use_up(&session).await;

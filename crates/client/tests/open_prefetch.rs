@@ -1,4 +1,4 @@
-//! Opening ahead: files come before they are opened, and nobody sees it but by the round trips.
+//! Open prefetch: files are granted before they are opened, which only the number of round trips shows.
 
 mod support;
 
@@ -18,7 +18,7 @@ fn name(i: usize) -> String {
     format!("file-{i:03}")
 }
 
-/// Makes the files, and waits until their ctimes can't be taken for those of a later change.
+/// Creates the files, and waits until a later change is sure to change their ctimes.
 async fn prepare(served: &Served) {
     for i in 0..FILES {
         fs::write(served.export().join(name(i)), format!("content of {i}")).unwrap();
@@ -26,12 +26,12 @@ async fn prepare(served: &Served) {
     settle(&served.export().join(name(FILES - 1))).await;
 }
 
-/// Waits until no change of the file can get the ctime that it has: before that nothing is given ahead.
+/// Waits until a change of the file is sure to change its ctime. The server prefetches no file before.
 async fn settle(path: &Path) {
     let stat = fs::metadata(path).unwrap();
     let ctime = Duration::new(stat.ctime() as u64, stat.ctime_nsec() as u32);
     let settled = SystemTime::UNIX_EPOCH + ctime + Duration::from_millis(60);
-    wait_for("the clock to move on", || SystemTime::now() > settled).await;
+    wait_for("the clock", || SystemTime::now() > settled).await;
 }
 
 async fn list(session: &Session, plus: bool) -> Vec<(Vec<u8>, Option<Handle>)> {
@@ -40,7 +40,7 @@ async fn list(session: &Session, plus: bool) -> Vec<(Vec<u8>, Option<Handle>)> {
     entries.into_iter().map(|entry| (entry.name, entry.handle)).collect()
 }
 
-/// What a file says, and the data path.
+/// Reads a file. Returns its contents and its data path.
 async fn read(session: &Session, name: &[u8]) -> client::Result<(Vec<u8>, DataPath)> {
     let file = session.open_at(&session.root(), name, &OpenOptions::reading()).await?;
     let bytes = file.read_into(Vec::new(), 0, 100).await?;
@@ -55,7 +55,7 @@ fn content(name: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn who_reads_a_directory_in_order_waits_for_few_answers() {
+async fn opens_in_the_order_of_a_listing_take_few_round_trips() {
     let served = Served::with_lane();
     prepare(&served).await;
     for (order, plus) in [("listed", false), ("named", false), ("by handle", true)] {
@@ -77,7 +77,7 @@ async fn who_reads_a_directory_in_order_waits_for_few_answers() {
         }
         let after = session.counters();
         let trips = after.lane.round_trips - before.lane.round_trips;
-        // More only if this process stood still for so long that what had come was too old.
+        // Prefetched files expire if this process is stopped for a while, so the number isn't exact.
         assert!(trips < FILES as u64 / 2, "{order}: {trips} round trips for {FILES} files");
         assert_eq!(after.lane.opens - before.lane.opens, FILES as u64);
         assert_eq!(after.wire.round_trips, before.wire.round_trips);
@@ -85,8 +85,8 @@ async fn who_reads_a_directory_in_order_waits_for_few_answers() {
     }
 }
 
-/// Opens files by name until one that will come next has been asked for ahead; returns the next one's place.
-async fn run_into(session: &Session, names: &[String]) -> usize {
+/// Opens files by name until the next ones are prefetched. Returns the index of the next one.
+async fn begin_sequence(session: &Session, names: &[String]) -> usize {
     for (at, name) in names.iter().enumerate().take(10) {
         read(session, name.as_bytes()).await.unwrap();
         if at == 5 {
@@ -97,7 +97,7 @@ async fn run_into(session: &Session, names: &[String]) -> usize {
 }
 
 #[tokio::test]
-async fn what_came_ahead_is_not_used_when_it_has_changed_meanwhile() {
+async fn a_prefetched_file_that_has_changed_is_not_used() {
     let served = Served::with_lane();
     prepare(&served).await;
     let session = served.lane().await.as_user(Credential::Sys { uid: 1000, gid: 1000, groups: vec![] });
@@ -105,8 +105,8 @@ async fn what_came_ahead_is_not_used_when_it_has_changed_meanwhile() {
     fs::set_permissions(&export, fs::Permissions::from_mode(0o755)).unwrap();
     let names: Vec<String> = (0..FILES).map(name).collect();
     list(&session, false).await;
-    let at = run_into(&session, &names).await;
-    // Each of the next ones has been opened for us already, or is about to be.
+    let at = begin_sequence(&session, &names).await;
+    // The server has opened the next files already, or will soon.
     let path = |i: usize| export.join(&names[i]);
     fs::set_permissions(path(at), fs::Permissions::from_mode(0o600)).unwrap();
     let refused = read(&session, names[at].as_bytes()).await.unwrap_err();
@@ -128,7 +128,7 @@ async fn what_came_ahead_is_not_used_when_it_has_changed_meanwhile() {
 }
 
 #[tokio::test]
-async fn what_came_ahead_for_one_user_is_not_anothers() {
+async fn a_prefetched_file_is_not_used_for_another_user() {
     let served = Served::with_lane();
     prepare(&served).await;
     for i in 0..FILES {
@@ -139,19 +139,19 @@ async fn what_came_ahead_for_one_user_is_not_anothers() {
     let user = root.as_user(Credential::Sys { uid: 1000, gid: 1000, groups: vec![] });
     let names: Vec<String> = (0..FILES).map(name).collect();
     list(&root, false).await;
-    let at = run_into(&root, &names).await;
+    let at = begin_sequence(&root, &names).await;
     for name in &names[at..at + 4] {
         assert_eq!(read(&user, name.as_bytes()).await.unwrap_err().status(), Some(Status::Access));
     }
     assert_eq!(read(&root, names[at].as_bytes()).await.unwrap().0, content(names[at].as_bytes()));
 }
 
-/// Descriptors of regular files of the export that this process holds.
-fn held(export: &Path) -> usize {
+/// The number of this process's descriptors of files in the export.
+fn open_descriptors(export: &Path) -> usize {
     let open = fs::read_dir("/proc/self/fd").unwrap().flatten();
     open.filter(|fd| {
         fs::read_link(fd.path()).is_ok_and(|target| {
-            // The server's clone of the mount has paths of its own.
+            // The server's clone of the mount has other paths.
             target.to_string_lossy().contains("file-") && !target.starts_with("/proc")
         })
     })
@@ -167,27 +167,27 @@ fn held(export: &Path) -> usize {
 }
 
 #[tokio::test]
-async fn what_nobody_opens_is_given_back_in_time() {
+async fn unused_prefetched_files_are_released() {
     let served = Served::with_lane();
     prepare(&served).await;
     let session = served.lane().await;
     let names: Vec<String> = (0..FILES).map(name).collect();
     list(&session, false).await;
-    run_into(&session, &names).await;
-    wait_for("the rest to be given back", || held(&served.export()) == 0).await;
-    // And it goes on as if nothing had been.
+    begin_sequence(&session, &names).await;
+    wait_for("the release of the unused files", || open_descriptors(&served.export()) == 0).await;
+    // A later open works as usual.
     let after = read(&session, names[100].as_bytes()).await.unwrap();
     assert_eq!(after, (content(names[100].as_bytes()), DataPath::Lane));
 }
 
 #[tokio::test]
-async fn a_server_that_dies_takes_what_came_ahead_along() {
+async fn prefetched_files_of_a_killed_server_are_not_used() {
     let mut served = Served::with_lane();
     prepare(&served).await;
     let session = served.lane().await;
     let names: Vec<String> = (0..FILES).map(name).collect();
     list(&session, false).await;
-    let at = run_into(&session, &names).await;
+    let at = begin_sequence(&session, &names).await;
     served.kill();
     served.restart();
     for name in &names[at..at + 8] {

@@ -1,4 +1,4 @@
-//! A server that goes away and comes back under a client that works: nothing is lost, and nobody notices.
+//! Restarts of the server while a client uses it: no data is lost, and no call fails.
 
 mod support;
 
@@ -14,10 +14,10 @@ use support::{Served, on_disk, pattern, wait_for};
 
 const PIECE: usize = 16 << 10;
 
-/// Unstable writes, then a server that has forgotten them (its verifier is new), then a commit: everything
-/// unstable is written again, and only that.
+/// After unstable writes the server restarts, with a new verifier. The commit writes all unstable data again,
+/// and no other data.
 #[tokio::test]
-async fn what_a_restarted_server_may_have_forgotten_is_written_again() {
+async fn data_that_a_restarted_server_may_have_lost_is_written_again() {
     let mut served = Served::wire_only();
     let session = served.wire().await;
     let file = session.open(b"file", &OpenOptions::replacing()).await.unwrap();
@@ -31,7 +31,7 @@ async fn what_a_restarted_server_may_have_forgotten_is_written_again() {
         file.write_at(piece, (index * PIECE) as u64).await.unwrap();
     }
     served.kill();
-    // What was unstable may be gone with the server: see to it that it is.
+    // Removes the unstable data, as a crash of the host would.
     let path = served.export().join("file");
     std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len((40 * PIECE) as u64).unwrap();
     served.restart();
@@ -44,15 +44,15 @@ async fn what_a_restarted_server_may_have_forgotten_is_written_again() {
     assert_eq!(after.calls(Operation::Write) - before.calls(Operation::Write), 24);
     assert_eq!(after.calls(Operation::Commit) - before.calls(Operation::Commit), 2);
     assert_eq!(after.events.reconnects, 1);
-    // And nothing is kept any more.
+    // No uncommitted data remains.
     file.commit().await.unwrap();
     assert_eq!(session.counters().calls(Operation::Commit), after.calls(Operation::Commit));
 }
 
-/// What one open of a file has written another one commits, and writes again; what was cut off meanwhile, by
-/// whatever way, stays cut off.
+/// One open of a file commits the data of another, and writes it again if necessary. Truncated data isn't
+/// written again.
 #[tokio::test]
-async fn unstable_data_is_the_files_whoever_wrote_it() {
+async fn all_opens_of_a_file_share_its_uncommitted_writes() {
     let mut served = Served::wire_only();
     let session = served.wire().await;
     let one = session.open(b"file", &OpenOptions::replacing()).await.unwrap();
@@ -77,8 +77,8 @@ async fn unstable_data_is_the_files_whoever_wrote_it() {
     assert_eq!(session.counters().events.bytes_resent, 8);
 }
 
-/// The server is killed again and again while a stream is written and read; the stream goes on, and what was
-/// acknowledged as stable is there in between.
+/// The server is killed repeatedly while a stream is written and read. The stream continues, and after each
+/// kill the data that was acknowledged as stable is on disk.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_survives_kills() {
     let mut served = Served::wire_only();
@@ -108,7 +108,7 @@ async fn a_stream_survives_kills() {
     });
     for round in 1..=4_u64 {
         let goal = round * (40 * PIECE) as u64;
-        wait_for("the stream to go on", || stable.load(Relaxed) >= goal).await;
+        wait_for("more stable data", || stable.load(Relaxed) >= goal).await;
         served.kill();
         let acknowledged = stable.load(Relaxed) as usize;
         assert!(on_disk(&path)[..acknowledged] == data[..acknowledged], "lost before {acknowledged}");
@@ -119,16 +119,16 @@ async fn a_stream_survives_kills() {
     assert!(session.counters().events.reconnects >= 4);
 }
 
-/// Many calls are in flight when the server is killed; every one is answered after the restart.
+/// Many calls are in flight when the server is killed. All complete after the restart.
 #[tokio::test]
-async fn calls_in_flight_are_sent_again_after_a_reconnect() {
+async fn calls_in_flight_are_retransmitted_after_a_reconnect() {
     let mut served = Served::wire_only();
     let session = served.wire().await;
     let root = session.root();
     session.null().await.unwrap();
     served.kill();
     let mut calls: Vec<_> = (0..300).map(|_| Box::pin(session.attributes(&root))).collect();
-    // They go out, or wait for a connection: nobody gets an answer, and nobody an error.
+    // They are sent or wait for a connection. None completes or fails.
     for call in &mut calls {
         assert!(tokio::time::timeout(Duration::from_millis(1), call).await.is_err());
     }
@@ -139,10 +139,10 @@ async fn calls_in_flight_are_sent_again_after_a_reconnect() {
     assert_eq!(session.counters().events.reconnects, 1);
 }
 
-/// A name is made once although the answer was lost: the server's cache of answers, or the client's care,
-/// sees to it.
+/// A file is created once although the reply was lost, thanks to the server's reply cache or the exclusive
+/// verifier.
 #[tokio::test]
-async fn making_a_file_while_the_server_goes_works_or_says_that_it_exists() {
+async fn a_create_during_a_restart_succeeds_or_the_file_exists() {
     let mut served = Served::wire_only();
     let session = served.wire().await;
     served.kill();
@@ -158,7 +158,7 @@ async fn making_a_file_while_the_server_goes_works_or_says_that_it_exists() {
     assert_eq!(again.status(), Some(client::Status::Exists));
 }
 
-/// A soft session ends calls with an error, in time, and works again when the server is back.
+/// A soft session fails calls in time, and works again when the server is back.
 #[tokio::test]
 async fn a_soft_session_gives_up_and_recovers() {
     let mut served = Served::wire_only();

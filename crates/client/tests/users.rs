@@ -1,4 +1,4 @@
-//! One session at work for several users: what each may is decided for each, on both data paths.
+//! One session for several users: each has their own permissions, on both data paths.
 
 mod support;
 
@@ -25,7 +25,7 @@ fn prepare(served: &Served) {
     }
 }
 
-async fn everybody_is_himself(session: &Session, served: &Served, data_path: DataPath) {
+async fn check_permissions(session: &Session, served: &Served, data_path: DataPath) {
     let root = session.root();
     let (alice, bob) = (session.as_user(user(1001, &[])), session.as_user(user(1002, &[5, 77])));
     let carol = session.as_user(user(1003, &[5, 6]));
@@ -56,28 +56,28 @@ async fn everybody_is_himself(session: &Session, served: &Served, data_path: Dat
 }
 
 #[tokio::test]
-async fn everybody_is_himself_over_the_lane_on_one_lane_and_one_connection() {
+async fn users_have_their_own_permissions_over_one_lane_and_one_connection() {
     let served = Served::with_lane();
     prepare(&served);
     let session = served.lane().await;
-    everybody_is_himself(&session, &served, DataPath::Lane).await;
+    check_permissions(&session, &served, DataPath::Lane).await;
     let counters = session.counters();
-    assert_eq!(counters.events.probes, 1, "one lane for all");
+    assert_eq!(counters.events.probes, 1, "there is more than one lane");
     assert_eq!(counters.calls(Operation::Read) + counters.calls(Operation::Write), 0);
     assert!(counters.lane.opens >= 4, "users' opens are in the session's counters");
 }
 
 #[tokio::test]
-async fn everybody_is_himself_over_the_wire() {
+async fn users_have_their_own_permissions_over_the_wire() {
     let served = Served::with_lane();
     prepare(&served);
     let session = Session::connect(&served.url(), served.options(LaneMode::Off)).await.unwrap();
-    everybody_is_himself(&session, &served, DataPath::Wire).await;
+    check_permissions(&session, &served, DataPath::Wire).await;
 }
 
-/// AUTH_NONE has no lane, whoever the session was made for.
+/// A user with AUTH_NONE has no lane, even if the session has one.
 #[tokio::test]
-async fn nobody_stays_on_the_wire() {
+async fn auth_none_uses_the_wire() {
     let served = Served::with_lane();
     prepare(&served);
     let session = Session::connect(&served.url(), served.options(LaneMode::Auto)).await.unwrap();

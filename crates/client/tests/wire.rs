@@ -15,7 +15,7 @@ use client::{
 use support::{Served, on_disk, pattern};
 
 #[tokio::test]
-async fn every_procedure_does_what_it_says() {
+async fn every_procedure_works() {
     let served = Served::wire_only();
     let session = served.wire().await;
     let export = served.export();
@@ -92,7 +92,7 @@ async fn every_procedure_does_what_it_says() {
 }
 
 #[tokio::test]
-async fn large_reads_and_writes_are_split_and_come_back_whole() {
+async fn large_reads_and_writes_are_split_into_pieces() {
     let served = Served::wire_only();
     let mut options = served.options(client::LaneMode::Off);
     options.nconnect = 3;
@@ -107,7 +107,7 @@ async fn large_reads_and_writes_are_split_and_come_back_whole() {
     file.commit().await.unwrap();
     assert_eq!(on_disk(&served.export().join("large")), data);
 
-    // Larger than the file, in the middle, behind the end, and through both kinds of buffer.
+    // Beyond the end, in the middle, after the end, and with both kinds of buffer.
     let all = file.read_into(Vec::new(), 0, data.len() + 4096).await.unwrap();
     assert!(all == data);
     for (offset, len) in
@@ -142,7 +142,7 @@ async fn stable_writes_need_no_commit_and_lengths_can_be_set() {
     assert_eq!(file.size().await.unwrap(), 4);
     file.set_len(6).await.unwrap();
     assert_eq!(on_disk(&served.export().join("file")), b"0123\0\0");
-    // Opening to replace empties it.
+    // Opening it to be replaced truncates it.
     session.open(b"file", &OpenOptions::replacing()).await.unwrap();
     assert!(on_disk(&served.export().join("file")).is_empty());
 
@@ -152,7 +152,7 @@ async fn stable_writes_need_no_commit_and_lengths_can_be_set() {
 }
 
 #[tokio::test]
-async fn what_is_kept_is_bounded_and_commits_by_itself() {
+async fn uncommitted_writes_of_a_file_are_bounded_by_commits() {
     let served = Served::wire_only();
     let mut options = served.options(client::LaneMode::Off);
     options.unstable_max = 256 << 10;
@@ -169,7 +169,7 @@ async fn what_is_kept_is_bounded_and_commits_by_itself() {
 }
 
 #[tokio::test]
-async fn what_is_kept_is_bounded_over_all_files_and_no_room_means_stable() {
+async fn uncommitted_writes_of_all_files_are_bounded_and_writes_without_room_are_stable() {
     let served = Served::wire_only();
     let mut options = served.options(client::LaneMode::Off);
     options.unstable_max = 256 << 10;
@@ -182,13 +182,13 @@ async fn what_is_kept_is_bounded_over_all_files_and_no_room_means_stable() {
         file.write_at(&data, 0).await.unwrap();
         files.push(file);
     }
-    // Five fit; whoever comes then makes room by committing another.
+    // Five writes fit. The next one commits another file to make room.
     let commits = session.counters().calls(Operation::Commit);
     assert!((34..=40).contains(&commits), "{commits} commits");
     for file in files {
         file.close().await.unwrap();
     }
-    // More than there is room for is durable at once.
+    // A write larger than the bound is stable.
     let commits = session.counters().calls(Operation::Commit);
     let file = session.open(b"large", &OpenOptions::replacing()).await.unwrap();
     let large = pattern(4, 300 << 10);
@@ -200,7 +200,7 @@ async fn what_is_kept_is_bounded_over_all_files_and_no_room_means_stable() {
 }
 
 #[tokio::test]
-async fn a_directory_of_many_names_comes_whole_in_both_ways() {
+async fn a_large_directory_is_listed_completely_by_both_procedures() {
     let served = Served::wire_only();
     let session = served.wire().await;
     let names: Vec<String> =
@@ -222,7 +222,7 @@ async fn a_directory_of_many_names_comes_whole_in_both_ways() {
 }
 
 #[tokio::test]
-async fn paths_are_followed_through_links_and_not_out_of_the_export() {
+async fn paths_follow_links_inside_the_export_only() {
     let served = Served::wire_only();
     let export = served.export();
     fs::create_dir_all(export.join("a/b")).unwrap();
@@ -307,7 +307,7 @@ async fn whole_files_are_copied_in_and_out() {
 }
 
 #[test]
-fn the_blocking_face_does_the_same() {
+fn the_blocking_api_works() {
     let served = Served::wire_only();
     let session =
         client::blocking::Session::connect(&served.url(), served.options(client::LaneMode::Off)).unwrap();

@@ -151,8 +151,8 @@ impl File {
         }
     }
 
-    /// The reason for which the lane gave no grant for this file, if it was asked and refused. If there is no
-    /// lane at all, [`crate::Session::lane`] has the reasons.
+    /// The reason for which the lane gave no grant for this file, if it refused one. If there is no lane
+    /// at all, [`crate::Session::lane`] has the reasons.
     #[must_use]
     pub fn refusal(&self) -> Option<String> {
         let refusal = *self.inner.refusal.lock();

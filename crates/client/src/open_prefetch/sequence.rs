@@ -152,19 +152,19 @@ mod tests {
 
     /// Opens everything in an order. Counts the opens that were not prefetched, and the requests.
     fn go(listing: &mut Listing, order: Order) -> (usize, usize) {
-        let (mut sequence, mut asked) = (OpenSequence::default(), std::collections::HashSet::new());
+        let (mut sequence, mut requested) = (OpenSequence::default(), std::collections::HashSet::new());
         let (mut missed, mut requests) = (0, 0);
         for rank in 0..listing.len() {
             let index = listing.at(order, rank).unwrap();
-            let before = asked.contains(&index);
+            let before = requested.contains(&index);
             let next = sequence.opened(listing, index);
             assert!(next.len() <= MAX_BATCH as usize);
-            assert!(next.iter().all(|index| !asked.contains(index)), "an entry is requested twice");
+            assert!(next.iter().all(|index| !requested.contains(index)), "an entry is requested twice");
             requests += usize::from(!next.is_empty());
             missed += usize::from(!before && !next.contains(&index));
-            asked.extend(next);
-            asked.remove(&index);
-            assert!(asked.len() <= MAX_WINDOW as usize);
+            requested.extend(next);
+            requested.remove(&index);
+            assert!(requested.len() <= MAX_WINDOW as usize);
             sequence.used();
         }
         (missed, requests)
@@ -213,9 +213,9 @@ mod tests {
             index += 10;
             let begin = index;
             loop {
-                let asks = !sequence.opened(&mut listing, index).is_empty();
+                let is_requested = !sequence.opened(&mut listing, index).is_empty();
                 index += 1;
-                if asks {
+                if is_requested {
                     return index - begin;
                 }
             }

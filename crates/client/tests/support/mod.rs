@@ -1,4 +1,4 @@
-//! What the client's tests share: a server (`served`) and sessions with it.
+//! The support of the client's tests: a server (`served`) and sessions with it.
 
 #![allow(dead_code, unused_imports, reason = "each test program uses its part")]
 
@@ -11,21 +11,21 @@ use std::time::{Duration, Instant};
 use samehost_client::{LaneMode, Options, Session, Url};
 pub use served::{BOUND, Served, pattern};
 
-/// What every export here lets its client do.
+/// The options of every export here.
 const OPENLY: &str = "no_root_squash";
 
 impl Served {
-    /// Without a lane.
+    /// A server without a lane.
     pub fn wire_only() -> Self {
         Self::new(false, OPENLY)
     }
 
-    /// With one.
+    /// A server with a lane.
     pub fn with_lane() -> Self {
         Self::new(true, OPENLY)
     }
 
-    /// Has the server give the export these options, too; they begin with a comma, or there are none.
+    /// Reloads the export with further options, each after a comma.
     pub fn reload_also(&mut self, more: &str) {
         self.reload_with(&format!("{OPENLY}{more}"));
     }
@@ -35,7 +35,7 @@ impl Served {
         Url::new("127.0.0.1", Some(self.port()), self.export().to_str().unwrap().as_bytes())
     }
 
-    /// Options that fit: impatient, with this run directory.
+    /// Options with short timeouts and the server's run directory.
     pub fn options(&self, lane: LaneMode) -> Options {
         Options::new()
             .lane(lane)
@@ -49,13 +49,13 @@ impl Served {
         Session::connect(&self.url(), self.options(LaneMode::Off)).await.expect("a session")
     }
 
-    /// A session that must have a lane.
+    /// A session with a required lane.
     pub async fn lane(&self) -> Session {
         Session::connect(&self.url(), self.options(LaneMode::Required)).await.expect("a session with a lane")
     }
 }
 
-/// Waits until `condition` holds; the session's tasks go on meanwhile.
+/// Waits until `condition` holds, while the session's tasks run.
 pub async fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
@@ -64,7 +64,7 @@ pub async fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// The file's contents as the server's filesystem has them.
+/// The file's contents in the served filesystem.
 pub fn on_disk(path: &Path) -> Vec<u8> {
     fs::read(path).unwrap()
 }

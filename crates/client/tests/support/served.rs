@@ -1,8 +1,8 @@
-//! A server in a process of its own, which can be killed, frozen and started again: for this crate's tests
-//! and, by `#[path]`, for those of `mount`, which stands on it.
+//! A server in its own process, which tests can kill, freeze and restart. The tests of `mount` use it, too,
+//! by `#[path]`.
 //!
-//! The process is the test program itself: it runs the one test [`server_process`], which serves if the
-//! environment says so and does nothing otherwise.
+//! The process is the test program itself. It runs only the test [`server_process`], which serves if an
+//! environment variable is set, and otherwise does nothing.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -18,7 +18,7 @@ const PORT: &str = "SAMEHOST_TEST_SERVER_PORT";
 const BASE: &str = "SAMEHOST_TEST_SERVER_BASE";
 const LANE: &str = "SAMEHOST_TEST_SERVER_LANE";
 
-/// Nothing here takes longer unless it is broken.
+/// The time limit of every wait in these tests.
 pub const BOUND: Duration = Duration::from_secs(60);
 
 #[test]
@@ -40,7 +40,7 @@ fn server_process() {
     };
     let server = server::Server::start(config).expect("the server starts");
     println!("\nserving");
-    // Until told to stop, or until the test is gone.
+    // Until a command to stop, or the end of the test's process.
     for line in std::io::stdin().lines().map_while(Result::ok) {
         match line.trim() {
             "reload" => {
@@ -67,9 +67,10 @@ pub struct Served {
 }
 
 impl Served {
-    /// With a lane or without, and with these options of the export (exports(5)) beside `rw,sync,insecure`.
+    /// Starts a server with or without a lane. The export has these options (exports(5)) beside
+    /// `rw,sync,insecure`.
     pub fn new(lane: bool, options: &str) -> Self {
-        // On tmpfs where there is one: the disk is not what is tested.
+        // On tmpfs if there is one, since the disk isn't tested.
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         for name in ["export", "run", "state"] {
@@ -82,7 +83,7 @@ impl Served {
         served
     }
 
-    /// Has the server, started again, give no more open files over the lane than this.
+    /// Restarts the server with this limit of grants.
     pub fn limit_grants(&mut self, number: usize) {
         self.stop();
         fs::write(self.dir.path().join("lane_grants"), number.to_string()).unwrap();
@@ -94,17 +95,17 @@ impl Served {
         self.dir.path().join("export")
     }
 
-    /// Its run directory.
+    /// The server's run directory.
     pub fn run_dir(&self) -> PathBuf {
         self.dir.path().join("run")
     }
 
-    /// The port it serves, now and after a restart.
+    /// The server's port, which a restart doesn't change.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Kills it with SIGKILL.
+    /// Kills the server with SIGKILL.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
@@ -112,7 +113,7 @@ impl Served {
         }
     }
 
-    /// Has it drain and stop, and waits for that.
+    /// Drains and stops the server, and waits for its end.
     pub fn stop(&mut self) {
         if let Some(mut child) = self.child.take() {
             if let Some(mut stdin) = child.stdin.take() {
@@ -122,10 +123,10 @@ impl Served {
         }
     }
 
-    /// Starts it (again) and waits until it serves.
+    /// Starts the server, or starts it again, and waits until it serves.
     pub fn restart(&mut self) {
         self.kill();
-        // Its path without the test program's name, as the test harness has it.
+        // The path of the test without the test program's name, as the test harness expects it.
         let (_, module) = module_path!().split_once("::").expect("a module of a test program");
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
@@ -140,19 +141,19 @@ impl Served {
         let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let (say, said) = std::sync::mpsc::channel();
-        // Read on, so that what nobody listens to can't block it.
+        // Reads all output, so that a full pipe can't block the server.
         std::thread::spawn(move || {
             lines.by_ref().map_while(Result::ok).for_each(|line| drop(say.send(line)));
         });
         self.child = Some(child);
         self.said = Some(said);
-        self.hear("serving");
+        self.wait_for_line("serving");
     }
 
-    /// Waits until the server has said this.
-    fn hear(&self, what: &str) {
+    /// Waits until the server has printed this line.
+    fn wait_for_line(&self, what: &str) {
         let said = self.said.as_ref().expect("a server");
-        while said.recv_timeout(BOUND).unwrap_or_else(|_| panic!("the server never said {what:?}")).trim()
+        while said.recv_timeout(BOUND).unwrap_or_else(|_| panic!("the server never printed {what:?}")).trim()
             != what
         {}
     }
@@ -166,13 +167,13 @@ impl Served {
         fs::write(self.dir.path().join("exports"), line).unwrap();
     }
 
-    /// Gives the export these options instead and has the server read them.
+    /// Replaces the options of the export and reloads.
     pub fn reload_with(&mut self, options: &str) {
         self.export_with(options);
         self.reload();
     }
 
-    /// Exports to these clients instead and has the server read that.
+    /// Replaces the clients of the export and reloads.
     pub fn reload_for(&mut self, clients: &str, options: &str) {
         self.export_to(clients, options);
         self.reload();
@@ -181,15 +182,15 @@ impl Served {
     fn reload(&mut self) {
         let child = self.child.as_mut().expect("a server");
         child.stdin.as_mut().expect("its input").write_all(b"reload\n").unwrap();
-        self.hear("reloaded");
+        self.wait_for_line("reloaded");
     }
 
-    /// Gives the next server a lane.
+    /// Offers a lane from the next restart on.
     pub fn allow_lane(&mut self) {
         self.lane = true;
     }
 
-    /// Takes it from the next server.
+    /// Offers no lane from the next restart on.
     pub fn forbid_lane(&mut self) {
         self.lane = false;
     }
@@ -200,7 +201,7 @@ impl Served {
         child.id()
     }
 
-    /// Lets it hang: returns when the last of its threads has stopped.
+    /// Stops all threads of the server (SIGSTOP), and returns when the last one has stopped.
     pub fn freeze(&self) {
         let tasks = format!("/proc/{}/task", self.signal(rustix::process::Signal::STOP));
         let is_stopped = |task: fs::DirEntry| {
@@ -214,7 +215,7 @@ impl Served {
         }
     }
 
-    /// Lets it go on.
+    /// Continues the server after [`Served::freeze`].
     pub fn thaw(&self) {
         self.signal(rustix::process::Signal::CONT);
     }
@@ -226,7 +227,7 @@ impl Drop for Served {
     }
 }
 
-/// Bytes that differ at every offset and for every seed.
+/// Test data that differs for every offset and seed.
 pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
     (0..len as u64)
         .map(|at| ((at.wrapping_add(seed << 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8)
