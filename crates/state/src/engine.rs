@@ -67,8 +67,8 @@ pub struct EngineLimits {
 }
 
 impl EngineLimits {
-    /// A server's bounds (docs/operations.md lists them), but for two that depend on it: it has no descriptors
-    /// here, and the smallest channel.
+    /// A server's bounds (docs/operations.md lists them), but for two that depend on it: it has no
+    /// descriptors here, and the smallest channel.
     pub const DEFAULT: Self = Self {
         clients: 16_384,
         sessions: 64,

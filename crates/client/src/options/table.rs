@@ -1,8 +1,8 @@
 //! The options of a session that users write, with the names, units, ranges and defaults of nfs(5).
 //!
-//! The ranges are those that the kernel's client accepts (Linux 6.12, fs/nfs/fs_context.c,
-//! `nfs_fs_context_parse_param`); the defaults are those of include/uapi/linux/nfs_fs.h. `retry` is an option
-//! of mount.nfs(8) (nfs-utils 2.8, utils/mount/stropts.c, `nfs_parse_retry_option`).
+//! The ranges are those that the kernel's client accepts (fs/nfs/fs_context.c, `nfs_fs_context_parse_param`);
+//! the defaults are those of include/uapi/linux/nfs_fs.h. `retry` is an option of mount.nfs(8) (nfs-utils,
+//! utils/mount/stropts.c, `nfs_parse_retry_option`).
 
 use std::time::Duration;
 
@@ -18,7 +18,8 @@ const LOCAL: &[Source] = &[Source::CommandLine, Source::Mount];
 const INT_MAX: u32 = i32::MAX as u32;
 
 /// The longest timeout in tenths of a second (fs/nfs/client.c, `nfs_init_timeout_values`:
-/// NFS_MAX_TCP_TIMEOUT).
+/// NFS_MAX_TCP_TIMEOUT). nfs(5) of nfs-utils 2.8 gives the default as the maximum, which isn't what the
+/// kernel does.
 const MAX_TIMEO: u32 = 6000;
 
 const NO_V4: &str = "this client speaks NFSv3; NFSv4 is planned. Use vers=3, or leave it out";
