@@ -59,6 +59,7 @@ mod nfs3;
 mod open;
 mod open_prefetch;
 mod operations;
+#[doc(hidden)]
 pub mod options;
 mod session;
 mod types;
@@ -67,13 +68,14 @@ mod url;
 mod user;
 mod wire;
 
+pub use ::bytes::Bytes;
 pub use attribute_sink::{AttributeSink, AttributeUpdate, PreOpAttributes};
 pub use copy::{CopyOptions, Progress, copy, read_from, write_to};
 pub use counters::{Counters, DataPathCounters, SessionEvents};
 pub use error::{Error, OpenFileLimit, Result, RpcError, Status};
 pub use file::{DataPath, File};
 pub use io::Stability;
-pub use options::{Credential, LaneMode, OpenOptions, Options, ReservedPort};
+pub use options::{Credential, LaneMode, OpenOptions, OptionError, Options, ReservedPort, UnknownLaneMode};
 pub use session::{CookieLoopDetector, Directory, Follow, Listed, Session};
 pub use types::{
     Access, AclEntry, Attributes, Create, DirEntry, ExportEntry, FileKind, Found, FsInfo, FsStat, Handle,

@@ -1,8 +1,8 @@
-//! From a name to an open file.
+//! Opens: from a name or a handle to an open file.
 //!
-//! Over a lane one message does it: lookup or creation, access check, attributes and grant. Over the wire a
-//! LOOKUP or CREATE finds the file; ACCESS is not asked, for with AUTH_SYS the server checks every READ and
-//! WRITE anyway.
+//! Over a lane one message does it all: lookup or creation, access check, attributes and grant. Over the wire
+//! a LOOKUP or CREATE finds the file. ACCESS isn't called, because with AUTH_SYS the server checks every READ
+//! and WRITE.
 
 use lane::{CreateMode, NewFile};
 use rustix::fs::{AtFlags, StatxFlags, Timespec, Timestamps, UTIME_NOW};
@@ -16,10 +16,11 @@ use crate::options::OpenOptions;
 use crate::session::{Follow, PathWalk, Session};
 use crate::types::{Attributes, Create, FileKind, Found, Handle, SetAttributes, SetTime};
 
-/// How often an open that creates goes round when somebody else creates and removes the same name.
-const ROUNDS: usize = 8;
+/// The maximum number of attempts of an open that creates a file while another client creates and removes the
+/// same name.
+const MAX_ATTEMPTS: usize = 8;
 
-/// Both times are to be what the server's clock says.
+/// Sets both times to the server's clock.
 const NOW: SetAttributes = SetAttributes {
     mode: None,
     uid: None,
@@ -43,10 +44,10 @@ fn refusal(name: &[u8], status: Status) -> Error {
 }
 
 impl Session {
-    /// Opens the file at `path`, from the session's root.
+    /// Opens the file at `path`, relative to the session's root.
     ///
     /// # Errors
-    /// The server's or the call's; with a required lane, [`Error::NoLane`].
+    /// The server's or the call's; with a required lane, [`Error::NoLane`] and [`Error::NoGrant`].
     pub async fn open(&self, path: &[u8], options: &OpenOptions) -> Result<File> {
         let (directory, name) = self.walk_parent(path).await?;
         if name.is_empty() {
@@ -55,7 +56,7 @@ impl Session {
         self.open_in(&directory, &name, path, options).await
     }
 
-    /// Opens the file `name` in a directory: one round trip over a lane.
+    /// Opens the file `name` in a directory. Over a lane that is one round trip.
     ///
     /// # Errors
     /// As [`Session::open`].
@@ -63,7 +64,7 @@ impl Session {
         self.open_in(directory, name, name, options).await
     }
 
-    /// Opens the file with this handle, which errors will call `name`.
+    /// Opens the file with this handle. Errors name it `name`.
     ///
     /// # Errors
     /// As [`Session::open`].
@@ -88,7 +89,7 @@ impl Session {
         if let Some(opening) = self.create_on_lane(directory, name, CreateMode::Unchecked, options).await? {
             return self.opened(opening, path, options).await;
         }
-        for _ in 0..ROUNDS {
+        for _ in 0..MAX_ATTEMPTS {
             match self.create_guarded(directory, name, options).await {
                 Ok(found) => return self.open_found(&found, path, options, OpenPurpose::AlreadyOpen).await,
                 Err(error) if error.status() == Some(Status::Exists) => {}
@@ -99,11 +100,11 @@ impl Session {
                 other => return other,
             }
         }
-        // Somebody makes and removes the name in step with us.
+        // Another client creates and removes the name at the same rate.
         Err(refusal(path, Status::TryLater))
     }
 
-    /// Opens a name that exists.
+    /// Opens an existing file.
     async fn open_existing(
         &self,
         directory: &Handle,
@@ -151,7 +152,7 @@ impl Session {
         self.open_found(&found, path, options, OpenPurpose::FirstOpen).await
     }
 
-    /// Where a symbolic link in `directory` leads.
+    /// The target of a symbolic link in `directory`.
     async fn follow(&self, directory: &Handle, link: &Found, path: &[u8]) -> Result<Found> {
         let target = self.read_link(&link.handle).await?;
         let mut walk = PathWalk::at(*directory);
@@ -168,7 +169,7 @@ impl Session {
         walk.end().copied().ok_or_else(|| refusal(path, Status::IsDirectory))
     }
 
-    /// Opens what was found.
+    /// Opens a file whose handle is known.
     async fn open_found(
         &self,
         found: &Found,
@@ -212,7 +213,7 @@ impl Session {
 
     async fn opened(&self, mut opening: OpenedFile, path: &[u8], options: &OpenOptions) -> Result<File> {
         let empty = opening.attributes.is_some_and(|attributes| attributes.size == 0);
-        // What other opens have written over the wire becomes durable before the grant is used.
+        // Uncommitted writes of other opens must be durable before the grant is used.
         let granted = opening.granted.take_if(|_| self.inner.uncommitted.find(&opening.handle).is_some());
         let file = File::new(self, opening, path, options);
         if let Some(granted) = granted {
@@ -232,10 +233,12 @@ impl Session {
         self.create(directory, name, &Create::Guarded(set)).await
     }
 
-    /// EXCLUSIVE, which a retry can't spoil, over the lane or, with the same verifier, over the wire: a lane
-    /// that ends may have made the file all the same. There the attributes come behind it, for the server may
-    /// have kept the verifier in the times (RFC 1813 section 3.3.8), and the lane is asked at the same time:
-    /// its owner may open a file whatever its mode.
+    /// Creates a file with an EXCLUSIVE create, which can be repeated safely: over the lane or, with the same
+    /// verifier, over the wire. The lane may have ended after the server created the file.
+    ///
+    /// Over the wire a SETATTR follows, because the server may keep the verifier in the times (RFC 1813
+    /// section 3.3.8). The request for a grant is made at the same time: a file's owner may open it whatever
+    /// its mode.
     async fn create_exclusive(
         &self,
         directory: &Handle,
@@ -270,20 +273,20 @@ impl Session {
         found.attributes = set?;
         match asked {
             Ok(LaneOpen::Granted(mut opening)) => {
-                // Its own may be from before they were set.
+                // The grant's attributes may be from before the SETATTR.
                 opening.attributes = match found.attributes {
                     Some(attributes) => Some(attributes),
                     None => Some(self.attributes(&found.handle).await?),
                 };
                 self.opened(*opening, path, options).await
             }
-            // A server that isn't root may need the mode first.
+            // A server that isn't root may be unable to open the file before its mode is set.
             _ => self.open_found(&found, path, options, OpenPurpose::AlreadyOpen).await,
         }
     }
 
-    /// Has the lane make the file and open it, in one round trip. `None`: whatever the reason, the wire knows
-    /// what to say.
+    /// Creates and opens a file over the lane, in one round trip. After `None` the caller does it over the
+    /// wire.
     async fn create_on_lane(
         &self,
         directory: &Handle,
@@ -297,7 +300,7 @@ impl Session {
             self.inner.lane.create(&self.caller.user, directory, new, options.read, options.write).await?;
         let Some(mut opening) = made else { return Ok(None) };
         if let CreateMode::Exclusive(_) = how {
-            // Until now the times were the verifier.
+            // The times are the verifier until they are set.
             opening.attributes = match set_times(&opening) {
                 None => self.set_attributes(&opening.handle, &NOW, None).await?,
                 known => known,
@@ -324,8 +327,8 @@ const fn lane_refusal(status: lane::OpenStatus) -> Option<Status> {
     }
 }
 
-/// Sets a new file's times to the present, as far as this process may do that to the file that it was
-/// granted; its attributes then.
+/// Sets a new file's times to the present through the grant. Returns the attributes afterwards, or `None` if
+/// this process isn't permitted to set them.
 fn set_times(opening: &OpenedFile) -> Option<Attributes> {
     let (grant, ..) = opening.granted.as_ref()?;
     let known = opening.attributes?;
@@ -333,7 +336,7 @@ fn set_times(opening: &OpenedFile) -> Option<Attributes> {
     let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
     rustix::fs::futimens(&file, &Timestamps { last_access: now, last_modification: now }).ok()?;
     let stat = rustix::fs::statx(&file, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS).ok()?;
-    // Owners have other numbers in another user namespace: they are as the server says.
+    // Another user namespace has other numbers for the owners, so the server's are kept.
     let Attributes { atime, mtime, ctime, change, .. } = Attributes::of(&stat, known.fsid);
     Some(Attributes { atime, mtime, ctime, change, ..known })
 }

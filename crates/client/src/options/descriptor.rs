@@ -8,12 +8,12 @@ use std::path::PathBuf;
 
 use super::nearest::nearest;
 
-/// Where an option can be written.
+/// A place where users write options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// Behind the `?` of an NFS URL.
     Url,
-    /// As `--name` of a command; `_` in the name is written `-`.
+    /// As `--name` of a command, with `-` for `_`.
     CommandLine,
     /// Behind `-o` of a mount.
     Mount,
@@ -22,21 +22,21 @@ pub enum Source {
 /// An option that changes a `T`.
 #[derive(Debug, Clone, Copy)]
 pub struct Descriptor<T: 'static> {
-    /// Its name: nfs(5)'s where it has one.
+    /// Its name, which is nfs(5)'s where it has one.
     pub name: &'static str,
     /// Other names of the same option.
     pub aliases: &'static [&'static str],
-    /// Where it can be written.
+    /// Where users can write it.
     pub sources: &'static [Source],
-    /// The values it takes, and what they set.
+    /// Its values, and what they set.
     pub kind: Kind<T>,
-    /// The value that changes nothing, if there is one.
+    /// Its default, if there is one.
     pub default: Option<&'static str>,
-    /// What it does. Empty: it is accepted or refused, and changes nothing.
+    /// What it does. Empty if it has no effect, because it is refused or the client always behaves so.
     pub help: &'static str,
 }
 
-/// Words that can be given as a value, each with what it sets.
+/// The words of an option, each with what it sets.
 pub type Words<T> = &'static [(&'static str, fn(&mut T))];
 
 /// The values that an option takes, each with what it sets.
@@ -59,20 +59,20 @@ pub enum Kind<T: 'static> {
     PowerOfTwo(fn(&mut T, u32)),
     /// One of a few words.
     Word {
-        /// The words that can be given.
+        /// The supported words.
         words: Words<T>,
-        /// Words with a meaning that isn't supported, and why not.
+        /// Words that aren't supported, and why not.
         refused: &'static [(&'static str, &'static str)],
     },
     /// An absolute path.
     Path(fn(&mut T, PathBuf)),
     /// Any value, or none.
     Any(fn(&mut T)),
-    /// The option has a meaning that isn't supported: why not, and what to do instead.
+    /// The option isn't supported: why not, and what to do instead.
     Refused(&'static str),
 }
 
-/// An option that was read: what it sets.
+/// The setting that a parsed option stands for.
 #[derive(Debug, Clone)]
 pub enum Setting<T: 'static> {
     /// Without a value.
@@ -84,7 +84,7 @@ pub enum Setting<T: 'static> {
 }
 
 impl<T> Setting<T> {
-    /// Sets it in `to`.
+    /// Applies the setting to `to`.
     pub fn apply(&self, to: &mut T) {
         match self {
             Self::Flag(set) => set(to),
@@ -94,8 +94,9 @@ impl<T> Setting<T> {
     }
 }
 
-/// Why an option can't be used. Each error names the option and says what to write instead.
+/// Why an option is invalid. Each error names the option and states what to write instead.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum OptionError {
     /// There is no such option.
     #[error("option '{name}' is not known{}", did_you_mean(.nearest.as_ref()))]
@@ -129,7 +130,7 @@ pub enum OptionError {
         /// Its value.
         value: String,
     },
-    /// The option or value has a meaning that isn't supported.
+    /// The option or its value isn't supported.
     #[error("option '{option}' is not supported: {reason}")]
     Refused {
         /// The option, with its value, as it was written.
@@ -150,14 +151,14 @@ fn did_you_mean(nearest: Option<&String>) -> String {
 }
 
 impl OptionError {
-    /// `name` is none of the options `known`.
+    /// The error for a `name` that isn't among the options `known`.
     pub fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Self {
         Self::Unknown { name: name.to_owned(), nearest: nearest(name, known).map(str::to_owned) }
     }
 }
 
 impl<T> Descriptor<T> {
-    /// The option called `name` of those in `table` that can be written in `source`.
+    /// The option called `name` in `table`, if users can write it in `source`.
     pub fn find<'a>(table: &'a [Self], source: Source, name: &str) -> Option<&'a Self> {
         table.iter().find(|each| each.sources.contains(&source) && each.names().any(|known| known == name))
     }
@@ -174,7 +175,7 @@ impl<T> Descriptor<T> {
         std::iter::once(self.name).chain(self.aliases.iter().copied())
     }
 
-    /// The setting that `value` asks for. `name` is the option as it was written, for errors.
+    /// Parses `value`. `name` is the option as it was written, for errors.
     ///
     /// # Errors
     /// [`OptionError`], apart from `Unknown` and `Quote`.
@@ -226,7 +227,7 @@ impl<T> Descriptor<T> {
         }
     }
 
-    /// The values that it takes, in words.
+    /// Its values, in words.
     fn expected(&self) -> String {
         match &self.kind {
             Kind::Number { unit, min, max, .. } => format!("{unit}, {min} to {max}"),
@@ -251,8 +252,7 @@ impl<T> Descriptor<T> {
         }
     }
 
-    /// Whether it changes anything. Other options are accepted because the client behaves that way in any
-    /// case, or refused.
+    /// Whether it has an effect. Options without one are refused, or the client always behaves so.
     pub const fn has_effect(&self) -> bool {
         !self.help.is_empty()
     }
@@ -311,6 +311,6 @@ impl<T> Descriptor<T> {
 }
 
 fn number(text: &str) -> Option<u32> {
-    // `str::parse` takes a plus sign, nfs(5) doesn't.
+    // `str::parse` accepts a plus sign, nfs(5) doesn't.
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }

@@ -1,6 +1,8 @@
 //! The options of sessions and of opens, with nfs(5)'s names where it has them.
 //!
-//! [`SESSION`] describes the options that users write in URLs, on the command line and behind `-o`.
+//! [`SESSION`] describes the options that users write in URLs, on the command line and behind `-o`. The
+//! descriptors and the table are for Samehost's command and its mounts, and no part of the library's
+//! interface.
 
 mod descriptor;
 mod nearest;

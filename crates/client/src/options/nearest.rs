@@ -1,12 +1,12 @@
-//! The known name that somebody most likely meant.
+//! Suggestions for misspelt names.
 
-/// The name with the fewest changes to `name` (letters inserted, removed, replaced or swapped), if these are
-/// few for its length.
+/// The known name with the fewest changes to `name` (letters inserted, removed, replaced or swapped), if they
+/// are few for its length.
 pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let most = (name.chars().count() / 3).clamp(1, 3);
+    let max_distance = (name.chars().count() / 3).clamp(1, 3);
     known
         .map(|candidate| (distance(name, candidate), candidate))
-        .filter(|(distance, _)| *distance <= most)
+        .filter(|(distance, _)| *distance <= max_distance)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
 }
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_changes_are_a_slip_and_many_another_word() {
+    fn a_name_with_few_changes_is_suggested() {
         let known = || ["rsize", "wsize", "actimeo", "timeo", "ro", "lookupcache"].into_iter();
         for (slip, meant) in [
             ("rsiz", Some("rsize")),

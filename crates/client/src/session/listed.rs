@@ -1,17 +1,19 @@
-//! A server may say in the middle of a listing that it can't go on from where it was (NFS3ERR_BAD_COOKIE: the
-//! directory changed too much, or the server is another one now). The listing then starts over and leaves out
-//! what its caller has had.
+//! Restarts of directory listings.
+//!
+//! A server may refuse to continue a listing (NFS3ERR_BAD_COOKIE), because the directory has changed too much
+//! or the server was replaced. The listing then starts over and leaves out the names that its caller has
+//! already received.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, RandomState};
 
-/// How many names are remembered for starting over; a longer listing can't, and ends with an error instead.
-const REMEMBERED: usize = 1 << 20;
+/// The maximum number of names that are remembered. A longer listing can't start over, and fails instead.
+const MAX_NAMES: usize = 1 << 20;
 
-/// How often a listing starts over before it gives up.
-const RESTARTS: u32 = 16;
+/// The maximum number of restarts of a listing.
+const MAX_RESTARTS: u32 = 16;
 
-/// The names of a directory that the caller of a listing has had: a 64-bit hash of each, up to a bound.
+/// The names that the caller of a listing has received: a 64-bit hash of each.
 #[derive(Debug, Default)]
 pub struct Listed {
     names: HashSet<u64>,
@@ -20,22 +22,23 @@ pub struct Listed {
 }
 
 impl Listed {
-    /// The caller has this name now.
+    /// Adds a name that the caller receives.
     pub fn add(&mut self, name: &[u8]) {
-        if self.names.len() < REMEMBERED {
+        if self.names.len() < MAX_NAMES {
             self.names.insert(self.hasher.hash_one(name));
         }
     }
 
-    /// Whether to leave a name out: the listing has started over, and the caller had it before.
+    /// Whether to leave a name out: the listing has started over, and the caller has received the name
+    /// before.
     #[must_use]
     pub fn leaves_out(&self, name: &[u8]) -> bool {
         self.restarts > 0 && self.names.contains(&self.hasher.hash_one(name))
     }
 
-    /// Starts over; false if it can't, because it has too often or knows too many names.
+    /// Starts over. Returns false if the listing has started over too often or has too many names.
     pub fn start_over(&mut self) -> bool {
-        let can = self.restarts < RESTARTS && self.names.len() < REMEMBERED;
+        let can = self.restarts < MAX_RESTARTS && self.names.len() < MAX_NAMES;
         self.restarts += u32::from(can);
         can
     }
@@ -46,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_was_had_before_it_started_over_is_left_out() {
+    fn only_names_from_before_a_restart_are_left_out() {
         let mut listed = Listed::default();
         listed.add(b"a");
         assert!(!listed.leaves_out(b"a"), "a server may have a name twice");
@@ -57,8 +60,8 @@ mod tests {
     }
 
     #[test]
-    fn it_does_not_start_over_for_ever() {
+    fn restarts_have_a_bound() {
         let mut listed = Listed::default();
-        assert_eq!((0..100).filter(|_| listed.start_over()).count(), RESTARTS as usize);
+        assert_eq!((0..100).filter(|_| listed.start_over()).count(), MAX_RESTARTS as usize);
     }
 }

@@ -27,8 +27,10 @@ use crate::uncommitted_writes::UncommittedPool;
 use crate::user::User;
 use crate::wire::WireCaller;
 
+#[doc(hidden)]
 pub use cookie_loop::CookieLoopDetector;
 pub use directory::Directory;
+#[doc(hidden)]
 pub use listed::Listed;
 pub use path::Follow;
 pub(crate) use path::PathWalk;

@@ -1,31 +1,31 @@
-//! Following paths, name by name.
+//! Paths: resolution name by name.
 //!
-//! `..` goes back the way the path came and never above the session's root. A symbolic link that begins with
-//! '/' means the server's root: it can be followed if it stays below what was mounted.
+//! `..` goes back to the directory before, and never above the session's root. A symbolic link that begins
+//! with '/' is relative to the server's root. It can be followed if it stays below the mounted directory.
 
 use super::Session;
 use crate::error::{Error, Result, Status};
 use crate::types::{FileKind, Found, Handle};
 
-/// Symbolic links on one path, as in Linux (MAXSYMLINKS).
-pub(crate) const MAX_LINKS: usize = 40;
+/// The maximum number of symbolic links in a path, as in Linux (MAXSYMLINKS).
+const MAX_LINKS: usize = 40;
 
-/// Names on one path, links included.
+/// The maximum number of names in a path, those of links included.
 const MAX_NAMES: usize = 4096;
 
-/// What to do with a symbolic link at the end of a path. Links in the middle are always followed.
+/// Whether a symbolic link at the end of a path is followed. Links in the middle always are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Follow {
-    /// Go where it points.
+    /// The result is the link's target.
     Yes,
-    /// Take the link itself.
+    /// The result is the link.
     No,
 }
 
 /// A walk down from the session's root.
 #[derive(Debug, Clone)]
 pub(crate) struct PathWalk {
-    /// The directories from the root on (the root itself left out), the last one possibly any kind of file.
+    /// The directories below the root; the last step may be any kind of file.
     steps: Vec<Found>,
     links: usize,
     /// The first step is a directory whose parents are unknown.
@@ -47,13 +47,13 @@ impl PathWalk {
         }
     }
 
-    /// Where it has come to; `None` at the root.
+    /// The last step; `None` at the root.
     pub(crate) fn end(&self) -> Option<&Found> {
         self.steps.last()
     }
 }
 
-/// The names of a path; `.` and nothing are left out.
+/// The names of a path, without `.` and empty ones.
 fn names(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
     path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".")
 }
@@ -63,7 +63,7 @@ fn shown(path: &[u8]) -> String {
 }
 
 impl Session {
-    /// Follows `path` from the session's root.
+    /// Resolves `path`, relative to the session's root.
     ///
     /// # Errors
     /// The server's or the call's; [`Error::Loop`].
@@ -76,21 +76,21 @@ impl Session {
         }
     }
 
-    /// Follows `path` up to its last name: the directory's handle and that name, which need not exist. The
-    /// name is empty for the root itself.
+    /// Resolves `path` except for its last name. Returns the directory's handle and that name, which need not
+    /// exist. The name is empty for the root itself.
     ///
     /// # Errors
     /// As [`Session::walk`].
     pub async fn walk_parent(&self, path: &[u8]) -> Result<(Handle, Vec<u8>)> {
         let mut all: Vec<&[u8]> = names(path).collect();
-        // A path that ends in ".." names a directory by the way to it: walk it, and name it by nothing.
+        // A path that ends in ".." has no last name.
         let last = if all.last() == Some(&&b".."[..]) { None } else { all.pop() };
         let parent = all.join(&b'/');
         let found = self.walk(&parent, Follow::Yes).await?;
         Ok((found.handle, last.unwrap_or_default().to_vec()))
     }
 
-    /// Goes on from where `walk` ends, which must be a directory unless `path` has no names. `whole` is for
+    /// Continues `walk` with `path`. Its end must be a directory unless `path` has no names. `whole` is for
     /// errors.
     pub(crate) async fn walk_from(
         &self,
@@ -99,7 +99,7 @@ impl Session {
         whole: &[u8],
         follow: Follow,
     ) -> Result<()> {
-        // Names still to follow, the next one last.
+        // Names still to resolve, the next one last.
         let mut todo: Vec<Vec<u8>> = names(path).rev().map(<[u8]>::to_vec).collect();
         let mut count = 0;
         while let Some(name) = todo.pop() {
@@ -142,7 +142,7 @@ impl Session {
         Ok(())
     }
 
-    /// What follows the mounted path in an absolute one.
+    /// The part of an absolute path behind the mounted path; `None` if it isn't below that.
     pub(crate) fn inside<'a>(&self, target: &'a [u8]) -> Option<&'a [u8]> {
         let mounted = self.inner.mounted.strip_suffix(b"/").unwrap_or(&self.inner.mounted);
         let rest = target.strip_prefix(mounted)?;
