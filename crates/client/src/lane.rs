@@ -29,14 +29,14 @@ use lane_manager::EstablishedLane;
 pub(crate) use lane_manager::{LaneManager, NowaitSupport};
 pub(crate) use open::{LaneOpen, OpenPurpose};
 
-/// A file that is about to be opened.
+/// The result of an open, of which a [`crate::File`] is made.
 #[derive(Debug)]
 pub(crate) struct OpenedFile {
     pub(crate) handle: Handle,
     pub(crate) attributes: Option<Attributes>,
     /// The grant, its lane's number, and the server's write verifier.
     pub(crate) granted: Option<(lane::Grant, u64, [u8; 8])>,
-    /// Why the lane, if there is one, gave no grant.
+    /// The reason if the lane refused a grant.
     pub(crate) refused: Option<lane::OpenStatus>,
 }
 

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-/// The shortest pause between probes.
+/// The minimum pause between probes.
 const MIN_PAUSE: Duration = Duration::from_millis(100);
 
-/// The longest pause between probes.
+/// The maximum pause between probes.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 
 /// When the next probe is due.

@@ -35,7 +35,7 @@ pub(crate) enum NowaitSupport {
 }
 
 impl NowaitSupport {
-    /// The value whose number this is.
+    /// The inverse of `self as u8`.
     pub(crate) const fn from_u8(number: u8) -> Self {
         match number {
             1 => Self::InMemory,
@@ -72,7 +72,7 @@ pub(crate) struct LaneManager {
     pub(super) mode: AtomicU8,
     pub(super) attribute_sink: Option<Arc<dyn AttributeSink>>,
     pub(super) throttle: u32,
-    /// How long an Open may take, and whether the session waits without a limit for a lane that it requires.
+    /// Determines the timeout of an Open, and for how long a session waits for a lane that it requires.
     pub(super) policy: Policy,
     pub(super) rendezvous: RendezvousOptions,
     /// The connections to the server, for the LOCALIO program.
@@ -85,13 +85,13 @@ pub(crate) struct LaneManager {
     pub(super) next: AtomicU64,
     pub(super) backoff: Mutex<ProbeBackoff>,
     pub(super) reasons: Mutex<Vec<String>>,
-    /// One probe at a time.
+    /// Locked during a probe.
     pub(super) probing: tokio::sync::Mutex<()>,
-    /// A probe is running in the background.
+    /// Whether a probe is running in the background.
     pub(super) background: AtomicBool,
-    /// There has been a lane.
+    /// Whether a lane was ever established.
     pub(super) was_established: AtomicBool,
-    /// When the log last reported that there is no room for another file.
+    /// The time of the last warning about an [`OpenFileLimit`](crate::OpenFileLimit).
     pub(super) last_limit_warning: Mutex<Option<Instant>>,
     /// Files with grants, which are notified when the lane ends.
     files: Mutex<GrantedFiles>,
@@ -171,7 +171,7 @@ impl LaneManager {
         }
     }
 
-    /// Whether there has ever been a lane.
+    /// Whether a lane was ever established.
     pub(crate) fn was_ever_established(&self) -> bool {
         self.was_established.load(Relaxed)
     }

@@ -126,7 +126,8 @@ impl LaneManager {
                 let manager = Arc::downgrade(self);
                 let watch = self.runtime.spawn(watch(manager, lane.clone(), number)).abort_handle();
                 self.was_established.store(true, Relaxed);
-                // Only after `was_established` is set: from then on a sync of metadata makes it durable.
+                // `was_established` must be set before this. Afterwards the server replies before changes are
+                // durable, and `sync_metadata` sends a COMMIT only if there was a lane.
                 lane.go_async();
                 self.established.store(Some(Arc::new(EstablishedLane { lane, number, watch })));
                 self.backoff.lock().succeeded();
