@@ -2,8 +2,8 @@
 //! filesystem, FUSE's, and Samehost's own.
 //!
 //! An option without help text is accepted because the mount behaves that way in any case. nfs(5)'s options
-//! take the values that the kernel's client accepts (fs/nfs/fs_context.c); the defaults of the times are those
-//! of include/uapi/linux/nfs_fs.h.
+//! take the values that the kernel's client accepts (fs/nfs/fs_context.c); the defaults of the times are
+//! those of include/uapi/linux/nfs_fs.h.
 
 use std::time::Duration;
 
