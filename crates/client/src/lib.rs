@@ -40,13 +40,13 @@
 //! | layer | modules |
 //! |---|---|
 //! | values | `types`, `counters` |
-//! | what a caller says | `attribute_sink`, `options`, `url`, `error`, `user` |
-//! | the wire | `operations` (what every NFS version can do), `nfs3`, `wire` |
+//! | options and errors | `attribute_sink`, `options`, `url`, `error`, `user` |
+//! | the wire | `operations` (the interface of an NFS version), `nfs3`, `wire` |
 //! | the lane | `open_prefetch`, `lane` |
-//! | unstable data | `uncommitted_writes` |
-//! | a session | `session` |
+//! | unstable writes | `uncommitted_writes` |
+//! | sessions | `session` |
 //! | files | `file`, `open` |
-//! | whole files, and the blocking interface | `copy`, `blocking` |
+//! | whole files, the blocking interface | `copy`, `blocking` |
 
 mod attribute_sink;
 pub mod blocking;

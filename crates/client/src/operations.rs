@@ -1,16 +1,16 @@
-//! [`Operations`]: what every version of NFS can do, without wire types.
+//! The operations of an NFS version, without wire types: [`Operations`].
 //!
-//! Sessions, files, copies and prefetching reach a server over the wire through this trait only. An
-//! implementation turns an operation into calls of its version, decodes the results, counts the calls, and
-//! reports the attributes in every reply, failures included, to the session's attribute sink.
+//! Sessions and files use a server over the wire through this trait only. An implementation turns an
+//! operation into calls of its version, decodes the results, counts the calls, and reports the attributes in
+//! every reply, failures included, to the session's attribute sink.
 //!
-//! An operation is at most one change of the server. It is not repeated when the server delays it
-//! (NFS3ERR_JUKEBOX, NFS4ERR_DELAY): the module `wire` does that for every version. Lost connections and lost
-//! replies are dealt with below, in `rpc`.
+//! An operation changes the server at most once, so that it can be repeated. An implementation doesn't repeat
+//! it when the server delays it (NFS3ERR_JUKEBOX, NFS4ERR_DELAY): the module `wire` does, for every version.
+//! The crate `rpc` restores connections and resends calls.
 //!
-//! Operations name a file by its handle and the user who calls. That is also what finds an NFSv4 open-owner's
-//! state identifier for READ, WRITE and SETATTR, so that these signatures have no place for one. NFSv4 will
-//! add OPEN and CLOSE as operations of their own; an NFSv3 open is a LOOKUP or a CREATE.
+//! The arguments of an operation include the file's handle and the user. Both together also identify an NFSv4
+//! open, so an implementation can look up the state identifier for READ, WRITE and SETATTR itself. OPEN and
+//! CLOSE will be further operations; an NFSv3 open is a LOOKUP or a CREATE.
 
 use bytes::Bytes;
 use io::Stability;
@@ -22,36 +22,37 @@ use crate::types::{
 };
 use crate::user::User;
 
-/// What a READ brought.
+/// The result of a READ.
 #[derive(Debug)]
 pub(crate) struct ReadReply {
-    /// At most the length that was asked for.
+    /// The data, which may be shorter than requested.
     pub(crate) data: Vec<u8>,
-    /// The file ends behind it.
+    /// Whether the file ends behind it.
     pub(crate) eof: bool,
 }
 
-/// What a WRITE did.
+/// The result of a WRITE.
 #[derive(Debug)]
 pub(crate) struct WriteReply {
-    /// Bytes written, from the start of the data on. A server may say any number.
+    /// Bytes written, from the start of the data on. Unchecked: a server may send any number.
     pub(crate) count: usize,
     /// How durable they are.
     pub(crate) stability: Stability,
-    /// The server's write verifier: another one means that the server may have forgotten unstable data.
+    /// The server's write verifier. If it changes, the server may have lost unstable data.
     pub(crate) verifier: [u8; 8],
 }
 
 /// The operations of an NFS version. All fail with the server's status or the call's error.
 pub(crate) trait Operations {
-    /// Does nothing: the server answers.
+    /// Does nothing but wait for a reply.
     fn null(&self, user: &User) -> impl Future<Output = Result<()>> + Send;
 
     /// A file's attributes.
     fn attributes(&self, user: &User, file: &Handle) -> impl Future<Output = Result<Attributes>> + Send;
 
-    /// Changes attributes; with `guard` only if the file's ctime still is that. The attributes afterwards, if
-    /// the server sent them. [`Status::Invalid`](crate::Status::Invalid): the version can't express a time.
+    /// Changes attributes; with `guard` only if the file's ctime equals it. Returns the attributes
+    /// afterwards, if the server sent them. Fails with [`Status::Invalid`](crate::Status::Invalid) if the
+    /// version can't express a time.
     fn set_attributes(
         &self,
         user: &User,
@@ -79,7 +80,8 @@ pub(crate) trait Operations {
     /// A symbolic link's target.
     fn read_link(&self, user: &User, link: &Handle) -> impl Future<Output = Result<Vec<u8>>> + Send;
 
-    /// Reads up to `len` bytes at `offset`, at most the server's largest READ, into the memory of `buffer`.
+    /// Reads up to `len` bytes at `offset`, at most the server's largest READ. The payload is received into
+    /// the memory of `buffer`.
     fn read(
         &self,
         user: &User,
@@ -99,11 +101,10 @@ pub(crate) trait Operations {
         stability: Stability,
     ) -> impl Future<Output = Result<WriteReply>> + Send;
 
-    /// Makes a whole file's unstable data durable; the server's write verifier.
+    /// Makes a whole file's unstable data durable. Returns the server's write verifier.
     fn commit(&self, user: &User, file: &Handle) -> impl Future<Output = Result<[u8; 8]>> + Send;
 
-    /// Makes a regular file. Here and for the other kinds: `None` if the server made it but didn't send its
-    /// handle.
+    /// Creates a regular file. Returns `None`, as the next three do, if the server didn't send the handle.
     fn create(
         &self,
         user: &User,
@@ -112,7 +113,7 @@ pub(crate) trait Operations {
         mode: &Create,
     ) -> impl Future<Output = Result<Option<Found>>> + Send;
 
-    /// Makes a directory.
+    /// Creates a directory.
     fn make_dir(
         &self,
         user: &User,
@@ -121,7 +122,7 @@ pub(crate) trait Operations {
         set: &SetAttributes,
     ) -> impl Future<Output = Result<Option<Found>>> + Send;
 
-    /// Makes a symbolic link to `target`.
+    /// Creates a symbolic link to `target`.
     fn symlink(
         &self,
         user: &User,
@@ -131,7 +132,7 @@ pub(crate) trait Operations {
         set: &SetAttributes,
     ) -> impl Future<Output = Result<Option<Found>>> + Send;
 
-    /// Makes a pipe, socket or device.
+    /// Creates a pipe, socket or device.
     fn make_node(
         &self,
         user: &User,
@@ -197,6 +198,6 @@ pub(crate) trait Operations {
     /// The server's exports.
     fn exports(&self, user: &User) -> impl Future<Output = Result<Vec<ExportEntry>>> + Send;
 
-    /// Tells the server that the session ends, without regard to errors.
+    /// Tells the server that the session ends. Errors are ignored.
     fn end(&self, user: &User) -> impl Future<Output = ()> + Send;
 }

@@ -12,7 +12,7 @@ use crate::nfs3::Nfs3;
 use crate::options::Options;
 use crate::user::User;
 
-/// The NFS version that sessions use, known by its [`Operations`](crate::operations::Operations).
+/// The NFS version of sessions. They use only its [`Operations`](crate::operations::Operations).
 pub(crate) type Protocol = Nfs3;
 
 /// The first pause after the server has delayed an operation; it doubles up to [`MAX_PAUSE`].
@@ -27,9 +27,9 @@ pub(crate) struct Wire {
     pub(crate) protocol: Protocol,
     pub(crate) options: Arc<Options>,
     pub(crate) counters: Arc<SessionCounters>,
-    /// Bytes of a READ.
+    /// The size of a READ in bytes.
     pub(crate) rsize: usize,
-    /// Bytes of a WRITE.
+    /// The size of a WRITE in bytes.
     pub(crate) wsize: usize,
 }
 
@@ -41,8 +41,8 @@ pub(crate) struct WireCaller {
 }
 
 impl WireCaller {
-    /// Performs an operation, and again while the server delays it: without a limit in a hard session,
-    /// `retrans` times in a soft one.
+    /// Performs an operation, and repeats it while the server delays it: without a limit in a hard session,
+    /// and `retrans` times in a soft one.
     ///
     /// # Errors
     /// The operation's; [`Status::TryLater`] when a soft session gives up.
@@ -57,7 +57,7 @@ impl WireCaller {
     }
 }
 
-/// As [`WireCaller::perform`], for what a session asks before it is connected.
+/// As [`WireCaller::perform`], for a session that isn't complete.
 pub(crate) async fn retry_delayed<T, F>(options: &Options, mut operation: impl FnMut() -> F) -> Result<T>
 where
     F: Future<Output = Result<T>>,

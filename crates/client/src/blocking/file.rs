@@ -49,7 +49,7 @@ impl File {
     /// As [`crate::File::read_at`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     #[inline]
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let inner = self.inner.inner();
@@ -63,7 +63,7 @@ impl File {
     /// As [`crate::File::read_into`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn read_into(&self, mut buffer: Vec<u8>, offset: u64, len: usize) -> Result<Vec<u8>> {
         if self.data_path() == DataPath::Lane {
             buffer.resize(len, 0);
@@ -77,7 +77,7 @@ impl File {
     /// As [`crate::File::write_at`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     #[inline]
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
         let inner = self.inner.inner();
@@ -91,7 +91,7 @@ impl File {
     /// As [`crate::File::write_stable`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn write_stable(&self, data: Bytes, offset: u64, stability: Stability) -> Result<()> {
         self.runtime.block_on(self.inner.write_stable(data, offset, stability))
     }
@@ -99,7 +99,7 @@ impl File {
     /// As [`crate::File::commit`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn commit(&self) -> Result<()> {
         let inner = self.inner.inner();
         let grant = inner.sync_grant_blocking();
@@ -114,7 +114,7 @@ impl File {
     /// As [`crate::File::attributes`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn attributes(&self) -> Result<Attributes> {
         self.runtime.block_on(self.inner.attributes())
     }
@@ -122,7 +122,7 @@ impl File {
     /// As [`crate::File::size`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn size(&self) -> Result<u64> {
         match self.inner.inner().lane_size() {
             Some(size) => size,
@@ -133,7 +133,7 @@ impl File {
     /// As [`crate::File::set_len`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn set_len(&self, len: u64) -> Result<()> {
         self.runtime.block_on(self.inner.set_len(len))
     }
@@ -141,7 +141,7 @@ impl File {
     /// As [`crate::File::close`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn close(self) -> Result<()> {
         if self.inner.inner().is_dirty() { self.commit() } else { self.inner.inner().take_sync_error() }
     }

@@ -46,7 +46,7 @@ impl Session {
     /// As [`crate::Session::connect`].
     ///
     /// # Errors
-    /// As there; [`Error::Local`] if no runtime can be made.
+    /// Those of that method; [`Error::Local`] if no runtime can be made.
     pub fn connect(url: &Url, options: Options) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -70,7 +70,7 @@ impl Session {
     /// As [`crate::Session::open`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn open(&self, path: &[u8], options: &OpenOptions) -> Result<File> {
         self.run(self.inner.open(path, options)).map(|file| File::new(file, self.runtime.clone()))
     }
@@ -78,7 +78,7 @@ impl Session {
     /// As [`crate::Session::open_at`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn open_at(&self, directory: &Handle, name: &[u8], options: &OpenOptions) -> Result<File> {
         self.run(self.inner.open_at(directory, name, options))
             .map(|file| File::new(file, self.runtime.clone()))
@@ -87,7 +87,7 @@ impl Session {
     /// As [`crate::Session::walk`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn walk(&self, path: &[u8], follow: Follow) -> Result<Found> {
         self.run(self.inner.walk(path, follow))
     }
@@ -95,7 +95,7 @@ impl Session {
     /// As [`crate::Session::attributes`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn attributes(&self, file: &Handle) -> Result<Attributes> {
         self.run(self.inner.attributes(file))
     }
@@ -103,7 +103,7 @@ impl Session {
     /// As [`crate::Session::set_attributes`], without a guard.
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn set_attributes(&self, file: &Handle, set: &SetAttributes) -> Result<()> {
         self.run(self.inner.set_attributes(file, set, None)).map(drop)
     }
@@ -111,7 +111,7 @@ impl Session {
     /// As [`crate::Session::make_dir`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn make_dir(&self, directory: &Handle, name: &[u8], set: &SetAttributes) -> Result<Found> {
         self.run(self.inner.make_dir(directory, name, set))
     }
@@ -119,7 +119,7 @@ impl Session {
     /// As [`crate::Session::remove`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn remove(&self, directory: &Handle, name: &[u8]) -> Result<()> {
         self.run(self.inner.remove(directory, name))
     }
@@ -127,7 +127,7 @@ impl Session {
     /// As [`crate::Session::rename`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn rename(
         &self,
         from_directory: &Handle,
@@ -149,7 +149,7 @@ impl Session {
     /// As [`crate::Session::fs_stat`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn fs_stat(&self, file: &Handle) -> Result<FsStat> {
         self.run(self.inner.fs_stat(file))
     }

@@ -1,4 +1,4 @@
-//! The operations of a session on files that need not be open; READ, WRITE and COMMIT belong to an open file.
+//! The operations of a session. READ, WRITE and COMMIT are methods of an open file.
 
 use super::Session;
 use crate::error::{Result, Status};
@@ -14,7 +14,7 @@ fn named(operation: &str, name: &[u8]) -> String {
 }
 
 impl Session {
-    /// Asks the server for an answer and nothing else (NULL).
+    /// Waits for a reply of the server and does nothing else (NULL).
     ///
     /// # Errors
     /// The call's.
@@ -30,7 +30,7 @@ impl Session {
         self.caller.perform(|nfs, user| nfs.attributes(user, file)).await
     }
 
-    /// Changes a file's attributes (SETATTR); with `guard` only if its ctime still is that. Returns the
+    /// Changes a file's attributes (SETATTR); with `guard` only if its ctime equals it. Returns the
     /// attributes afterwards, if the server sent them.
     ///
     /// # Errors
@@ -80,7 +80,7 @@ impl Session {
         self.caller.perform(|nfs, user| nfs.read_link(user, link)).await
     }
 
-    /// Makes a regular file (CREATE).
+    /// Creates a regular file (CREATE).
     ///
     /// # Errors
     /// The server's or the call's.
@@ -89,7 +89,7 @@ impl Session {
         self.made("CREATE", directory, name, made).await
     }
 
-    /// Makes a directory (MKDIR).
+    /// Creates a directory (MKDIR).
     ///
     /// # Errors
     /// The server's or the call's.
@@ -98,7 +98,7 @@ impl Session {
         self.made("MKDIR", directory, name, made).await
     }
 
-    /// Makes a symbolic link to `target` (SYMLINK).
+    /// Creates a symbolic link to `target` (SYMLINK).
     ///
     /// # Errors
     /// The server's or the call's.
@@ -113,7 +113,7 @@ impl Session {
         self.made("SYMLINK", directory, name, made).await
     }
 
-    /// Makes a pipe, socket or device (MKNOD).
+    /// Creates a pipe, socket or device (MKNOD).
     ///
     /// # Errors
     /// The server's or the call's.
