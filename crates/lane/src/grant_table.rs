@@ -138,8 +138,8 @@ impl<H> GrantTable<H> {
         Some(held)
     }
 
-    /// Notes that the client has acknowledged `receipts` grants since the lane began. Returns how many of
-    /// them are new.
+    /// Notes that the client has acknowledged `receipts` grants since the lane began. Returns how many
+    /// undelivered grants are delivered now.
     ///
     /// # Errors
     /// [`ProtocolError::Receipts`]: end the lane.
@@ -148,15 +148,15 @@ impl<H> GrantTable<H> {
         if receipts > grants || receipts < self.receipts {
             return Err(ProtocolError::Receipts { receipts, grants });
         }
-        // At most the queue's length: receipts + undelivered == grants.
+        // At most the queue's length: receipts + undelivered == grants. After `end` the queue is empty, so
+        // that receipts which are noted late count nothing.
+        let undelivered = self.undelivered.len();
         for _ in self.receipts..receipts {
             let sent = self.undelivered.pop_front();
             self.delivered(sent);
         }
-        let news = receipts - self.receipts;
         self.receipts = receipts;
-        // No more than were in the queue.
-        Ok(news as usize)
+        Ok(undelivered - self.undelivered.len())
     }
 
     fn delivered(&mut self, sent: Option<(Instant, Purpose)>) {

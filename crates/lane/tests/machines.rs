@@ -199,6 +199,20 @@ fn invalid_receipts_are_rejected() {
     assert!(grants.received(u64::MAX).is_err());
 }
 
+/// The client has acknowledged two grants, and the lane ends before the server reads that. The end has
+/// counted them already, so the receipts must not count again.
+#[test]
+fn receipts_that_are_read_after_the_end_deliver_nothing() {
+    let (mut grants, now) = (GrantTable::new(9, 9), Instant::now());
+    for _ in 0..3 {
+        grants.give((), UID, Purpose::Open, now).unwrap();
+    }
+    assert_eq!(grants.received(1), Ok(1));
+    assert_eq!(grants.end().count(), 3);
+    assert_eq!(grants.received(3), Ok(0));
+    assert_eq!((grants.open(), grants.undelivered()), (0, 0));
+}
+
 #[test]
 fn a_grant_that_is_not_acknowledged_is_overdue_by_the_oldest() {
     let (mut grants, now) = (GrantTable::new(9, 9), Instant::now());
