@@ -6,8 +6,8 @@
 
 pub mod exports_parser;
 pub mod lane_message;
+mod round_trip;
 pub mod rpc_record;
-mod there_and_back;
 pub mod xdr_nfs3;
 pub mod xdr_nfs4;
 

@@ -1,11 +1,11 @@
 //! Arguments and results of NFSv3 and of every program beside it.
 
-use super::there_and_back::there_and_back;
+use super::round_trip::round_trip;
 use proto::{localio, mount3, nfs3, rpcbind};
 
 /// Decodes `data` as each type in turn.
 pub fn run(data: &[u8]) {
-    there_and_back!(
+    round_trip!(
         data, usize::eq;
         nfs3::Getattr3Args<'_>,
         nfs3::Getattr3Res,

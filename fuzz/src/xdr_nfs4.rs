@@ -1,12 +1,12 @@
 //! Arguments and results of NFSv4's operations and callbacks.
 
-use super::there_and_back::there_and_back;
+use super::round_trip::round_trip;
 use proto::nfs4;
 
 /// Decodes `data` as each type in turn.
 pub fn run(data: &[u8]) {
     // A received bitmap may have more words than necessary; an encoded one doesn't.
-    there_and_back!(
+    round_trip!(
         data, usize::le;
         nfs4::Nfsace4<'_>,
         nfs4::Fattr4<'_>,

@@ -131,7 +131,7 @@ fn a_file_is_not_copied_onto_itself() {
     }
 }
 
-/// The goal's times change during the copy; it must be recognised nevertheless.
+/// The destination's times change during the copy, which must not hide that it is the same directory.
 #[test]
 fn a_directory_is_not_copied_into_itself() {
     let server = Server::start();
@@ -144,7 +144,7 @@ fn a_directory_is_not_copied_into_itself() {
         let (one, two, three) = (format!("one-{number}"), format!("two-{number}"), format!("three-{number}"));
         let there = |name: &str| format!("{{}}d/{name}");
         let here = |name: &str| path(&d.join(name)).to_owned();
-        // Both ends on the server; a local source; a local goal.
+        // Both on the server; a local source; a local destination.
         for (from, to, name) in
             [("{}d", there(&one), &one), (path(&d), there(&two), &two), ("{}d", here(&three), &three)]
         {
@@ -156,8 +156,7 @@ fn a_directory_is_not_copied_into_itself() {
     }
 }
 
-/// A copy from a server that doesn't answer any more ends with one message and the exit code for servers,
-/// whatever the goal.
+/// A copy from a server that stops answering ends with one message and the exit code for servers.
 #[test]
 fn a_copy_from_an_unreachable_server_ends() {
     use rustix::process::Signal;
@@ -167,15 +166,23 @@ fn a_copy_from_an_unreachable_server_ends() {
         // More than can be copied meanwhile.
         fs::File::create(server.export().join(format!("tree/{number}"))).unwrap().set_len(1 << 42).unwrap();
     }
-    let goal = server.beside("goal");
+    let destination = server.beside("destination");
     let from = server.url("tree");
-    let mut cp =
-        samehost(["cp", "-r", "--lane=off", "--soft", "--timeo=10", "--retrans=0", &from, path(&goal)]);
+    let mut cp = samehost([
+        "cp",
+        "-r",
+        "--lane=off",
+        "--soft",
+        "--timeo=10",
+        "--retrans=0",
+        &from,
+        path(&destination),
+    ]);
     let cp = cp.env("SAMEHOST_RUN_DIR", server.run_dir());
     let ran = std::thread::scope(|scope| {
         let ran = scope.spawn(|| run(cp));
         let begun = || {
-            let entries = fs::read_dir(&goal).into_iter().flatten().flatten();
+            let entries = fs::read_dir(&destination).into_iter().flatten().flatten();
             entries.flat_map(|entry| entry.metadata()).any(|metadata| metadata.len() > 0)
         };
         while !begun() && !ran.is_finished() {
@@ -209,7 +216,7 @@ fn preserve_keeps_times_and_special_bits() {
 }
 
 #[test]
-fn links_below_the_goal_are_not_followed() {
+fn links_below_the_destination_are_not_followed() {
     let server = Server::start();
     let (trap, outside) = (server.beside("trap"), server.beside("outside"));
     fs::create_dir_all(server.export().join("tree/d")).unwrap();
@@ -349,7 +356,7 @@ fn df_agrees_with_statvfs() {
 }
 
 #[test]
-fn refusals_name_their_reason() {
+fn errors_name_their_reason() {
     let server = Server::with(&[], "127.0.0.1(ro,insecure)");
     fs::write(server.export().join("file"), b"x").unwrap();
     for lane in LANE_OPTIONS {

@@ -1,4 +1,4 @@
-//! `bench` and `demo` work. Their figures aren't tested.
+//! `bench` and `demo` work. Their measured results aren't tested.
 
 mod common;
 

@@ -39,7 +39,7 @@ fn limitations_follow_the_ready_line_once() {
     let mut lines = ran.text().lines();
     let ready = lines.next().unwrap();
     assert!(ready.starts_with("ready: ") && ready.ends_with("; lane on, run directory /proc/no"), "{ready}");
-    assert!(!ready.contains("sing"), "what isn't served stands below: {ready}");
+    assert!(!ready.contains("sing"), "unserved exports belong to the notes below: {ready}");
     let notes: Vec<&str> = lines.collect();
     assert!(notes.iter().all(|line| line.starts_with("note: ")), "{notes:?}");
     for words in
@@ -83,7 +83,7 @@ fn a_failed_start_names_the_reason_and_the_next_step() {
 }
 
 #[test]
-fn a_low_limit_of_open_files_is_reported_and_too_low_a_one_is_an_error() {
+fn a_low_limit_of_open_files_is_reported_and_one_below_the_minimum_is_an_error() {
     let scratch = tempfile::tempdir().unwrap();
     let serve = |limit: u32| {
         let mut command = std::process::Command::new("sh");
@@ -213,7 +213,7 @@ fn a_second_signal_stops_the_server_at_once_but_a_doubled_one_does_not() {
                 .unwrap()
                 .all(|entry| entry.unwrap().path().extension().unwrap() != "lane")
         });
-        assert_eq!(fs::read_dir(server.run_dir()).unwrap().count(), 1, "the status can still be asked for");
+        assert_eq!(fs::read_dir(server.run_dir()).unwrap().count(), 1, "the status socket still exists");
         if later {
             std::thread::sleep(Duration::from_secs(1));
             server.signal(Signal::TERM);
@@ -277,7 +277,7 @@ fn opaque(bytes: &[u8]) -> Vec<u8> {
 fn wait_for(what: &str, mut ready: impl FnMut() -> bool) {
     let deadline = Instant::now() + common::TIMEOUT;
     while !ready() {
-        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        assert!(Instant::now() < deadline, "timeout waiting for {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

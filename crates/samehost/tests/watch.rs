@@ -1,4 +1,4 @@
-//! `status` and `probe`: whether the server is local, and if not, why not.
+//! `status` and `probe`: whether the server is local, and if not, why.
 
 mod common;
 

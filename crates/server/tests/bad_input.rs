@@ -47,8 +47,8 @@ fn garbage_arguments_of_every_procedure() {
     let (scratch, _server, mut client) = open_server();
     let root = client.mnt(&scratch.export()).unwrap();
     for procedure in Procedure::ALL.iter().filter(|procedure| **procedure != Procedure::Null) {
-        // Nothing at all, a handle that is longer than 64 bytes, one that ends early, and what follows it
-        // missing.
+        // No bytes, a handle that is longer than 64 bytes, one that ends early, and one without the arguments
+        // behind it.
         let mut long = vec![0, 0, 0, 65];
         long.extend([7; 68]);
         for args in [vec![], vec![0, 0], long, vec![0, 0, 0, 32, 1, 2], vec![0xff; 4]] {
@@ -89,7 +89,7 @@ fn forged_stale_and_foreign_handles() {
         for bit in [1, 0x80] {
             let mut forged = file.clone();
             forged[byte] ^= bit;
-            // A changed export number is an export that isn't there, anything else no handle of ours.
+            // A changed export number names an unknown export; any other change makes the handle invalid.
             let status = status_of(&mut client, &forged);
             assert!(status == bad || status == Nfsstat3::Stale as u32, "byte {byte}: {status}");
         }
@@ -119,7 +119,7 @@ fn forged_stale_and_foreign_handles() {
 }
 
 #[test]
-fn names_that_are_none() {
+fn invalid_names_are_refused() {
     let (scratch, _server, mut client) = open_server();
     let root = client.mnt(&scratch.export()).unwrap();
     std::fs::write(scratch.at("f"), "").unwrap();
@@ -179,7 +179,7 @@ fn names_that_are_none() {
         }
         assert!(matches!(client.remove(&root, std::str::from_utf8(dots).unwrap()), Outcome::Fail(_, _)));
     }
-    // A name of 4,097 bytes is beyond what the type can hold, and arguments that can't be decoded.
+    // A name of 4,097 bytes is above the type's maximum, so the arguments can't be decoded.
     let args = encoded(&Opaque::<64>(&root))
         .into_iter()
         .chain(encoded(&Opaque::<5000>(&[b'x'; 4097])))
@@ -189,7 +189,7 @@ fn names_that_are_none() {
 }
 
 #[test]
-fn names_that_are_unusual_and_kept() {
+fn unusual_names_are_accepted() {
     use std::os::unix::ffi::OsStrExt as _;
     let (scratch, _server, mut client) = open_server();
     let root = client.mnt(&scratch.export()).unwrap();
@@ -236,7 +236,7 @@ fn objects_of_the_wrong_kind() {
 }
 
 #[test]
-fn the_target_of_a_symbolic_link_has_its_bounds() {
+fn the_length_of_a_symbolic_links_target_is_bounded() {
     let (scratch, _server, mut client) = open_server();
     let root = client.mnt(&scratch.export()).unwrap();
     let mut link = |name: &str, target: &[u8]| {

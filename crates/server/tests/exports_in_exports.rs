@@ -224,8 +224,8 @@ fn a_client_of_the_outer_export_only_is_denied() {
     }
 }
 
-/// Handles of the outer export for a directory and for a file in what becomes an inner export, and one
-/// beside.
+/// The outer export's handles for its root, for directories and a file in the future inner export, and for
+/// a file outside of it.
 fn handles(client: &mut Client, rig: &Rig) -> (Vec<u8>, [Vec<u8>; 3], Vec<u8>) {
     let root = client.mnt(&rig.scratch.export()).unwrap();
     let way = client.lookup(&root, "way");
@@ -237,7 +237,7 @@ fn handles(client: &mut Client, rig: &Rig) -> (Vec<u8>, [Vec<u8>; 3], Vec<u8>) {
     (root, [inner, d, file], beside)
 }
 
-/// That none of these handles gets anything, on any data path.
+/// Asserts that these handles are stale over every protocol.
 fn assert_closed(server: &Server, client: &mut Client, [inner, d, file]: &[Vec<u8>; 3]) {
     for handle in [inner, d, file] {
         assert_eq!(status_of(client, handle), STALE);
@@ -257,7 +257,7 @@ fn assert_closed(server: &Server, client: &mut Client, [inner, d, file]: &[Vec<u
 }
 
 #[test]
-fn handles_from_before_are_worth_nothing_once_the_inner_directory_is_exported() {
+fn old_handles_are_stale_once_the_inner_directory_is_exported() {
     let rig = Rig::new();
     let server = rig.serve();
     let mut client = Client::new(&server);
@@ -271,7 +271,7 @@ fn handles_from_before_are_worth_nothing_once_the_inner_directory_is_exported() 
         let granted = open(&lane, Target::Handle(&old[2]), Access::Write, &root_user).await.unwrap();
         rig.export(true);
         server.reload().unwrap();
-        common::wait_for("the recall of what was granted", || granted.grant.try_get().is_none());
+        common::wait_for("the grant's recall", || granted.grant.try_get().is_none());
         for access in [Access::Read, Access::Write] {
             for target in [
                 Target::Handle(&old[2]),
@@ -289,7 +289,11 @@ fn handles_from_before_are_worth_nothing_once_the_inner_directory_is_exported() 
         }
     });
     assert_closed(&server, &mut client, &old);
-    assert_eq!(client.read(&beside, 0, 4).unwrap().0, b"data", "what lies beside isn't touched");
+    assert_eq!(
+        client.read(&beside, 0, 4).unwrap().0,
+        b"data",
+        "files outside of the inner export aren't affected"
+    );
     let way = client.lookup(&root, "way");
     let inner = client.lookup(&way, "inner");
     assert_ne!(inner, old[0]);
@@ -300,7 +304,7 @@ fn handles_from_before_are_worth_nothing_once_the_inner_directory_is_exported() 
     assert_closed(&server, &mut client, &old);
     assert_eq!(client.read(&beside, 0, 4).unwrap().0, b"data");
     assert!(!rig.inner().join("d/new").exists() && !rig.inner().join("new").exists());
-    // And they are good again when it isn't exported any more.
+    // They are valid again when it isn't exported any more.
     rig.export(false);
     server.reload().unwrap();
     assert_eq!(client.read(&old[2], 0, 4).unwrap().0, b"data");
@@ -308,7 +312,7 @@ fn handles_from_before_are_worth_nothing_once_the_inner_directory_is_exported() 
 }
 
 #[test]
-fn files_moved_in_follow_the_inner_rules_and_files_with_links_on_both_sides_both() {
+fn moved_files_follow_the_inner_export_and_hard_linked_files_the_export_of_each_name() {
     let rig = Rig::new();
     rig.export(true);
     let server = rig.serve();
@@ -336,9 +340,9 @@ fn files_moved_in_follow_the_inner_rules_and_files_with_links_on_both_sides_both
     assert_eq!(ok.access, 0);
 }
 
-/// Where handles are found again in the tree: a server without privileges, and `subtree_check`.
+/// Where handles are resolved by path: a server without privileges, and `subtree_check`.
 #[test]
-fn it_is_so_where_handles_are_paths_too() {
+fn old_handles_are_stale_where_handles_are_paths() {
     const OWNER: u32 = 12_345;
     for (user, option) in [(OWNER, ""), (0, ",subtree_check")] {
         as_user(user, || {

@@ -1,5 +1,5 @@
-//! Locks that a server leaves with the service manager, which is the test: no local process gets what a
-//! client holds while the server is away, the client reclaims it, and what nobody reclaims is given back.
+//! Locks that a server stores with the service manager, whose part the test plays: local processes can't get
+//! a client's locks while the server is down, the client reclaims them, and unreclaimed locks are released.
 
 mod common;
 
@@ -19,7 +19,7 @@ use samehost_server::{Config, LockStore, Server};
 use store::FileLock;
 use xdr::Opaque;
 
-/// What keeps descriptors for a service, as systemd does.
+/// A service manager that stores descriptors, as systemd does.
 struct Manager {
     socket: UnixDatagram,
     path: PathBuf,
@@ -34,7 +34,7 @@ impl Manager {
         Self { socket, path, kept: Vec::new() }
     }
 
-    /// Does what the service has asked for by now; the names of what is kept.
+    /// Handles the service's pending messages; the names of the stored descriptors.
     fn names(&mut self) -> Vec<String> {
         loop {
             let mut bytes = [0; 4096];
@@ -51,8 +51,8 @@ impl Manager {
                 _ => None,
             });
             let file = files.flatten().next();
-            let said = String::from_utf8(bytes[..received.bytes].to_vec()).unwrap();
-            let (what, name) = said.split_once("\nFDNAME=").unwrap();
+            let message = String::from_utf8(bytes[..received.bytes].to_vec()).unwrap();
+            let (what, name) = message.split_once("\nFDNAME=").unwrap();
             let name = name.lines().next().unwrap().to_owned();
             match what {
                 "FDSTORE=1" => self.kept.push((name, file.expect("a descriptor comes with it"))),
@@ -62,12 +62,12 @@ impl Manager {
         }
     }
 
-    /// For the next server, which gets all that is kept.
-    fn store(&mut self, most: usize) -> Arc<LockStore> {
+    /// The store of the next server, which gets all stored descriptors.
+    fn store(&mut self, max: usize) -> Arc<LockStore> {
         self.names();
         let passed = self.kept.iter().map(|(name, file)| (name.clone(), file.try_clone().unwrap()));
         let address = SocketAddr::from_pathname(&self.path).unwrap();
-        Arc::new(LockStore::new(address, most, passed.collect()))
+        Arc::new(LockStore::new(address, max, passed.collect()))
     }
 }
 
@@ -99,14 +99,14 @@ fn open(path: &Path) -> OwnedFd {
     File::options().read(true).write(true).open(path).unwrap().into()
 }
 
-/// Which of these bytes a local process gets for itself.
+/// The bytes of `bytes` that a local process can lock exclusively.
 fn free(local: &OwnedFd, bytes: &[u64]) -> Vec<u64> {
     let lock = |byte| FileLock { first: byte, last: byte, exclusive: true };
     bytes.iter().copied().filter(|byte| store::test_lock(local, &lock(*byte)).unwrap().is_none()).collect()
 }
 
 #[test]
-fn a_clients_locks_are_in_force_while_the_server_is_away_and_until_it_has_reclaimed_them() {
+fn a_clients_locks_hold_while_the_server_is_down_and_until_they_are_reclaimed() {
     const WRITE: NfsLockType4 = NfsLockType4::Write;
     const READ: NfsLockType4 = NfsLockType4::Read;
     let scratch = Scratch::new();
@@ -128,7 +128,7 @@ fn a_clients_locks_are_in_force_while_the_server_is_away_and_until_it_has_reclai
     let claim = |name| OpenClaim4::Null(Opaque(name));
     let access = SHARE_ACCESS_BOTH | SHARE_ACCESS_WANT_NO_DELEG;
     let (f, file) = one.open_shared(&root, claim(b"f"), false, access, 0).unwrap();
-    // These two have one open file each, and both a part of the same bytes.
+    // Each of these two owners has an open file description of its own, and their ranges overlap.
     lock(&mut one, &file, f, b"a", (READ, 0, 10), false).unwrap();
     lock(&mut one, &file, f, b"b", (READ, 5, 10), false).unwrap();
     lock(&mut one, &file, f, b"b", (WRITE, 20, 10), false).unwrap();
@@ -136,13 +136,13 @@ fn a_clients_locks_are_in_force_while_the_server_is_away_and_until_it_has_reclai
     unlock(&mut one, &file, gone);
     let stateid = Stateid4 { seqid: 0, ..gone };
     assert_eq!(one.on(&file, Operation::FreeStateid, &Stateid4Args { stateid }).0, NFS_OK);
-    // And these share the one that the lease is on.
+    // These share the description that the lease is on.
     let access = SHARE_ACCESS_BOTH | SHARE_ACCESS_WANT_WRITE_DELEG;
-    let (g, lent, lent_file) = one.open_with(&root, claim(b"g"), false, access, 0).unwrap();
-    lent.expect("nobody else has it open");
-    lock(&mut one, &lent_file, g, b"a", (WRITE, 0, 10), false).unwrap();
-    lock(&mut one, &lent_file, g, b"b", (WRITE, 10, 10), false).unwrap();
-    // Not stop(): as if it had been killed.
+    let (g, delegation, delegated_file) = one.open_with(&root, claim(b"g"), false, access, 0).unwrap();
+    delegation.expect("no other client has it open");
+    lock(&mut one, &delegated_file, g, b"a", (WRITE, 0, 10), false).unwrap();
+    lock(&mut one, &delegated_file, g, b"b", (WRITE, 10, 10), false).unwrap();
+    // Without stop(): as if the server was killed.
     drop(server);
     assert_eq!(manager.names().len(), 3);
     let local = open(&scratch.at("f"));
@@ -150,7 +150,7 @@ fn a_clients_locks_are_in_force_while_the_server_is_away_and_until_it_has_reclai
     assert_eq!(free(&local, &all), [40]);
 
     let server = start(&mut manager);
-    // The lease has gone with the server, or was given back by its successor.
+    // The lease ended with the server, or its successor released it.
     let other_local = open(&scratch.at("g"));
     assert_eq!(free(&local, &all), [40]);
     assert_eq!(free(&other_local, &[0, 9, 10, 19, 20]), [20]);
@@ -158,24 +158,24 @@ fn a_clients_locks_are_in_force_while_the_server_is_away_and_until_it_has_reclai
     let (f, _) = one.open(&file, OpenClaim4::Previous(0), false).unwrap();
     let b = lock(&mut one, &file, f, b"b", (READ, 5, 10), true).unwrap();
     lock(&mut one, &file, f, b"b", (WRITE, 20, 5), true).unwrap();
-    let (g, _) = one.open(&lent_file, OpenClaim4::Previous(0), false).unwrap();
-    let a = lock(&mut one, &lent_file, g, b"a", (WRITE, 0, 10), true).unwrap();
-    assert_eq!(free(&local, &all), [40], "there may be more to be reclaimed");
+    let (g, _) = one.open(&delegated_file, OpenClaim4::Previous(0), false).unwrap();
+    let a = lock(&mut one, &delegated_file, g, b"a", (WRITE, 0, 10), true).unwrap();
+    assert_eq!(free(&local, &all), [40], "more reclaims may follow");
     one.reclaim_complete();
-    // The first owner's, and what the second hasn't reclaimed.
+    // Released: the first owner's locks, and those that the second owner hasn't reclaimed.
     wait_for("the end of the grace period", || free(&local, &all) == [0, 29, 40]);
     wait_for("the other file", || free(&other_local, &[0, 9, 10, 19, 20]) == [10, 19, 20]);
-    wait_for("what nobody has reclaimed to be taken back", || manager.names().len() == 2);
+    wait_for("unreclaimed locks to be removed", || manager.names().len() == 2);
     unlock(&mut one, &file, b);
-    unlock(&mut one, &lent_file, a);
+    unlock(&mut one, &delegated_file, a);
     assert_eq!((free(&local, &all), free(&other_local, &[0, 9])), (all.to_vec(), vec![0, 9]));
     one.close(&file, f);
-    one.close(&lent_file, g);
+    one.close(&delegated_file, g);
     assert_eq!(manager.names(), Vec::<String>::new());
 }
 
 #[test]
-fn locks_without_room_in_the_manager_are_granted() {
+fn locks_are_granted_although_the_manager_has_no_room() {
     let scratch = Scratch::new();
     let mut manager = Manager::new(&scratch);
     let lock_store = Some(manager.store(1));

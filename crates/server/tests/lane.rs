@@ -18,7 +18,7 @@ fn wire(server: &Server, procedure: &str) -> u64 {
 }
 
 #[test]
-fn files_are_granted_and_the_wire_stays_silent() {
+fn granted_files_cause_no_calls_on_the_wire() {
     let scratch = Scratch::new();
     let server = scratch.serve("*(rw,insecure,no_root_squash)");
     let mut client = Client::new(&server);
@@ -54,8 +54,7 @@ fn files_are_granted_and_the_wire_stays_silent() {
     });
 }
 
-/// The rules of the address and the port are those of a connection: without it there is nothing to hold files
-/// by.
+/// The export's rules for addresses and ports apply to the connection, so a lane can't outlive it.
 #[test]
 fn a_lane_ends_with_the_nfs_connection_that_it_is_bound_to() {
     let scratch = Scratch::new();
@@ -129,8 +128,8 @@ fn refusals_are_those_of_the_wire() {
     });
 }
 
-/// NFS servers allow READ and WRITE to an owner whatever the mode says, and READ to who may execute, for the
-/// protocol has no open (RFC 1813 section 4.4). A descriptor is an open.
+/// NFS servers allow READ and WRITE to an owner whatever the mode says, and READ to users with execute
+/// permission, because the protocol has no open (RFC 1813 section 4.4). A descriptor is an open.
 #[test]
 fn an_open_that_the_lane_refuses_is_served_by_the_wire() {
     for options in ["no_root_squash", "root_squash"] {
@@ -163,7 +162,7 @@ fn an_open_that_the_lane_refuses_is_served_by_the_wire() {
 }
 
 #[test]
-fn read_only_clients_get_nothing_that_can_be_written() {
+fn read_only_clients_get_no_writable_descriptor() {
     for clients in ["*(ro,insecure,no_root_squash)", "127.0.0.1(ro,insecure,no_root_squash) *(rw)"] {
         let scratch = Scratch::new();
         std::fs::write(scratch.at("f"), "data").unwrap();
@@ -196,9 +195,9 @@ fn become_user(id: u32) {
     rustix::thread::set_thread_uid(Uid::from_raw(id)).unwrap();
 }
 
-/// A descriptor as `granted` gives it, in the hands of root: in a container without a user namespace he can
-/// always get at those of the users there.
-fn in_roots_hands(clients: &str, peer: u32, claim: u32) -> Vec<std::os::fd::OwnedFd> {
+/// Descriptors that were granted to a user and that root has got hold of: in a container without a user
+/// namespace root can always get those of the container's users.
+fn granted_descriptors(clients: &str, peer: u32, claim: u32) -> Vec<std::os::fd::OwnedFd> {
     let scratch = Scratch::new();
     std::fs::write(scratch.at("f"), "root's").unwrap();
     std::fs::set_permissions(scratch.at("f"), std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
@@ -221,7 +220,7 @@ fn in_roots_hands(clients: &str, peer: u32, claim: u32) -> Vec<std::os::fd::Owne
                 let opened = opened
                     .unwrap_or_else(|status| panic!("{clients}, {peer} as {claim}, {target:?}: {status}"));
                 if clients.contains("squash") && !clients.contains("no_root_squash") {
-                    assert_eq!(written, Some(OpenStatus::Access), "the export doesn't let him");
+                    assert_eq!(written, Some(OpenStatus::Access), "the export doesn't permit it");
                 }
                 got.push(opened.grant.as_fd().try_clone_to_owned().unwrap());
             }
@@ -235,14 +234,14 @@ fn in_roots_hands(clients: &str, peer: u32, claim: u32) -> Vec<std::os::fd::Owne
 fn a_squashed_client_cannot_reopen_a_readable_file_for_writing() {
     for (clients, peer, claim) in [
         ("*(rw,insecure,root_squash)", 0, 0),
-        // Root claims to be somebody whom nobody squashes.
+        // Root claims a uid that isn't squashed.
         ("*(rw,insecure,root_squash)", 0, 1000),
-        // Root sends an ordinary user to ask.
+        // Root requests as an ordinary user.
         ("*(rw,insecure,root_squash)", 1000, 1000),
         ("*(rw,insecure,all_squash)", 0, 0),
         ("*(rw,insecure,all_squash)", 1000, 1000),
     ] {
-        for file in in_roots_hands(clients, peer, claim) {
+        for file in granted_descriptors(clients, peer, claim) {
             let path = format!("/proc/self/fd/{}", file.as_raw_fd());
             let mut options = std::fs::OpenOptions::new();
             for options in [options.write(true), std::fs::OpenOptions::new().read(true).write(true)] {
@@ -257,14 +256,14 @@ fn a_squashed_client_cannot_reopen_a_readable_file_for_writing() {
             assert_eq!(chmod, Err(rustix::io::Errno::ROFS));
         }
     }
-    // Where root is root there is nothing to keep from him.
-    for file in in_roots_hands("*(rw,insecure,no_root_squash)", 0, 0) {
+    // Without root_squash root may write.
+    for file in granted_descriptors("*(rw,insecure,no_root_squash)", 0, 0) {
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         std::fs::OpenOptions::new().write(true).open(path).unwrap();
     }
 }
 
-/// What the status says of a client's connection.
+/// The status of a client's connection: whether it is local, and the reason.
 fn reason(server: &Server, client: &Client) -> (bool, String) {
     let peer = client.stream.local_addr().unwrap().to_string();
     let status = server.status();
@@ -278,7 +277,7 @@ fn assert_not_local(server: &Server, client: &Client, words: &str) {
 }
 
 #[test]
-fn every_connection_says_why_it_has_no_lane_or_how_it_has_one() {
+fn the_status_of_every_connection_has_the_reason_for_its_data_path() {
     let scratch = Scratch::new();
     let server =
         scratch.serve("127.0.0.1(rw,insecure) 127.0.0.2(rw,insecure,no_lane) 127.0.0.4(rw,insecure)");
@@ -324,7 +323,7 @@ fn every_connection_says_why_it_has_no_lane_or_how_it_has_one() {
 }
 
 #[test]
-fn a_nonce_is_good_for_one_lane() {
+fn a_nonce_is_valid_for_one_lane() {
     let scratch = Scratch::new();
     let server = scratch.serve("*(rw,insecure)");
     run(async {
@@ -343,7 +342,7 @@ fn a_nonce_is_good_for_one_lane() {
 }
 
 #[test]
-fn a_server_without_a_lane_says_that_to_all() {
+fn a_server_without_a_lane_refuses_every_probe() {
     let scratch = Scratch::new();
     let server =
         Server::start(samehost_server::Config { lane: false, ..scratch.config("*(rw,insecure)") }).unwrap();
@@ -370,7 +369,7 @@ fn no_lane_addresses_and_ports() {
             assert_eq!(opened.map(|_| ()).err(), expected, "127.0.0.{last}");
         }
     });
-    // Who is no client of any export doesn't even get to ask.
+    // A peer that no export names can't even probe.
     let mut stranger = Client::from(&server, [127, 0, 0, 3].into(), 0);
     let (status, _) = stranger.raw(localio::PROGRAM, 1, 1, &[7; 16]);
     assert_eq!(status, ReplyStatus::AuthError(AuthStat::BadCred));
@@ -406,7 +405,7 @@ fn a_reload_recalls_the_grants_of_affected_clients() {
         assert!(untouched.grant.try_get().is_some());
         let again = open(&to_first, entry, Access::ReadWrite, &admin).await;
         assert_eq!(again.map(|_| ()).err(), Some(OpenStatus::ReadOnly));
-        // A stop takes everything.
+        // A stop recalls every grant.
         server.stop();
         assert!(untouched.grant.try_get().is_none());
     });

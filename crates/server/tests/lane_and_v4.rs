@@ -31,7 +31,7 @@ fn open_f(session: &mut Session, root: &[u8], deny: u32) -> Result<(Stateid4, Ve
     session.open_shared(root, OpenClaim4::Null(Opaque(b"f")), false, SHARE_ACCESS_READ, deny)
 }
 
-/// Why root gets no grant.
+/// The status of a refused Open by root.
 async fn refused(lane: &Lane, target: Target<'_>, access: Access) -> Option<OpenStatus> {
     open(lane, target, access, &user(0, 0, &[])).await.err()
 }
@@ -68,7 +68,7 @@ fn a_grant_and_a_deny_mode_exclude_each_other() {
     });
 }
 
-/// So that what the lane refuses can't be had over the wire.
+/// Access that the lane refuses must not be available over the wire.
 #[test]
 fn a_deny_mode_holds_for_version_3_too() {
     let scratch = Scratch::new();
@@ -89,9 +89,9 @@ fn a_deny_mode_holds_for_version_3_too() {
     assert_eq!(client.read(&file, 0, 4), Err(nfs3::Nfsstat3::Jukebox));
 }
 
-/// Who may not write a file keeps nobody from it: neither by NFSv4, nor by NFSv3, nor on the lane.
+/// A client without permission to write can't deny access to others over NFSv4, NFSv3 or the lane.
 #[test]
-fn a_mere_reader_denies_nothing() {
+fn a_deny_mode_needs_permission_to_write() {
     let scratch = Scratch::new();
     let read_only = "127.0.0.2(ro,insecure,no_root_squash)";
     let server = scratch.serve(&format!("127.0.0.1(rw,insecure,no_root_squash,async) {read_only}"));
@@ -118,7 +118,7 @@ fn a_mere_reader_denies_nothing() {
         let lane = lane(&scratch, &mut client).await;
         assert_eq!(refused(&lane, Target::Handle(&file), Access::ReadWrite).await, None);
     });
-    // Who may write it may deny it.
+    // With permission to write it can.
     let mut writer = Session::from(Client::new(&server).with_user(1000, 1000, &[]), 2, b"writer");
     writer.reclaim_complete();
     let shared = OpenClaim4::Null(Opaque(b"shared"));
@@ -126,7 +126,7 @@ fn a_mere_reader_denies_nothing() {
 }
 
 #[test]
-fn a_process_that_ends_denies_nothing_any_more() {
+fn the_grants_of_a_process_end_with_it() {
     let scratch = Scratch::new();
     let server = scratch.serve(ANYBODY);
     let mut client = Client::new(&server);
@@ -162,7 +162,7 @@ fn a_silent_client_is_expired_for_a_grant_only_if_the_grant_is_permitted() {
     run(async {
         let lane = lane(&scratch, &mut client).await;
         let of = |name| Target::Entry { directory: &root, name };
-        // The second was heard of later: when its time is up, so is the first one's.
+        // The second client's last request is later: when its lease has expired, so has the first client's.
         while let Some(status) = refused(&lane, of(b"g"), Access::Read).await {
             assert_eq!(status, OpenStatus::TryWire);
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -170,7 +170,7 @@ fn a_silent_client_is_expired_for_a_grant_only_if_the_grant_is_permitted() {
         let stranger = open(&lane, of(b"f"), Access::Read, &user(1000, 1000, &[])).await;
         assert_eq!(stranger.err(), Some(OpenStatus::Access));
         let ops = first.sequence(false).op(Operation::Putfh, &Putfh4Args { object: Opaque(&file) });
-        assert_eq!(first.run(&ops).status, NFS_OK, "nothing has happened to it");
+        assert_eq!(first.run(&ops).status, NFS_OK, "its state is unchanged");
     });
 }
 
@@ -179,7 +179,7 @@ fn nothing_is_granted_before_old_clients_have_reclaimed() {
     let scratch = Scratch::new();
     let mut config = scratch.config(ANYBODY);
     let server = Server::start(config.clone()).unwrap();
-    // What is recorded is recorded for the server of this address.
+    // Client records belong to the server of an address.
     config.listen = server.local_addrs();
     server.stop();
     let server = Server::start(config.clone()).unwrap();

@@ -30,7 +30,7 @@ async fn make(
 }
 
 #[test]
-fn a_file_is_made_as_create_makes_it_and_the_wire_stays_silent() {
+fn an_open_that_creates_equals_create_and_causes_no_calls_on_the_wire() {
     let scratch = Scratch::new();
     let server = scratch.serve(ANYBODY);
     let mut client = Client::new(&server);
@@ -54,8 +54,8 @@ fn a_file_is_made_as_create_makes_it_and_the_wire_stays_silent() {
                 assert_eq!(made.attributes.file.fileid, there.ino());
                 let flags = rustix::fs::fcntl_getfl(&made.grant).unwrap();
                 let mode = (flags & rustix::fs::OFlags::RWMODE).bits();
-                assert_eq!(mode, number as u32, "as asked, and no more");
-                // What tells a client that nobody else has changed the directory.
+                assert_eq!(mode, number as u32, "exactly the requested mode");
+                // They show a client that no other client has changed the directory.
                 let changed = made.directory.unwrap();
                 let (was, is) = (changed.before.unwrap(), changed.after.unwrap());
                 assert_eq!(
@@ -75,7 +75,7 @@ fn a_file_is_made_as_create_makes_it_and_the_wire_stays_silent() {
 }
 
 #[test]
-fn the_export_and_the_directory_refuse_what_they_refuse_on_the_wire() {
+fn refusals_are_those_of_create_on_the_wire() {
     let refusals = [
         ("*(ro,insecure,no_root_squash)", 0o777, user(0, 0, &[]), OpenStatus::ReadOnly),
         ("*(rw,insecure,root_squash)", 0o755, user(0, 0, &[]), OpenStatus::Access),
@@ -124,7 +124,7 @@ fn squashed_root_creates_anonymous_files_and_cannot_write_readable_ones() {
 }
 
 #[test]
-fn a_retry_finds_its_own_file_on_either_transport_only() {
+fn only_the_creators_retry_opens_the_file_on_either_data_path() {
     let scratch = Scratch::new();
     let server = scratch.serve(ANYBODY);
     let mut client = Client::new(&server);
@@ -143,11 +143,11 @@ fn a_retry_finds_its_own_file_on_either_transport_only() {
         assert_eq!(again.handle, made.handle);
         let refused = make(&lane, &root, "f", other, Access::Write, &root_user).await.map(drop);
         assert_eq!(refused, Err(OpenStatus::TryWire), "the wire says EXIST");
-        // Its maker has it, and sets the times: from now on it is a file like any other.
+        // Its creator has it, and sets the times, which ends the retry's special case.
         let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
         futimens(&made.grant, &Timestamps { last_access: now, last_modification: now }).unwrap();
         assert_eq!(wire(&mut client, [1; 8]), Err(nfs3::Nfsstat3::Exist));
-        // And one that was made over the wire is found over the lane.
+        // A file created over the wire is found over the lane.
         let by_wire = client.create_how(&root, "g", nfs3::Createhow3::Exclusive([1; 8])).unwrap();
         let found = make(&lane, &root, "g", mine, Access::ReadWrite, &root_user).await.unwrap();
         assert_eq!(found.handle, by_wire);
@@ -180,7 +180,7 @@ fn an_existing_file_is_opened_unchanged_or_left_to_the_wire() {
         drop(opened);
         lane.flush();
         common::wait_for("the release", || server.status().grants.open == 0);
-        // A grant is an open, also of a file that was to be made.
+        // A grant counts as an open, also with a request to create the file.
         let denied = OpenClaim4::Null(Opaque(b"f"));
         session.open_shared(&root, denied, false, SHARE_ACCESS_READ, 2).unwrap();
         assert_eq!(open("f").await.map(drop), Err(OpenStatus::TryWire));

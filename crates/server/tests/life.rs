@@ -68,7 +68,7 @@ fn handles_cookies_and_exclusive_creates_survive_a_restart() {
 }
 
 #[test]
-fn a_reload_keeps_what_stays_and_takes_what_goes() {
+fn a_reload_ends_service_of_removed_exports_only() {
     let scratch = Scratch::new();
     let list = scratch.dir.path().join("exports");
     for dir in ["a", "b", "c"] {
@@ -97,7 +97,7 @@ fn a_reload_keeps_what_stays_and_takes_what_goes() {
         notices: reloaded.notices.clone(),
     };
     assert_eq!(reloaded, expected);
-    assert_eq!(status(&mut client, &file), 0, "the connection and the handle are what they were");
+    assert_eq!(status(&mut client, &file), 0, "the connection and the handle are unaffected");
     assert!(
         matches!(client.write(&file, 0, b"x"), Outcome::Fail(Nfsstat3::Rofs, _)),
         "the new options hold at once"
@@ -107,7 +107,7 @@ fn a_reload_keeps_what_stays_and_takes_what_goes() {
     let c = client.mnt(&scratch.at("c")).unwrap();
     client.create(&c, "f").unwrap();
 
-    // A mistake changes nothing, and says where it is.
+    // A syntax error changes nothing, and the message has its position.
     std::fs::write(&list, line("c", OPEN) + "\n/x *(rw,bogus)\n").unwrap();
     let Err(ReloadError::Exports(errors)) = server.reload() else { panic!() };
     assert_eq!((errors[0].line, errors[0].column, errors.len()), (3, 9, 1));
@@ -116,7 +116,7 @@ fn a_reload_keeps_what_stays_and_takes_what_goes() {
     assert!(matches!(server.reload(), Err(ReloadError::ExportsFile { .. })));
     assert_eq!(status(&mut client, &file), 0);
 
-    // What comes back has its old handles.
+    // An export that returns has its old handles.
     std::fs::write(&list, line("b", OPEN)).unwrap();
     server.reload().unwrap();
     assert_eq!(status(&mut client, &b), 0);
@@ -151,7 +151,7 @@ fn reloads_under_load_disturb_no_client() {
 }
 
 #[test]
-fn an_export_that_is_not_there_is_told_and_the_others_are_served() {
+fn a_missing_export_is_reported_and_the_others_are_served() {
     let scratch = Scratch::new();
     let missing = scratch.dir.path().join("missing");
     let mut config = scratch.config(OPEN);
@@ -228,7 +228,7 @@ fn start_errors_name_their_cause() {
 }
 
 #[test]
-fn a_run_directory_that_cannot_be_is_a_notice_and_the_wire_serves() {
+fn an_unusable_run_directory_is_reported_and_the_wire_is_served() {
     let scratch = Scratch::new();
     let mut config = scratch.config(OPEN);
     config.run_dir = Path::new("/proc/no").to_owned();
@@ -262,7 +262,7 @@ fn starting_and_stopping_under_load_leaves_nothing() {
             let file = client.create(&root, "f").unwrap();
             client.write(&file, 0, &[1; 50_000]);
             client.read(&file, 0, 50_000).unwrap();
-            // One more call is under way when the server stops.
+            // One more call is in flight when the server stops.
             use std::io::Write as _;
             client
                 .stream
@@ -301,15 +301,15 @@ trait Status {
 
 impl Status for Client {
     fn lookup_status(&mut self, dir: &[u8], name: &str) -> u32 {
-        // A reply to the call under way comes first.
+        // The reply to the call in flight comes first.
         let _ = self.receive().unwrap();
         self.nfs(Procedure::Lookup, &proto::nfs3::Lookup3Args { what: what(dir, name.as_bytes()) }).status()
     }
 }
 
-/// A server that is to replace another one, which is still draining, waits for its addresses.
+/// A server that replaces another one, which is still draining, waits for its addresses.
 #[test]
-fn a_server_waits_for_the_addresses_of_the_one_that_it_replaces() {
+fn a_server_waits_for_the_addresses_of_its_predecessor() {
     let scratch = Scratch::new();
     let old = scratch.serve(OPEN);
     let mut config = scratch.config(OPEN);
@@ -320,7 +320,7 @@ fn a_server_waits_for_the_addresses_of_the_one_that_it_replaces() {
     config.takeover = common::TIMEOUT;
     let addresses = config.listen.clone();
     let new = std::thread::spawn(move || Server::start(config).unwrap());
-    // It may come to its wait before or after that.
+    // Its wait may begin before or after that.
     old.stop();
     assert_eq!(new.join().unwrap().local_addrs(), addresses);
 }

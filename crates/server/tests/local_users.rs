@@ -19,20 +19,20 @@ use xdr::{Array, Encode, Encoder, Opaque};
 
 /// A user with an entry in every Debian's /etc/passwd, in the group of the same number and in no other.
 const DAEMON: u32 = 1;
-/// One without.
+/// A user without an entry.
 const NAMELESS: u32 = 34_567;
 
-/// A connection of a process of that user, on which it claims to be itself.
+/// A connection of a process of that user, whose credential is its own.
 fn client_of(user: u32, server: &Server) -> Client {
     as_user(user, || Client::new(server).with_user(user, user, &[]))
 }
 
-/// What a LOOKUP of `name` says.
+/// The status of a LOOKUP of `name`.
 fn lookup(client: &mut Client, root: &[u8], name: &str) -> u32 {
     client.nfs(Procedure::Lookup, &Lookup3Args { what: what(root, name.as_bytes()) }).status()
 }
 
-/// Who owns what a client makes.
+/// Owner and group of a file that the client creates.
 fn made_by(scratch: &Scratch, client: &mut Client, root: &[u8], name: &str) -> (u32, u32) {
     client.create(root, name).unwrap();
     let made = std::fs::metadata(scratch.at(name)).unwrap();
@@ -73,7 +73,7 @@ fn a_local_process_acts_as_its_own_user_or_anonymous() {
             assert_eq!(compound(&mut client, 0, &ops).status, nfs4::Nfsstat4::Access as u32);
         }
     }
-    // Root's processes claim anybody, as a client host's kernel does.
+    // Root's processes may claim any user, as a client host's kernel does.
     let mut host = Client::new(&server);
     for (name, uid) in [("roots", 0), ("namelesss", NAMELESS), ("daemons", DAEMON)] {
         host.credential = sys(uid, uid, &[]);
@@ -116,7 +116,7 @@ fn processes_are_known_by_every_address_of_the_host() {
     }
 }
 
-/// What NFSv4 knows of a client belongs to the user whose process it is, whatever it claims.
+/// An NFSv4 client's state belongs to the user who owns the process, whatever the process claims.
 #[test]
 fn a_false_claim_cannot_end_another_users_client() {
     let scratch = Scratch::new();
@@ -138,16 +138,16 @@ fn a_false_claim_cannot_end_another_users_client() {
     let (status, body) = done.after(&[]);
     assert_eq!(status, 0);
     let another: nfs4::ExchangeId4ResOk<'_> = get(body);
-    assert_ne!(another.clientid, roots.clientid, "of one name, and not the same");
+    assert_ne!(another.clientid, roots.clientid, "the same name, but another client");
     assert_eq!(another.flags & nfs4::EXCHGID_CONFIRMED_R, 0);
     let args = nfs4::DestroySession4Args { sessionid: roots.id };
     let ops = Ops::new().op(Operation::DestroySession, &args);
     assert_ne!(compound(&mut attacker, 2, &ops).status, 0);
     let ops = roots.sequence(false);
-    assert_eq!(roots.run(&ops).status, 0, "it is as it was");
+    assert_eq!(roots.run(&ops).status, 0, "it is unaffected");
 }
 
-/// sock_diag says nothing of groups: what is claimed counts for nothing, the user database for everything.
+/// sock_diag has no groups, so they come from the user database; the claimed groups are ignored.
 #[test]
 fn a_process_has_the_groups_of_its_users_entry_and_no_others() {
     let scratch = Scratch::new();
@@ -169,7 +169,7 @@ fn a_process_has_the_groups_of_its_users_entry_and_no_others() {
                 let expected = if name == readable { Ok(b"data".to_vec()) } else { Err(Nfsstat3::Acces) };
                 assert_eq!(read, expected, "{name} by {user}");
             }
-            // New files are in a group of the user's, too.
+            // New files get one of the user's groups, too.
             let name = format!("new-{user}-{gid}");
             client.create(&root, &name).unwrap();
             let group = if user == DAEMON { DAEMON } else { 65_534 };
@@ -178,7 +178,7 @@ fn a_process_has_the_groups_of_its_users_entry_and_no_others() {
     }
 }
 
-/// The kernel shows users whom a namespace doesn't map as nobody, so nobody can't be told from them.
+/// The kernel reports unmapped users of a namespace as the overflow uid, so that uid is ambiguous.
 #[test]
 fn a_process_with_unknown_owner_is_the_anonymous_user() {
     let scratch = Scratch::new();
@@ -209,7 +209,7 @@ fn claims_are_believed_where_the_export_trusts_them() {
     let root = client.mnt(&scratch.export()).unwrap();
     let file = client.lookup(&root, "roots");
     assert_eq!(client.read(&file, 0, 4).unwrap().0, b"data");
-    // Where all are squashed it is all the same who is claimed.
+    // With all_squash the claimed user has no effect.
     let mut client = as_user(DAEMON, || Client::from(&server, [127, 0, 0, 2].into(), 0));
     assert_eq!(lookup(&mut client, &root, "roots"), 0);
     assert_eq!(client.read(&file, 0, 4), Err(Nfsstat3::Acces));

@@ -1,5 +1,5 @@
-//! A server that stops with thousands of NFSv4 locks: each on an open file of its own, or, with a delegation
-//! for writing, all of them on one.
+//! A server that stops with thousands of NFSv4 locks: each on an open file description of its own, or, with a
+//! write delegation, all on the same one.
 
 mod common;
 
@@ -12,7 +12,7 @@ use xdr::Opaque;
 const OWNERS: u64 = 400;
 
 #[test]
-fn all_locks_go_with_the_server() {
+fn all_locks_end_with_the_server() {
     for delegated in [false, true] {
         let scratch = Scratch::new();
         std::fs::write(scratch.at("f"), "").unwrap();

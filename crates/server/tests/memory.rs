@@ -1,6 +1,6 @@
-//! Memory is bounded by what the server decides, not by what its clients do: one client, a thousand that are
-//! silent, sixty-four that write a mebibyte each at once, twenty that ask for as much as a COMPOUND can say
-//! and read none of it. The server runs in a process of its own, so that its resident memory is its own.
+//! The server's own limits bound its memory, whatever clients do: one client, a thousand silent ones,
+//! sixty-four that write a mebibyte each at once, twenty that send the largest COMPOUND and don't read the
+//! reply. The server runs in a process of its own, so that the resident memory is only the server's.
 
 mod common;
 
@@ -16,15 +16,16 @@ use proto::nfs4::{COMPOUND, Nfsstat4, Operation, PROGRAM as PROGRAM4, Putfh4Args
 use samehost_server::{Status, status};
 use xdr::Opaque;
 
-/// What docs and the issue promise for one client, in bytes.
+/// The documented limit for one client, in bytes.
 const ONE_CLIENT: u64 = 32 << 20;
-/// A thousand silent connections may cost this much more (4 KiB each and some change).
+/// The limit for a thousand silent connections: somewhat more than 4 KiB each.
 const THOUSAND_IDLE: u64 = 8 << 20;
-/// Sixty-four WRITEs of 1 MiB at once: the engine's receive budget (16 MiB) and what its workers hold.
+/// The limit for sixty-four WRITEs of 1 MiB at once: the engine's receive budget (16 MiB) and its workers'
+/// buffers.
 const SIXTY_FOUR_WRITING: u64 = 40 << 20;
 
-/// What twenty replies that nobody reads may cost: each the largest there is, in memory once, and once more
-/// while it is built.
+/// The limit for twenty unread replies of the maximum size: each is in memory once, and twice while it is
+/// encoded.
 const TWENTY_UNREAD: u64 = 48 << 20;
 
 /// The server's process; killed when dropped, and its directory removed.
@@ -43,7 +44,7 @@ impl Drop for Serving {
 }
 
 impl Serving {
-    /// Runs the test `name` once more, in a process of its own that is the server.
+    /// Runs the test `name` again as the server, in a process of its own.
     fn start(name: &str) -> Self {
         if std::env::var_os("SAMEHOST_SERVE").is_some() {
             serve_until_killed();
@@ -81,8 +82,8 @@ fn serve_until_killed() -> ! {
     }
 }
 
-/// Without a session nothing but the server bounds a reply. What it adds up to when several clients leave
-/// theirs unread is bounded, too.
+/// Without a session only the server bounds a reply. The sum of several clients' unread replies is bounded,
+/// too.
 #[test]
 fn replies_without_a_session_are_bounded() {
     let serving = Serving::start("replies_without_a_session_are_bounded");
@@ -96,11 +97,11 @@ fn replies_without_a_session_are_bounded() {
         let read = Read4Args { stateid, offset: 0, count };
         (0..127).fold(ops, |ops, _| ops.op(Operation::Read, &read))
     };
-    // Several READs fit, as long as it is no more than one can be.
+    // Several READs fit, as long as their sum isn't above the maximum of one.
     assert_eq!(compound(&mut client, 0, &reads(8 << 10)).status, NFS_OK);
     let done = compound(&mut client, 0, &reads(1 << 20));
     assert_eq!(done.status, Nfsstat4::Resource as u32);
-    assert!(done.count() >= 3, "PUTFH, what fits, and the one that doesn't");
+    assert!(done.count() >= 3, "PUTFH, the READs that fit, and one that doesn't");
     assert!(done.bytes.len() > 1 << 20 && done.bytes.len() <= (1 << 20) + (6 << 10));
 
     let one = serving.status().memory.resident;
@@ -113,11 +114,11 @@ fn replies_without_a_session_are_bounded() {
         })
         .collect();
     for slow in &asked {
-        assert_eq!(slow.stream.peek(&mut [0]).unwrap(), 1, "it is being answered");
+        assert_eq!(slow.stream.peek(&mut [0]).unwrap(), 1, "its reply is being sent");
     }
     let peak = serving.status().memory.peak;
-    println!("{one} bytes, then {peak} with twenty replies that nobody reads");
-    assert!(peak <= one + TWENTY_UNREAD, "{one} bytes, then {peak} with twenty replies that nobody reads");
+    println!("{one} bytes, then {peak} with twenty unread replies");
+    assert!(peak <= one + TWENTY_UNREAD, "{one} bytes, then {peak} with twenty unread replies");
     client.getattr(&file);
 }
 

@@ -69,7 +69,7 @@ fn exports_are_listed_with_their_clients() {
 }
 
 #[test]
-fn the_status_is_true_and_comes_over_its_socket() {
+fn the_status_socket_returns_correct_values() {
     let scratch = Scratch::new();
     let server = scratch.serve("*(rw,insecure,no_root_squash)");
     let mut client = Client::new(&server);
@@ -98,8 +98,8 @@ fn the_status_is_true_and_comes_over_its_socket() {
     drop(client);
     wait_for("the connection to go", || server.status().connections.is_empty());
 
-    // Two servers in one run directory answer both; a dead one's socket is passed over, and cleared away by
-    // the next.
+    // Both of two servers in one run directory answer. The socket of a dead server is skipped, and the next
+    // server removes it.
     let mut config = scratch.config("*(ro,insecure)");
     config.listen = vec!["127.0.0.1:0".parse().unwrap()];
     let second = Server::start(config.clone()).unwrap();

@@ -17,7 +17,7 @@ use proto::nfs4::*;
 use samehost_server::{Config, Server};
 use xdr::Opaque;
 
-/// A server with an exported disk, and another export that nothing happens to.
+/// A server with an exported disk, and another export that stays unchanged.
 fn serve(scratch: &Scratch, disk: &Disk) -> Server {
     fs::set_permissions(disk.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let clients = "*(rw,insecure,no_root_squash)";
@@ -30,7 +30,7 @@ fn unmount(path: &Path, options: &[&str]) -> std::process::Output {
     Command::new("umount").args(options).arg(path).output().unwrap()
 }
 
-/// Why the disk isn't served, if it isn't.
+/// The reported reason if the disk isn't served.
 fn problem(server: &Server, disk: &Disk) -> Option<String> {
     server.status().exports.into_iter().find(|export| export.path == disk.path()).unwrap().problem
 }
@@ -42,7 +42,7 @@ fn written(client: &mut Client, file: &[u8]) -> Result<(), Nfsstat3> {
     }
 }
 
-/// Opens and locks `f`, and keeps it so.
+/// Opens and locks `f` until the session is dropped.
 fn hold(server: &Server, disk: &Disk) -> (Session, Vec<u8>) {
     let mut session = Session::new(server, 2, b"holder");
     session.reclaim_complete();
@@ -53,7 +53,7 @@ fn hold(server: &Server, disk: &Disk) -> (Session, Vec<u8>) {
 }
 
 #[test]
-fn an_exported_filesystem_is_busy_until_it_is_exported_no_more() {
+fn an_exported_filesystem_is_busy_until_its_export_is_removed() {
     let (scratch, disk) = (Scratch::new(), Disk::ext4(&[]));
     let server = serve(&scratch, &disk);
     fs::write(disk.path().join("f"), "").unwrap();
@@ -65,7 +65,7 @@ fn an_exported_filesystem_is_busy_until_it_is_exported_no_more() {
     let refused = unmount(disk.path(), &[]);
     assert!(String::from_utf8_lossy(&refused.stderr).contains("busy"), "{refused:?}");
     assert!(disk.is_in_use());
-    // Whoever still has something open there has lost it.
+    // Clients lose their open files there.
     fs::write(scratch.dir.path().join("exports"), "").unwrap();
     server.reload().unwrap();
     wait_for("the filesystem to be free", || unmount(disk.path(), &[]).status.success());
@@ -74,7 +74,7 @@ fn an_exported_filesystem_is_busy_until_it_is_exported_no_more() {
 }
 
 #[test]
-fn a_filesystem_that_is_unmounted_lazily_is_let_go_of_and_served_again_when_it_is_back() {
+fn a_lazily_unmounted_filesystem_is_released_and_served_again_after_a_mount() {
     let (scratch, disk) = (Scratch::new(), Disk::ext4(&[]));
     let server = serve(&scratch, &disk);
     fs::write(disk.path().join("f"), "before").unwrap();
@@ -90,14 +90,14 @@ fn a_filesystem_that_is_unmounted_lazily_is_let_go_of_and_served_again_when_it_i
         wait_for("the grant to be recalled", || !granted.grant.is_live());
     });
     wait_for("the end of service", || client.read(&file, 0, 10) == Err(Nfsstat3::Stale));
-    // With nothing of it open the kernel writes it back and closes the device: it can be checked and pulled.
+    // Without open files the kernel writes it back and closes the device, which can then be removed.
     wait_for("the device to be free", || !disk.is_in_use());
     assert!(problem(&server, &disk).unwrap().contains("unmounted"));
     let ops = session.sequence(false).op(Operation::Putfh, &Putfh4Args { object: Opaque(&file) });
     assert_eq!(session.run(&ops).status, Nfsstat4::Stale as u32);
     assert_eq!(fs::read_dir(disk.path()).unwrap().count(), 0, "nothing was written below it");
 
-    // Its handles are good again.
+    // Its handles are valid again.
     disk.mount_at(disk.path());
     wait_for("the filesystem to be served again", || client.read(&file, 0, 10).is_ok());
     assert_eq!(client.read(&file, 0, 10).unwrap().0, b"before");
@@ -105,7 +105,7 @@ fn a_filesystem_that_is_unmounted_lazily_is_let_go_of_and_served_again_when_it_i
 }
 
 #[test]
-fn another_filesystem_is_served_only_when_an_admin_says_so() {
+fn another_filesystem_on_the_path_is_served_only_after_a_reload() {
     let (scratch, disk, other) = (Scratch::new(), Disk::ext4(&[]), Disk::ext4(&[]));
     let server = serve(&scratch, &disk);
     fs::write(disk.path().join("f"), "first").unwrap();
@@ -113,7 +113,7 @@ fn another_filesystem_is_served_only_when_an_admin_says_so() {
     let mut client = Client::new(&server);
     let root = client.mnt(disk.path()).unwrap();
     let file = client.lookup(&root, "f");
-    // Over it, and away again.
+    // Mounted over the first, and unmounted again.
     other.mount_at(disk.path());
     wait_for("the end of service", || client.read(&file, 0, 10) == Err(Nfsstat3::Stale));
     assert!(problem(&server, &disk).unwrap().contains("something else is mounted there"));
@@ -122,7 +122,7 @@ fn another_filesystem_is_served_only_when_an_admin_says_so() {
     wait_for("the first to be served again", || client.read(&file, 0, 10).is_ok());
     assert_eq!(client.read(&file, 0, 10).unwrap().0, b"first");
 
-    // Instead of it.
+    // Mounted in place of the first.
     run(Command::new("umount").arg("--lazy").arg(disk.path()));
     other.mount_at(disk.path());
     wait_for("the end of service", || client.mnt(disk.path()).is_err());
@@ -135,7 +135,7 @@ fn another_filesystem_is_served_only_when_an_admin_says_so() {
 }
 
 #[test]
-fn mount_options_hold_for_clients_as_soon_as_they_are_set() {
+fn changed_mount_options_apply_to_clients_at_once() {
     let (scratch, disk) = (Scratch::new(), Disk::ext4(&[]));
     let server = serve(&scratch, &disk);
     let path = disk.path().join("f");
@@ -147,7 +147,7 @@ fn mount_options_hold_for_clients_as_soon_as_they_are_set() {
     let mut client = Client::new(&server);
     let root = client.mnt(disk.path()).unwrap();
     let file = client.lookup(&root, "f");
-    // The server has it open for writing, and so has a client.
+    // Both the server and a client have it open for writing.
     assert_eq!(written(&mut client, &file), Ok(()));
     let (mut session, file4) = hold(&server, &disk);
     let anonymous = Stateid4 { seqid: 0, other: [0; 12] };
@@ -168,7 +168,7 @@ fn mount_options_hold_for_clients_as_soon_as_they_are_set() {
         let write =
             Write4Args { stateid: anonymous, offset: 0, stable: StableHow4::Unstable, data: Opaque(b"x") };
         assert_eq!(session.on(&file4, Operation::Write, &write).0, Nfsstat4::Rofs as u32);
-        // What is granted for reading can't be opened again for writing, by root neither.
+        // Not even root can reopen a read grant's file for writing.
         let reading = open(Access::Read).await.unwrap();
         let again = format!(
             "/proc/self/fd/{}",

@@ -46,7 +46,7 @@ fn only(mask: u32, acl: &[(u32, u32, u32)]) -> Secattr {
 }
 
 #[test]
-fn a_list_is_told_set_and_obeyed() {
+fn a_list_can_be_read_and_set_and_is_enforced() {
     let (scratch, _server, mut client) = open_server();
     std::fs::create_dir(scratch.at("dir")).unwrap();
     std::fs::set_permissions(scratch.at("dir"), std::fs::Permissions::from_mode(0o750)).unwrap();
@@ -64,7 +64,7 @@ fn a_list_is_told_set_and_obeyed() {
         [(USER_OBJ, 0, 7), (USER, OUTCAST, 0), (GROUP_OBJ, 0, 5), (CLASS_OBJ, 0, 5), (OTHER_OBJ, 0, 5)];
     assert_eq!(set(&mut client, &dir, only(NFS_ACL, &shut)), Nfsstat3::Ok);
     assert_eq!(get(&mut client, &dir, NFS_ACL).acl, list(&shut));
-    assert_eq!(client.getattr(&dir).mode, 0o755, "the mode shows nothing of it");
+    assert_eq!(client.getattr(&dir).mode, 0o755, "the mode doesn't show the entry");
     for (uid, granted) in [(OUTCAST, 0), (OUTCAST + 1, ACCESS3_LOOKUP)] {
         client.credential = sys(uid, uid, &[]);
         let args = Access3Args { object: Opaque(&dir), access: ACCESS3_LOOKUP };
@@ -72,10 +72,14 @@ fn a_list_is_told_set_and_obeyed() {
             Outcome::Ok(ok) => assert_eq!(ok.access, granted, "{uid}"),
             Outcome::Fail(status, _) => panic!("{status:?}"),
         }
-        assert_eq!(set(&mut client, &dir, only(NFS_ACL, &plain)), Nfsstat3::Perm, "the owner's alone");
+        assert_eq!(
+            set(&mut client, &dir, only(NFS_ACL, &plain)),
+            Nfsstat3::Perm,
+            "only the owner may set it"
+        );
     }
 
-    // What is inherited is set by itself, and goes when an empty list is set.
+    // The default list is set by itself, and an empty list removes it.
     client.credential = sys(0, 0, &[]);
     let inherited = shut.map(|(tag, id, perm)| (tag | DEFAULT, id, perm));
     let lists =

@@ -40,7 +40,7 @@ fn null_and_getattr() {
 }
 
 #[test]
-fn setattr_sets_each_attribute_and_keeps_to_the_guard() {
+fn setattr_sets_each_attribute_and_checks_the_guard() {
     let (scratch, _server, mut client) = open_server();
     let root = client.mnt(&scratch.export()).unwrap();
     let file = client.create(&root, "f").unwrap();
@@ -205,7 +205,7 @@ fn write_stability_and_commit() {
 }
 
 #[test]
-fn create_in_its_three_ways() {
+fn create_in_all_three_modes() {
     let (scratch, _server, mut client) = open_server();
     let root = client.mnt(&scratch.export()).unwrap();
     let before = client.getattr(&root);
@@ -335,7 +335,7 @@ fn remove_rmdir_rename_link() {
 }
 
 #[test]
-fn fsstat_fsinfo_pathconf_are_true() {
+fn fsstat_fsinfo_and_pathconf_return_correct_values() {
     let (scratch, _server, mut client) = open_server();
     let root = client.mnt(&scratch.export()).unwrap();
     let result: Fsstat3Res = client.nfs(Procedure::Fsstat, &Fsstat3Args { fsroot: Opaque(&root) }).get();

@@ -59,7 +59,7 @@ fn each_client_has_its_own_options() {
     let nfs3::Access3Res::Ok(ok) = second.nfs(Procedure::Access, &access).get() else { panic!() };
     assert_eq!(ok.access & (nfs3::ACCESS3_MODIFY | nfs3::ACCESS3_EXTEND | nfs3::ACCESS3_DELETE), 0);
 
-    // Not exported to this one: no mount, and a handle that it learned elsewhere is no use.
+    // Not exported to this client: no mount, and a handle from elsewhere is refused.
     let mut third = Client::from(&server, ip(3), 0);
     assert_eq!(third.mnt(&scratch.export()), Err(Mountstat3::Acces));
     let args = encoded(&nfs3::Getattr3Args { object: Opaque(&root) });
@@ -72,7 +72,7 @@ fn each_client_has_its_own_options() {
 
 #[test]
 fn clients_by_name() {
-    // Every Debian's /etc/hosts has this one; nothing else is asked for.
+    // Every Debian's /etc/hosts has this name; no other is looked up.
     let scratch = Scratch::new();
     let server = scratch.serve("localhost(rw,insecure,no_root_squash)");
     Client::new(&server).mnt(&scratch.export()).unwrap();
@@ -89,7 +89,7 @@ fn reserved_ports() {
     let server = scratch.serve("*(rw,no_root_squash)");
     let mut client = Client::new(&server);
     assert_eq!(client.mnt(&scratch.export()), Err(Mountstat3::Acces));
-    // Another process of this host may have the one or other port.
+    // Other processes of this host may use some of the ports.
     let mut reserved = (700..720)
         .find_map(|port| Client::try_from(&server, ip(1), port).ok())
         .expect("root binds reserved ports");
@@ -98,7 +98,7 @@ fn reserved_ports() {
     let (status, _) = client.raw(nfs3::PROGRAM, 3, Procedure::Getattr.number(), &encoded(&args));
     assert_eq!(status, ReplyStatus::AuthError(AuthStat::BadCred), "nothing is exported to this port");
     assert_eq!(reserved.nfs(Procedure::Getattr, &args).status(), 0);
-    // Where another export lets the client in, the one that isn't for its port says so.
+    // If another export admits the client, the export that requires a reserved port returns PERM.
     let mut config = scratch.config("*(rw)");
     let other = scratch.dir.path().join("other");
     std::fs::create_dir(&other).unwrap();
@@ -109,9 +109,9 @@ fn reserved_ports() {
     assert_eq!(client.nfs(Procedure::Getattr, &args).status(), Nfsstat3::Perm as u32);
 }
 
-/// What doesn't name a file has no export to be checked against: it is served to nobody whom no export names.
+/// Calls without a file handle belong to no export: they are refused to peers that no export names.
 #[test]
-fn strangers() {
+fn calls_of_peers_without_an_export_are_refused() {
     let scratch = Scratch::new();
     let list = scratch.dir.path().join("exports");
     let export = |clients: &str| {
@@ -156,7 +156,7 @@ fn strangers() {
     assert_eq!(stranger.mnt(&scratch.export()), Err(Mountstat3::Acces), "MOUNT answers for itself");
     let exported = stranger.mount(mount3::Procedure::Export, &());
     assert!(!exported.0.is_empty());
-    // Both connections learn of new exports at their next call.
+    // The new exports apply to both connections from their next call.
     export("127.0.0.3(rw,insecure,no_root_squash)");
     server.reload().unwrap();
     for call in &calls {
@@ -236,17 +236,17 @@ fn permissions_are_those_of_the_squashed_user() {
         assert_eq!(results.status(), Nfsstat3::Acces as u32);
         assert_eq!(user.create(&closed, "x"), Err(Nfsstat3::Acces));
     }
-    // Roots of one client are not those of another; the threads that acted as somebody are themselves again.
+    // Root of one client isn't root of another, and the worker threads have their own ids again.
     assert_eq!(admin.read(&secret, 0, 4).unwrap().0, b"data");
-    // An owner reads and writes his own file whatever its mode, for he may have it open (knfsd does the
-    // same).
+    // An owner can read and write the file whatever its mode, because the client may have it open (knfsd
+    // does the same).
     mode(&scratch.at("secret"), 0);
     user.credential = sys(1000, 100, &[]);
     assert_eq!(user.read(&secret, 0, 4).unwrap().0, b"data");
     assert!(matches!(user.write(&secret, 0, b"DATA"), Outcome::Ok(_)));
     user.credential = sys(1001, 77, &[]);
     assert_eq!(user.read(&secret, 0, 4), Err(Nfsstat3::Acces));
-    // Only the owner changes modes, and nobody gives files away.
+    // Only the owner may change the mode, and no user may change the owner.
     let mut set = |new_attributes| {
         let args = Setattr3Args { object: Opaque(&secret), new_attributes, guard: None };
         user.nfs(Procedure::Setattr, &args).status()
@@ -293,7 +293,7 @@ fn several_exports_and_directories_inside_them() {
     for path in ["relative", ""] {
         assert_eq!(client.mnt(Path::new(path)), Err(Mountstat3::Inval), "{path:?}");
     }
-    // Nothing moves from one export to the other, even though the filesystem is one.
+    // Files can't move from one export to the other, even on the same filesystem.
     client.credential = sys(0, 0, &[]);
     mode(&scratch.at("a"), 0o777);
     mode(&scratch.at("b"), 0o777);
@@ -306,14 +306,14 @@ fn several_exports_and_directories_inside_them() {
     let file = client.lookup(&a, "f");
     let args = nfs3::Link3Args { file: Opaque(&file), link: what(&b, b"f") };
     assert_eq!(client.nfs(Procedure::Link, &args).status(), Nfsstat3::Xdev as u32);
-    // The second client has the one read-write and the other read-only.
+    // The second client has the first export read-write and the second read-only.
     let mut second = Client::from(&server, ip(2), 0);
     second.create(&a, "by-second").unwrap();
     assert_eq!(second.create(&b, "by-second"), Err(Nfsstat3::Rofs));
 }
 
 #[test]
-fn async_exports_say_done_and_sync_exports_are() {
+fn async_and_sync_exports_both_report_stable_writes() {
     let scratch = Scratch::new();
     let server = scratch
         .serve("127.0.0.1(rw,insecure,no_root_squash,sync) 127.0.0.2(rw,insecure,no_root_squash,async)");

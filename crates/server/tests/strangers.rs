@@ -27,9 +27,9 @@ fn of_user(uid: u32, server: &Server) -> Client {
     Client { stream, credential: sys(uid, uid, &[]), xid: 1000 }
 }
 
-/// Mounts and looks, from a reserved port.
+/// Asserts that MNT and GETATTR from a reserved port succeed.
 fn assert_root_mounts(server: &Server, export: &Path) {
-    // Another process of this host may have the one or other port.
+    // Other processes of this host may use some of the ports.
     let mut client = (700..900)
         .find_map(|port| Client::try_from(server, [127, 0, 0, 1].into(), port).ok())
         .expect("root binds reserved ports");

@@ -21,7 +21,7 @@ use rpc::message::{Credential, ReplyStatus};
 use samehost_server::Server;
 use xdr::{Encode, Encoder, Opaque};
 
-/// Whose server it is.
+/// The user who runs the server.
 const OWNER: u32 = 12_345;
 /// Another user of the host.
 const OTHER: u32 = 23_456;
@@ -44,7 +44,7 @@ fn client_of(user: u32, server: &Server) -> Client {
 }
 
 #[test]
-fn the_files_are_the_users_and_handles_survive_a_restart() {
+fn new_files_belong_to_the_servers_user_and_handles_survive_a_restart() {
     let (scratch, server) = serve(QUICK_START);
     let notices = server.notices();
     assert!(
@@ -63,7 +63,7 @@ fn the_files_are_the_users_and_handles_survive_a_restart() {
     }
     client.credential = sys(0, 0, &[]);
     let set = Sattr3 { uid: Some(0), ..Sattr3::default() };
-    assert_eq!(setattr(&mut client, &made[0].1, set), Nfsstat3::Perm as u32, "nobody becomes root");
+    assert_eq!(setattr(&mut client, &made[0].1, set), Nfsstat3::Perm as u32, "files can't be given to root");
     server.stop();
     let server = as_user(OWNER, || scratch.serve(QUICK_START));
     let mut client = client_of(OWNER, &server);
@@ -79,21 +79,17 @@ fn setattr(client: &mut Client, file: &[u8], new_attributes: Sattr3) -> u32 {
     client.nfs(Procedure::Setattr, &args).status()
 }
 
-/// That a call gets nothing, whether the call, the connection or the file is refused.
+/// Asserts that a call is refused, whether by the RPC layer or with ACCES.
 fn refused(client: &mut Client, procedure: Procedure, args: &impl Encode) {
     let (status, results) = client.raw(nfs3::PROGRAM, 3, procedure.number(), &encoded(args));
     if status == ReplyStatus::Success {
         let claimed = &client.credential;
-        assert_eq!(
-            results.status(),
-            Nfsstat3::Acces as u32,
-            "{procedure} by somebody who claims {claimed:?}"
-        );
+        assert_eq!(results.status(), Nfsstat3::Acces as u32, "{procedure} with the claim {claimed:?}");
     }
 }
 
-/// The attack that the quick start's line allowed once: another user of the host, with every claim, over
-/// NFSv3 and NFSv4. The handles are known to the attacker, as from somebody who has looked over a shoulder.
+/// An attack by another user of the host, with every claim, over NFSv3 and NFSv4. The attacker knows the
+/// handles. A former line of the quick start allowed it.
 fn attack(scratch: &Scratch, client: &mut Client, root: &[u8], secret: &[u8]) {
     for claim in [Some(OTHER), Some(OWNER), Some(0), Some(65_534), None] {
         client.credential = claim.map_or(Credential::None, |uid| sys(uid, uid, &[OWNER, 0]));
@@ -138,7 +134,7 @@ impl Encode for AnonymousRead {
 }
 
 #[test]
-fn another_user_of_the_host_gets_nothing() {
+fn another_user_of_the_host_is_refused() {
     let (scratch, server) = serve(QUICK_START);
     std::fs::write(scratch.at("secret"), "private").unwrap();
     std::fs::set_permissions(scratch.at("secret"), std::fs::Permissions::from_mode(0o600)).unwrap();
@@ -188,7 +184,7 @@ fn a_process_that_has_closed_its_socket_is_anonymous() {
     assert_eq!(std::fs::read_dir(scratch.export()).unwrap().count(), 1);
 }
 
-/// What a process gets over the lane as its own user with any claim: `Err` for nothing.
+/// Tries every kind of Open over the lane as the user `process` with a claim. `Err` if all are refused.
 fn granted(scratch: &Scratch, server: &Server, process: u32, claim: u32, root: &[u8]) -> Result<(), String> {
     as_user(process, || {
         let mut client = Client::new(server).with_user(claim, claim, &[]);
@@ -224,7 +220,7 @@ fn granted(scratch: &Scratch, server: &Server, process: u32, claim: u32, root: &
 }
 
 #[test]
-fn the_lane_gives_other_users_nothing_even_where_all_are_served() {
+fn the_lane_refuses_other_users_even_where_all_are_served() {
     for word in ["", ",all_act_as_server_user"] {
         let (scratch, server) = serve(&format!("127.0.0.1(rw,insecure,no_root_squash{word})"));
         std::fs::write(scratch.at("secret"), "private").unwrap();
@@ -234,7 +230,7 @@ fn the_lane_gives_other_users_nothing_even_where_all_are_served() {
         granted(&scratch, &server, 0, OWNER, &root).unwrap();
         std::fs::remove_file(scratch.at("new")).unwrap();
         if !word.is_empty() {
-            // Users who aren't served get no further.
+            // Without the option other users get no lane.
             for claim in [OTHER, OWNER, 0] {
                 granted(&scratch, &server, OTHER, claim, &root).unwrap_err();
             }
@@ -244,7 +240,7 @@ fn the_lane_gives_other_users_nothing_even_where_all_are_served() {
 }
 
 #[test]
-fn all_are_served_where_the_export_says_so_and_make_no_set_id_programs() {
+fn with_all_act_as_server_user_all_are_served_without_set_id_bits() {
     let (scratch, server) = serve("127.0.0.1(rw,insecure,all_act_as_server_user)");
     let notices = server.notices();
     let said = "everybody at 127.0.0.1 acts as user 12345";

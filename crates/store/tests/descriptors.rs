@@ -37,7 +37,7 @@ fn caches_release_descriptors_for_a_call() {
         }
     }
     for node in &held {
-        context.read(node, 0, &mut [0; 4]).expect("what is in use stays");
+        context.read(node, 0, &mut [0; 4]).expect("nodes in use stay open");
     }
     setrlimit(Resource::Nofile, enough).expect("sets");
 }

@@ -167,7 +167,7 @@ fn a_position_in_a_changed_directory_is_refused() {
     let (again, _, _) =
         page(&context, cookie, verifier).expect("nothing has changed: any open directory will do");
     assert_eq!(second, again);
-    // Removing what was listed, as rm -r does: the open directory knows its position.
+    // The listed entries are removed, as by rm -r: the open directory keeps its position.
     let (_, cookie, verifier) = page(&context, 0, [0; 8]).expect("reads");
     common::wait_for_clock_tick();
     local(|| {
@@ -179,7 +179,7 @@ fn a_position_in_a_changed_directory_is_refused() {
     });
     let context = store.as_user(&user(1000)).expect("acts");
     let (rest, _, _) = page(&context, cookie, verifier).expect("reads on");
-    assert_eq!(rest, second, "nothing is passed over");
-    // The same cookie again: no open directory is left, and it would be another entry.
+    assert_eq!(rest, second, "no entry is skipped");
+    // The same cookie again: without an open directory it would name another entry.
     assert_eq!(page(&context, cookie, verifier).err(), Some(Error::BadCookie));
 }

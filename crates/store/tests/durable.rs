@@ -1,4 +1,4 @@
-//! Durable metadata, for users who may change what they may not read.
+//! Durable metadata, also for users with permission to change a file but not to read it.
 
 extern crate samehost_store as store;
 
@@ -26,11 +26,11 @@ fn work_without_reading(context: &UserContext<'_>, store: &Store) {
     context.sync_metadata(&top).expect("everybody may read it");
     context.sync_metadata(&dir).expect("its owner may not read it");
     let guarded = CreateHow::Guarded(mode(0o200));
-    let file = context.create(&dir, b"letter", &guarded, &mut wcc()).expect("he may write there");
+    let file = context.create(&dir, b"letter", &guarded, &mut wcc()).expect("the owner may write");
     context.sync_metadata(&file).expect("its owner may not read it");
     context.sync_metadata(&dir).expect("as before");
-    context.set_attributes(&file, &mode(0), None, &mut wcc()).expect("it is his");
-    context.sync_metadata(&file).expect("nobody may read it");
+    context.set_attributes(&file, &mode(0), None, &mut wcc()).expect("the owner may");
+    context.sync_metadata(&file).expect("no user may read it");
     context.rename(&dir, b"letter", &top, b"taken", &mut wcc(), &mut wcc()).expect("renames");
     for dir in [&top, &dir] {
         context.sync_metadata(dir).expect("both ends of a rename");
@@ -50,7 +50,7 @@ fn an_owner_needs_no_permission_to_read() {
         std::fs::set_permissions(export.path("private"), PermissionsExt::from_mode(0o600)).expect("chmod");
     });
     let private = context.lookup(&root_of(&context, &store), b"private").expect("is there");
-    context.sync_metadata(&private).expect("syncs what he may not read");
+    context.sync_metadata(&private).expect("syncs a file that the user may not read");
     assert_eq!(context.read(&private, 0, &mut [0; 4]).err(), Some(Error::Access));
     let made = context.create(
         &root_of(&context, &store),
@@ -68,7 +68,7 @@ fn an_unprivileged_server_syncs_what_it_can() {
     let export = Export::new();
     as_ordinary_user(1000, || {
         let store = export.open_as_is();
-        let context = store.as_user(&root()).expect("acts as himself");
+        let context = store.as_user(&root()).expect("acts as its own user");
         work_without_reading(&context, &store);
     });
 }

@@ -112,7 +112,7 @@ fn concurrent_writes_have_consistent_wcc() {
 }
 
 #[test]
-fn create_in_its_three_ways() {
+fn create_in_all_three_modes() {
     let export = Export::new();
     let store = export.open();
     let context = store.as_user(&user(1000)).expect("acts");
@@ -156,7 +156,7 @@ fn an_exclusive_create_finds_its_own_file_again_even_after_a_restart() {
     let dir = root_of(&context, &store);
     let again = context.create(&dir, b"f", &mine, &mut wcc()).expect("a retry");
     assert_eq!(again.handle(), &handle);
-    // The client's next call; after that the file is like any other.
+    // The client's next call sets the times; afterwards a retry isn't recognised.
     let now = Some(SetTime::Now);
     let set = SetAttributes { mode: Some(0o600), atime: now, mtime: now, ..Default::default() };
     context.set_attributes(&again, &set, None, &mut wcc()).expect("sets");
@@ -164,7 +164,7 @@ fn an_exclusive_create_finds_its_own_file_again_even_after_a_restart() {
 }
 
 #[test]
-fn set_attributes_in_one_go_and_under_a_guard() {
+fn set_attributes_sets_all_at_once_and_checks_the_guard() {
     let export = Export::new();
     let store = export.open();
     let context = store.as_user(&user(1000)).expect("acts");
@@ -311,7 +311,7 @@ fn open_errors_have_their_reason() {
 }
 
 #[test]
-fn a_write_has_attributes_from_before_only_if_it_was_alone() {
+fn a_write_returns_previous_attributes_only_without_concurrent_writes() {
     let export = Export::new();
     let store = export.open();
     let handle = {
@@ -347,7 +347,7 @@ fn a_write_has_attributes_from_before_only_if_it_was_alone() {
                             .expect("writes");
                         let after = wcc.after.expect("after").size;
                         if let Some(before) = wcc.before {
-                            assert_eq!(after, before.size.max(offset + 1), "nobody else grew it");
+                            assert_eq!(after, before.size.max(offset + 1), "no other writer extended it");
                             alone.push((before.size, after));
                         }
                     }

@@ -74,7 +74,7 @@ fn a_full_filesystem_loses_no_data() {
         assert!(written <= 8 << 20, "more than there is room for");
     };
     assert_eq!(error, Error::NoSpace);
-    assert_eq!(store.verifier(), verifier, "a full disk loses nothing that was accepted");
+    assert_eq!(store.verifier(), verifier, "a full disk loses no accepted data");
     assert_eq!(context.attributes(&node).expect("attributes").size, written);
 }
 
@@ -115,7 +115,7 @@ fn limits_are_those_of_the_filesystem() {
     let dir = root_of(&context, &store);
     let info = context.fs_info(&dir).expect("says");
     assert_eq!((info.time_delta, info.max_file_size), (1, i64::MAX as u64), "tmpfs");
-    // A time is returned with the granularity that was promised.
+    // A time is returned with the granularity of fs_info.
     let node = context.create(&dir, b"f", &guarded(), &mut Wcc::default()).expect("creates");
     let time = store::Timestamp { seconds: 1_000_000_001, nanoseconds: 123_456_789 };
     let set = SetAttributes { mtime: Some(store::SetTime::To(time)), ..SetAttributes::default() };

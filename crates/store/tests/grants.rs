@@ -146,7 +146,7 @@ fn a_read_only_grant_cannot_be_reopened_for_writing() {
 }
 
 #[test]
-fn a_reader_changes_nothing() {
+fn a_read_only_user_cannot_change_files() {
     let export = Export::new();
     local(|| std::fs::write(export.path("f"), b"x").expect("writes"));
     let store = export.open();
@@ -206,10 +206,18 @@ fn grant_found_checks_permission() {
             assert_eq!(grant(1001, b"closed", AccessMode::Read), access);
             // The wire allows these, as NFS servers must, and open(2) doesn't.
             let wire = Err(Error::NotSupported);
-            assert_eq!(grant(1001, b"program", AccessMode::Read), wire, "to start it isn't to open it");
+            assert_eq!(
+                grant(1001, b"program", AccessMode::Read),
+                wire,
+                "permission to execute isn't permission to open"
+            );
             assert_eq!(grant(1001, b"program", AccessMode::ReadWrite), access);
             assert_eq!(grant(1001, b"own", AccessMode::Read), access);
-            assert_eq!(grant(1000, b"own", AccessMode::ReadWrite), wire, "his mode binds the owner, too");
+            assert_eq!(
+                grant(1000, b"own", AccessMode::ReadWrite),
+                wire,
+                "the mode applies to the owner, too"
+            );
             assert_eq!(grant(0, b"own", AccessMode::ReadWrite), Ok(()));
             assert_eq!(grant(0, b"d", AccessMode::Read), Err(Error::IsDirectory));
         }

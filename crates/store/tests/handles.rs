@@ -1,4 +1,4 @@
-//! What handles survive, and what invalidates them.
+//! Validity of handles: restarts, renames, removals, forged handles.
 
 extern crate samehost_store as store;
 
@@ -75,7 +75,7 @@ fn a_removed_file_is_stale_and_its_space_freed() {
     let nodes = store.open_nodes();
 
     context.remove(&dir, b"ours", &mut Wcc::default()).expect("removes");
-    assert_eq!(store.open_nodes(), nodes - 1, "our own removal lets go of the file");
+    assert_eq!(store.open_nodes(), nodes - 1, "a removal through the store closes the file");
     assert_eq!(context.node(ours.as_bytes()).err(), Some(Error::Stale));
 
     local(|| std::fs::remove_file(export.path("theirs")).expect("removes"));

@@ -54,7 +54,7 @@ fn a_closed_program_is_executable() {
     assert!(!open_for_writing(&export.path("committed-program")));
     {
         let _held = std::fs::OpenOptions::new().write(true).open(export.path("committed-program"));
-        assert!(open_for_writing(&export.path("committed-program")), "it would be seen");
+        assert!(open_for_writing(&export.path("committed-program")), "open_for_writing works");
     }
     // A stable WRITE.
     let node = make("stable-program", 0o755);
@@ -87,7 +87,7 @@ fn an_uncommitted_idle_program_is_closed() {
 }
 
 #[test]
-fn a_program_that_runs_refuses_writers_at_once() {
+fn writing_to_a_running_program_fails_at_once() {
     let export = Export::at("/tmp".as_ref());
     local(|| {
         std::fs::copy("/bin/sleep", export.path("runs")).expect("copies");
@@ -117,6 +117,6 @@ fn a_program_that_runs_refuses_writers_at_once() {
     });
     assert_eq!(wrote.err(), Some(busy));
     assert_eq!(cut, Err(busy));
-    assert_eq!(committed, Ok(()), "what was written before it was started can be made durable");
+    assert_eq!(committed, Ok(()), "data from before the start can be committed");
     assert_eq!(store.verifier(), verifier, "nothing was lost");
 }

@@ -48,7 +48,7 @@ fn many_stale_handles_need_one_tree_scan() {
         // Files that may reuse the inode numbers of the removed ones.
         std::fs::create_dir(export.path("new")).expect("makes");
         (0..500).for_each(|index| std::fs::write(export.path(&format!("new/{index}")), b"").expect("writes"));
-        // Files where no hint leads.
+        // Moved files, for which the handles' hints are wrong.
         (FILES - 100..FILES - 50).for_each(|index| {
             let from = export.path(&format!("d{}/f{index}", index % 30));
             std::fs::rename(from, export.path(&format!("moved{index}"))).expect("renames");
@@ -78,10 +78,10 @@ fn concurrent_requests_do_not_wait_for_a_scan() {
         (0..FILES).for_each(|index| std::fs::write(export.path(&format!("x/{index}")), b"").expect("writes"));
     });
     let store = located(&export);
-    let sent_away = AtomicUsize::new(0);
+    let postponed = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for worker in 0..8 {
-            let (store, handles, sent_away) = (&store, &handles, &sent_away);
+            let (store, handles, postponed) = (&store, &handles, &postponed);
             scope.spawn(move || {
                 let context = store.as_user(&root()).expect("acts");
                 for handle in handles.iter().skip(worker).step_by(8) {
@@ -89,7 +89,7 @@ fn concurrent_requests_do_not_wait_for_a_scan() {
                     loop {
                         match context.node(handle.as_bytes()).err() {
                             Some(Error::Stale) => break,
-                            Some(Error::TryLater) => sent_away.fetch_add(1, Ordering::Relaxed),
+                            Some(Error::TryLater) => postponed.fetch_add(1, Ordering::Relaxed),
                             other => panic!("{other:?}"),
                         };
                         assert!(Instant::now() < deadline, "the search doesn't end");
@@ -99,7 +99,7 @@ fn concurrent_requests_do_not_wait_for_a_scan() {
             });
         }
     });
-    assert_eq!(store.tree_scans(), 1, "{} were sent away meanwhile", sent_away.into_inner());
+    assert_eq!(store.tree_scans(), 1, "{} requests got TryLater meanwhile", postponed.into_inner());
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn files_created_after_a_scan_are_found() {
     let context = store.as_user(&root()).expect("acts");
     assert_eq!(context.node(handles[1].as_bytes()).expect("there").handle(), &handles[1]);
     assert_eq!(context.node(new.as_bytes()).expect("there").handle(), &new);
-    assert_eq!(store.tree_scans(), 2, "one more look found both");
+    assert_eq!(store.tree_scans(), 2, "one more scan found both");
     // Files removed through the store need no scan.
     let dir = root_of(&context, &store);
     let how = CreateHow::Guarded(SetAttributes::default());

@@ -59,22 +59,22 @@ fn an_unprivileged_store_acts_as_the_process() {
         let closed = context.create(&dir, b"closed", &guarded(0o444), &mut wcc()).expect("creates");
         context.write(&closed, 0, b"x", io::Stability::Unstable, &mut wcc()).expect("writes");
         assert_eq!(names(&context, &dir, 1).len(), 2);
-        // And so can one that is granted on creation.
-        let asked = (AccessMode::Write, Holder::Equal);
+        // So can one that is granted on creation.
+        let grant = (AccessMode::Write, Holder::Equal);
         let made =
-            context.create_granted(&dir, b"given", &guarded(0o444), asked, &mut wcc()).expect("creates");
+            context.create_granted(&dir, b"given", &guarded(0o444), grant, &mut wcc()).expect("creates");
         let CreatedFile::Open(_, grant) = made else { panic!("it is new") };
         assert_eq!(rustix::io::write(&grant.file, b"x"), Ok(1));
         // A file that couldn't be granted isn't created.
-        let asked = (AccessMode::Read, Holder::Stronger);
-        let refused = context.create_granted(&dir, b"refused", &guarded(0o644), asked, &mut wcc());
+        let grant = (AccessMode::Read, Holder::Stronger);
+        let refused = context.create_granted(&dir, b"refused", &guarded(0o644), grant, &mut wcc());
         assert_eq!(refused.err(), Some(Error::NotSupported));
         assert_eq!(names(&context, &dir, 1).len(), 3);
     });
 }
 
-/// All its files belong to the server's user: a set-id program among them would give that user's rights to
-/// whoever executes it.
+/// All its files belong to the server's user: a set-id program would give that user's rights to every user
+/// who executes it.
 #[test]
 fn set_id_programs_are_refused() {
     let export = theirs();
@@ -135,7 +135,7 @@ fn root_without_the_capability_is_unprivileged_too() {
             assert_eq!(
                 context.attributes(&node).expect("attributes").uid,
                 0,
-                "everybody is the process's user"
+                "all users act as the process's user"
             );
         });
     });
@@ -172,7 +172,7 @@ fn located_handles_survive_a_restart() {
         let context = store.as_user(&root()).expect("acts");
         for handle in [&below, &file, &renamed] {
             let node = context.node(handle.as_bytes()).expect("found again");
-            assert_eq!(node.handle(), handle, "and goes by the handle that the client knows");
+            assert_eq!(node.handle(), handle, "with the client's handle");
         }
         assert_eq!(context.node(removed.as_bytes()).err(), Some(Error::Stale));
         assert_eq!(context.node(removed.as_bytes()).err(), Some(Error::Stale));

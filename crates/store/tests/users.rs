@@ -50,12 +50,12 @@ fn new_files_belong_to_their_user() {
     let context = store.as_user(&alice).expect("acts");
     context.set_attributes(&node, &mode(0o644), None, &mut Wcc::default()).expect("her own");
     let context = store.as_user(&bob).expect("acts");
-    assert_eq!(context.read(&node, 0, &mut buffer).expect("open to all now").count, 6);
+    assert_eq!(context.read(&node, 0, &mut buffer).expect("readable by all now").count, 6);
     assert_eq!(&buffer, b"secret");
 }
 
 #[test]
-fn groups_count() {
+fn groups_give_permission() {
     let export = Export::new();
     put(&export, "f", 0o640, 0, 500);
     let store = export.open();
@@ -91,10 +91,10 @@ fn an_owner_reads_and_writes_whatever_the_mode_and_an_executable_is_readable() {
     assert_eq!(
         context.access(&mine, all).expect("answers"),
         Access::default(),
-        "ACCESS tells what the mode says"
+        "ACCESS reports the mode's permissions"
     );
     let program = context.lookup(&dir, b"program").expect("there");
-    assert_eq!(context.read(&program, 0, &mut buffer).expect("who executes reads").count, 4);
+    assert_eq!(context.read(&program, 0, &mut buffer).expect("execute permission includes reading").count, 4);
     assert_eq!(context.access(&program, all).expect("answers"), Access::EXECUTE);
     let refused = context.write(&program, 0, b"x", io::Stability::Unstable, &mut Wcc::default());
     assert_eq!(refused.err(), Some(Error::Access));
@@ -105,7 +105,7 @@ fn open_checks_permission_like_a_local_process() {
     use AccessMode::{Read, ReadWrite, Write};
     let export = Export::new();
     let cases = [
-        // Unlike with READ and WRITE, the mode binds the owner.
+        // Unlike with READ and WRITE, the mode applies to the owner.
         ("mine", 0o000, 1000, [Err(Error::Access), Err(Error::Access), Err(Error::Access)]),
         ("own", 0o600, 1000, [Ok(()), Ok(()), Ok(())]),
         ("others", 0o604, 0, [Ok(()), Err(Error::Access), Err(Error::Access)]),
@@ -218,7 +218,7 @@ fn setattr_permissions_and_set_id_clearing() {
     assert_eq!(set(&SetAttributes { uid: Some(1001), ..Default::default() }), Err(Error::Permission));
     let context = store.as_user(&root()).expect("acts");
     let both = SetAttributes { uid: Some(1001), gid: Some(1002), mode: Some(0o4755), ..Default::default() };
-    context.set_attributes(&node, &both, None, &mut Wcc::default()).expect("root gives away");
+    context.set_attributes(&node, &both, None, &mut Wcc::default()).expect("root may change the owner");
     let attributes = context.attributes(&node).expect("attributes");
     assert_eq!((attributes.uid, attributes.gid, attributes.mode), (1001, 1002, 0o4755));
 }

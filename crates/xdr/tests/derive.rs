@@ -98,7 +98,7 @@ fn a_union_without_default_is_closed() {
 }
 
 #[test]
-fn a_bound_in_a_field_holds() {
+fn a_bound_in_a_field_is_checked() {
     let overlong = Decoder::new(b"\0\0\0\x09abcdefghijkl\0\0\0\0").get::<Named<'_>>();
     assert_eq!(overlong, Err(Error::TooLong { max: 8, len: 9 }));
 }

@@ -42,7 +42,7 @@ fn opaque_data_is_padded_to_the_unit() {
     same(b"abcde", b"abcde\0\0\0");
     same(b"abcd", b"abcd");
     same::<[u8; 0]>(&[], b"");
-    // Whatever the padding holds.
+    // The padding may have any value.
     assert_eq!(Decoder::new(b"\0\0\0\x01aXYZ").opaque(1), Ok(&b"a"[..]));
 }
 
@@ -88,7 +88,7 @@ fn trailing_bytes_are_errors() {
 }
 
 #[test]
-fn an_encoder_goes_back() {
+fn an_encoder_can_be_patched_and_truncated() {
     let mut to = Encoder::from_vec(b"kept".to_vec());
     let place = to.position();
     to.u32(0);
@@ -103,7 +103,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn anything_survives(
+    fn random_values_round_trip(
         numbers in vec(any::<u64>(), 0..9),
         data in vec(any::<u8>(), 0..70),
         choice in any::<Option<i32>>(),
@@ -115,7 +115,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_panics(record in vec(any::<u8>(), 0..70), max in any::<usize>()) {
+    fn random_bytes_never_panic(record in vec(any::<u8>(), 0..70), max in any::<usize>()) {
         let from = Decoder::new(&record);
         let _ = (from.clone().opaque(max), from.clone().length(max), from.clone().fixed::<13>());
         let _ = (from.clone().get::<List<Option<bool>, 4>>(), from.clone().get::<Array<Opaque<'_, 9>, 5>>());

@@ -267,7 +267,7 @@ const fn setxattr(option: SetxattrOption4, key: &[u8]) -> Setxattr4Args<'_> {
 
 #[test]
 fn errors_are_those_of_the_rfcs_and_the_documentation() {
-    let waits = std::thread::spawn(lost::taken_away);
+    let waits = std::thread::spawn(lost::revoked);
     let scratch = Scratch::new();
     let other = Scratch::new();
     let exports = vec![

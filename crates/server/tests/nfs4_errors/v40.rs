@@ -212,7 +212,7 @@ impl Bench {
 }
 
 #[test]
-fn every_error_of_version_0_that_can_be_provoked_is_one_that_the_documents_know() {
+fn errors_of_version_0_are_those_of_the_rfc_and_the_documentation() {
     let scratch = Scratch::new();
     let server = scratch.serve(ANYBODY);
     std::fs::write(scratch.at("f"), "0123456789").unwrap();

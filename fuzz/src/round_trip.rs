@@ -6,7 +6,7 @@ use xdr::{Decode, Decoder, Encode};
 
 /// Decodes `data` as each type in turn. `length` checks the length of the encoded value against the length of
 /// the bytes it was decoded from.
-macro_rules! there_and_back {
+macro_rules! round_trip {
     ($data:ident, $length:expr; $($name:ty,)*) => {$(
         let mut from = xdr::Decoder::new($data);
         if let Ok(value) = from.get::<$name>() {
@@ -14,11 +14,11 @@ macro_rules! there_and_back {
             to.put(&value);
             let (encoded, decoded) = (to.as_slice().len(), $data.len() - from.rest().len());
             assert!($length(&encoded, &decoded), "{encoded} bytes come of {decoded}: {value:?}");
-            super::there_and_back::is(&value, to.as_slice());
+            super::round_trip::is(&value, to.as_slice());
         }
     )*};
 }
-pub(crate) use there_and_back;
+pub(crate) use round_trip;
 
 /// Checks that `bytes`, the encoding of `value`, decode to it.
 pub fn is<'a, T: Encode + Decode<'a> + PartialEq + Debug>(value: &T, bytes: &'a [u8]) {
