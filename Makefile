@@ -1,9 +1,9 @@
-# Samehost's targets. Each sets up what it needs on a fresh Debian 12 or 13 (root, and Rust installed) and is quick when
-# all is there already.
+# Samehost's targets. Each installs what it needs on a fresh Debian 12 or 13 (as root, with Rust installed), and is quick
+# if everything is installed.
 
 CARGO ?= cargo
 PREFIX ?= /usr/local
-# Where mount(8) looks for helpers; nowhere else.
+# The only directory in which mount(8) looks for helpers.
 SBINDIR ?= /sbin
 DESTDIR ?=
 MAN = target/man
@@ -21,30 +21,30 @@ demo:
 	$(CARGO) build --release --locked -p samehost
 	target/release/samehost demo
 
-# Everything: unit tests, each crate's behaviour, and the whole system with other people's clients and servers (root).
+# All tests: unit tests, the crates' integration tests, and the whole system with foreign clients and servers (root).
 test:
 	scripts/setup test
 	$(CARGO) build --locked -p samehost
 	$(CARGO) test --workspace --locked --no-fail-fast
 
-# What an ordinary user can run: under three minutes with the dependencies built.
+# The tests that an ordinary user can run: under three minutes with the dependencies built.
 test-fast:
 	scripts/test-fast
 
-# What a change must pass before anybody looks at it.
+# The checks that a change must pass before its review.
 check:
 	scripts/setup build
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	scripts/check-licences
 
-# The oldest Rust that Cargo.toml promises.
+# Compiles with the minimum Rust version of Cargo.toml.
 msrv:
 	scripts/setup build
 	scripts/check-msrv
 
-# Measures, and puts what it finds into docs/benchmarks.md. Takes half an hour; wants an otherwise idle machine. Parts by themselves:
-# make bench BENCH='--only mount', or a cell of one: '--only mount:tmpfs:randread:16-jobs'; with --profile where its time goes.
+# Measures, and writes the results into docs/benchmarks.md. Takes half an hour on an otherwise idle machine. Parts only:
+# make bench BENCH='--only mount', or a cell: '--only mount:tmpfs:randread:16-jobs'; --profile profiles it.
 bench: nfsload
 	$(CARGO) build --release --locked -p samehost -p samehost-bench
 	SAMEHOST_BIN=$(CURDIR)/target/release/samehost target/release/samehost-bench --write docs/benchmarks.md $(BENCH)
@@ -56,7 +56,7 @@ target/bench/nfsload: bench/nfsload/nfsload.c
 	mkdir -p $(@D)
 	$(CC) -std=gnu11 -O2 -Wall -Wextra -Werror -o $@ $< $$(pkg-config --cflags --libs libnfs)
 
-# Each fuzz target for FUZZ_SECONDS, starting from its kept corpus.
+# Runs each fuzz target for FUZZ_SECONDS, beginning with its committed corpus.
 fuzz:
 	scripts/setup build
 	scripts/fuzz $(FUZZ_SECONDS)

@@ -13,15 +13,15 @@ macro_rules! round_trip {
             let mut to = xdr::Encoder::new();
             to.put(&value);
             let (encoded, decoded) = (to.as_slice().len(), $data.len() - from.rest().len());
-            assert!($length(&encoded, &decoded), "{encoded} bytes come of {decoded}: {value:?}");
-            super::round_trip::is(&value, to.as_slice());
+            assert!($length(&encoded, &decoded), "{decoded} bytes encode to {encoded}: {value:?}");
+            super::round_trip::check(&value, to.as_slice());
         }
     )*};
 }
 pub(crate) use round_trip;
 
 /// Checks that `bytes`, the encoding of `value`, decode to it.
-pub fn is<'a, T: Encode + Decode<'a> + PartialEq + Debug>(value: &T, bytes: &'a [u8]) {
+pub fn check<'a, T: Encode + Decode<'a> + PartialEq + Debug>(value: &T, bytes: &'a [u8]) {
     let mut from = Decoder::new(bytes);
     assert_eq!(from.get::<T>().as_ref(), Ok(value));
     assert_eq!(from.finish(), Ok(()), "{value:?}");
