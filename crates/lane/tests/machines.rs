@@ -316,9 +316,9 @@ proptest! {
             }
             assert_eq!(registry.len(), alive.len());
             assert!(registry.len() <= BOUNDS.waiting);
-            let most = (BOUNDS.waiting - BOUNDS.waiting / 4) / 2;
+            let max = (BOUNDS.waiting - BOUNDS.waiting / 4) / 2;
             for uid in 1..6 {
-                assert!(alive.values().filter(|of| **of == uid).count() <= most);
+                assert!(alive.values().filter(|of| **of == uid).count() <= max);
             }
         }
     }

@@ -43,12 +43,12 @@ impl Other {
         Self { child, to, from }
     }
 
-    fn say(&mut self, line: &str) {
+    fn write_line(&mut self, line: &str) {
         writeln!(self.to, "{line}").unwrap();
     }
 
     /// Its next line.
-    fn hear(&mut self) -> String {
+    fn read_line(&mut self) -> String {
         let mut line = String::new();
         while self.from.read_line(&mut line).unwrap() > 0 {
             // The test harness prints lines of its own, even before this process's on one line.
@@ -73,12 +73,12 @@ impl Other {
     }
 }
 
-fn say(line: impl std::fmt::Display) {
+fn write_line(line: impl std::fmt::Display) {
     println!("@{line}");
     std::io::stdout().flush().unwrap();
 }
 
-fn hear() -> Option<String> {
+fn read_line() -> Option<String> {
     let mut line = String::new();
     (std::io::stdin().read_line(&mut line).unwrap() > 0).then(|| line.trim_end().into())
 }
@@ -124,10 +124,10 @@ fn server(dir: &Path) {
         common::Files { dir: dir.into(), open: Arc::default(), asynchronous: Arc::default(), gate: None };
     let options = LaneOptions::new(dir.join("run"), random_instance().unwrap());
     let server = LaneServer::start(options, Arc::new(files)).unwrap();
-    say("ready");
-    while let Some(nonce) = hear() {
+    write_line("ready");
+    while let Some(nonce) = read_line() {
         let nonce = Nonce(parse_instance(&nonce).unwrap());
-        say(server.uuid_is_local(nonce, common::nfs_connection(1)));
+        write_line(server.uuid_is_local(nonce, common::nfs_connection(1)));
     }
 }
 
@@ -135,15 +135,15 @@ fn server(dir: &Path) {
 fn client(options: RendezvousOptions, wait: Duration) {
     runtime().block_on(async {
         let candidates = Rendezvous::register(options).await.unwrap();
-        say(hex(&candidates.nonce()));
-        hear();
+        write_line(hex(&candidates.nonce()));
+        read_line();
         match candidates.finish(wait).await {
             Ok(lane) => {
                 let opened = lane.open(by_name(b"hello", &root())).await.unwrap();
-                say(format!("{} through {}", content(&opened.grant), lane.through()));
-                hear();
+                write_line(format!("{} through {}", content(&opened.grant), lane.through()));
+                read_line();
             }
-            Err(error) => say(error),
+            Err(error) => write_line(error),
         }
     });
 }
@@ -154,8 +154,8 @@ fn client_without_descriptors(dir: &Path) {
         let mut options = RendezvousOptions::new(dir.join("run"));
         options.search_namespaces = false;
         let candidates = Rendezvous::register(options).await.unwrap();
-        say(hex(&candidates.nonce()));
-        hear();
+        write_line(hex(&candidates.nonce()));
+        read_line();
         let lane = candidates.finish(Duration::ZERO).await.unwrap();
         let enough = getrlimit(Resource::Nofile);
         setrlimit(Resource::Nofile, Rlimit { current: Some(3), ..enough }).unwrap();
@@ -166,8 +166,8 @@ fn client_without_descriptors(dir: &Path) {
         setrlimit(Resource::Nofile, enough).unwrap();
         assert_eq!(lane.state(), LaneState::Live);
         let opened = lane.open(by_name(b"hello", &who)).await.unwrap();
-        say(content(&opened.grant));
-        hear();
+        write_line(content(&opened.grant));
+        read_line();
     });
 }
 
@@ -221,7 +221,7 @@ fn crowd(dir: &Path) {
             assert!(reasons.len() < 80, "{}", reasons.len());
         });
     }
-    say("found");
+    write_line("found");
 }
 
 /// Start, load, stop, many times: nothing is leaked.
@@ -276,8 +276,8 @@ fn rounds(dir: &Path) {
         std::thread::sleep(Duration::from_millis(5));
     }
     assert_eq!(std::fs::read_dir(dir.join("run")).unwrap().count(), 0);
-    say("nothing left");
-    hear();
+    write_line("nothing left");
+    read_line();
 }
 
 /// Whether namespaces can be created here. Tests that need them report where not.
@@ -303,12 +303,12 @@ fn a_client_on_the_host_finds_a_server_in_another_network_namespace() {
     }
     let dir = shared_dir();
     let mut server = Other::start(&["unshare", "--net", "--"], "server", dir.path());
-    assert_eq!(server.hear(), "ready");
+    assert_eq!(server.read_line(), "ready");
     runtime().block_on(async {
         // Nothing is shared: the client searches another run directory.
         let candidates = Rendezvous::register(RendezvousOptions::new(dir.path().join("none"))).await.unwrap();
-        server.say(&hex(&candidates.nonce()));
-        assert_eq!(server.hear(), "true");
+        server.write_line(&hex(&candidates.nonce()));
+        assert_eq!(server.read_line(), "true");
         let lane = candidates.finish(Duration::ZERO).await.unwrap();
         let through = format!("in the network namespace of process {}", server.child.id());
         assert!(lane.through().contains(&through), "{}", lane.through());
@@ -324,10 +324,10 @@ fn a_shared_run_directory_works_across_network_namespaces() {
     }
     let world = World::new();
     let mut client = Other::start(&["unshare", "--net", "--"], "client", world.dir.path());
-    let nonce = parse_instance(&client.hear()).unwrap();
+    let nonce = parse_instance(&client.read_line()).unwrap();
     assert!(world.nonce_arrives(nonce));
-    client.say("");
-    assert_eq!(client.hear(), format!("hello through {}", world.socket_file().display()));
+    client.write_line("");
+    assert_eq!(client.read_line(), format!("hello through {}", world.socket_file().display()));
     client.ends();
 }
 
@@ -339,11 +339,11 @@ fn a_privileged_server_calls_a_client_that_can_t_come() {
     let world = World::with(|options| options.search_namespaces = true);
     let mut client =
         Other::start(&["unshare", "--net", "--"], "client without capabilities", world.dir.path());
-    let nonce = parse_instance(&client.hear()).unwrap();
+    let nonce = parse_instance(&client.read_line()).unwrap();
     // Not yet: the search continues in the background, and the RPC is answered meanwhile.
     assert!(!world.nonce_arrives(nonce));
-    client.say("");
-    assert_eq!(client.hear(), "hello through a call of the server's");
+    client.write_line("");
+    assert_eq!(client.read_line(), "hello through a call of the server's");
     let status = world.server.status();
     assert_eq!(status.len(), 1);
     assert_eq!(status[0].bound.process.pid, Some(client.child.id()));
@@ -362,7 +362,7 @@ fn sockets_of_other_users_do_not_hide_a_server() {
     }
     let dir = shared_dir();
     let mut crowd = Other::start(&["unshare", "--net", "--"], "crowd", dir.path());
-    assert_eq!(crowd.hear(), "found");
+    assert_eq!(crowd.read_line(), "found");
     crowd.ends();
 }
 
@@ -374,18 +374,18 @@ fn trust_follows_the_clients_user_namespace() {
     let world = World::new();
     let wrapper = ["unshare", "--user", "--net", "--"];
     let mut client = Other::start(&wrapper, "client", world.dir.path());
-    let nonce = parse_instance(&client.hear()).unwrap();
+    let nonce = parse_instance(&client.read_line()).unwrap();
     assert!(!world.nonce_arrives(nonce));
-    client.say("");
-    let why = client.hear();
+    client.write_line("");
+    let why = client.read_line();
     assert!(why.contains("doesn't map") && why.contains("--trust-uid 65534"), "{why}");
     client.ends();
 
     let mut client = Other::start(&wrapper, "client who trusts the unmapped", world.dir.path());
-    let nonce = parse_instance(&client.hear()).unwrap();
+    let nonce = parse_instance(&client.read_line()).unwrap();
     assert!(world.nonce_arrives(nonce));
-    client.say("");
-    assert!(client.hear().starts_with("hello through"));
+    client.write_line("");
+    assert!(client.read_line().starts_with("hello through"));
     client.ends();
 }
 
@@ -393,9 +393,9 @@ fn trust_follows_the_clients_user_namespace() {
 fn a_client_that_is_killed_releases_everything() {
     let world = World::new();
     let mut client = Other::start(&[], "client", world.dir.path());
-    assert!(world.nonce_arrives(parse_instance(&client.hear()).unwrap()));
-    client.say("");
-    assert!(client.hear().starts_with("hello"));
+    assert!(world.nonce_arrives(parse_instance(&client.read_line()).unwrap()));
+    client.write_line("");
+    assert!(client.read_line().starts_with("hello"));
     assert_eq!(world.open_grants(), 1);
     client.kill();
     world.wait_for("the grant's end", |world| world.open_grants() == 0 && world.server.status().is_empty());
@@ -410,10 +410,10 @@ fn a_server_that_is_killed_is_noticed_and_the_next_one_found() {
         let mut instances = Vec::new();
         for _ in 0..3 {
             let mut server = Other::start(&[], "server", dir.path());
-            assert_eq!(server.hear(), "ready");
+            assert_eq!(server.read_line(), "ready");
             let candidates = Rendezvous::register(options.clone()).await.unwrap();
-            server.say(&hex(&candidates.nonce()));
-            assert_eq!(server.hear(), "true");
+            server.write_line(&hex(&candidates.nonce()));
+            assert_eq!(server.read_line(), "true");
             let lane = candidates.finish(Duration::ZERO).await.unwrap();
             let opened = lane.open(by_name(b"hello", &root())).await.unwrap();
             let under_way = opened.grant.try_get().unwrap();
@@ -434,9 +434,9 @@ fn a_server_that_is_killed_is_noticed_and_the_next_one_found() {
 fn a_client_without_room_for_a_descriptor_keeps_its_lane() {
     let world = World::new();
     let mut client = Other::start(&[], "client without descriptors", world.dir.path());
-    assert!(world.nonce_arrives(parse_instance(&client.hear()).unwrap()));
-    client.say("");
-    assert_eq!(client.hear(), "hello");
+    assert!(world.nonce_arrives(parse_instance(&client.read_line()).unwrap()));
+    client.write_line("");
+    assert_eq!(client.read_line(), "hello");
     world.wait_for("the releases of what never arrived", |world| world.open_grants() == 1);
     client.ends();
 }
@@ -445,6 +445,6 @@ fn a_client_without_room_for_a_descriptor_keeps_its_lane() {
 fn starts_and_stops_leave_nothing_behind() {
     let dir = shared_dir();
     let mut other = Other::start(&[], "rounds", dir.path());
-    assert_eq!(other.hear(), "nothing left");
+    assert_eq!(other.read_line(), "nothing left");
     other.ends();
 }

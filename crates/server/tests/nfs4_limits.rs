@@ -7,9 +7,9 @@ use common::v4::{ANYBODY, NFS_OK, Ops, Session, channel, compound, get};
 use proto::nfs4::*;
 use xdr::Array;
 
-/// The most operations in a COMPOUND without a session.
+/// The maximum of operations in a COMPOUND without a session.
 const OPERATIONS: usize = 128;
-/// The most sessions of a client.
+/// The maximum of sessions of a client.
 const SESSIONS: u32 = 64;
 
 fn rootfh(ops: Ops, count: usize) -> Ops {
@@ -25,10 +25,10 @@ fn the_operations_of_a_compound_are_bounded() {
     let done = compound(&mut session.wire, 0, &rootfh(Ops::new(), OPERATIONS + 1));
     assert_eq!(done.status, Nfsstat4::Resource as u32);
     // The session's bound counts SEQUENCE, too.
-    let most = channel().maxoperations as usize;
-    let ops = rootfh(session.sequence(false), most - 1);
+    let max = channel().maxoperations as usize;
+    let ops = rootfh(session.sequence(false), max - 1);
     assert_eq!(session.run(&ops).status, NFS_OK);
-    let ops = rootfh(session.sequence(false), most);
+    let ops = rootfh(session.sequence(false), max);
     assert_eq!(session.run(&ops).status, Nfsstat4::TooManyOps as u32);
 }
 

@@ -11,7 +11,7 @@ use std::collections::{HashMap, VecDeque};
 
 /// The probability that a buffer loses its oldest store at a step of any thread. Low, because late stores are
 /// to be tested.
-const LUCK: f64 = 0.05;
+const DRAIN_PROBABILITY: f64 = 0.05;
 
 #[derive(Default)]
 struct State {
@@ -57,7 +57,7 @@ impl Machine {
         let mut threads: Vec<_> = state.buffers.keys().copied().collect();
         threads.sort_by_key(|thread| format!("{thread:?}"));
         for thread in threads {
-            if thread_rng().gen_bool(LUCK) {
+            if thread_rng().gen_bool(DRAIN_PROBABILITY) {
                 state.drain(thread, 1);
             }
         }

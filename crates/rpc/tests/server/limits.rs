@@ -114,13 +114,13 @@ fn a_client_that_never_reads_is_not_served_any_further_and_then_closed() {
     let mut other = Wire::to(address);
     other.send(&call(1, ECHO, &opaque(b"unhurt")));
     assert_eq!(other.results(), (1, opaque(b"unhurt")));
-    let mut most = 0;
+    let mut peak = 0;
     eventually("closed", || {
-        most = most.max(server.totals().reply_memory);
+        peak = peak.max(server.totals().reply_memory);
         server.connections().len() == 1
     });
     program.wait_for_closed(1);
-    assert!(most <= Limits::default().reply_queue + mib(1), "{most}");
+    assert!(peak <= Limits::default().reply_queue + mib(1), "{peak}");
     // The bytes in the sockets' buffers, and a few more; not all of them.
     assert!(server.totals().calls < 5000, "{:?}", server.totals());
     assert_eq!(server.totals().reply_memory, 0);
