@@ -76,7 +76,8 @@ pub(crate) fn status_at(dir: impl AsFd, name: &CStr, fsid: u64) -> Result<FileSt
     }
     Ok(FileStatus {
         attributes,
-        birth: (raw.stx_mask & StatxFlags::BTIME.bits() != 0).then(|| raw.stx_btime.into()),
+        birth: (raw.stx_mask & StatxFlags::BTIME.bits() != 0)
+            .then_some(Timestamp { seconds: raw.stx_btime.tv_sec, nanoseconds: raw.stx_btime.tv_nsec }),
         immutable: raw.stx_attributes.contains(StatxAttributes::IMMUTABLE),
     })
 }

@@ -115,10 +115,8 @@ const TWO_SECONDS: u64 = 2_000_000_000;
 /// More than a clock tick and exFAT's granularity together, in nanoseconds.
 const TICKS: u64 = 50_000_000;
 
-impl From<StatxTimestamp> for Timestamp {
-    fn from(time: StatxTimestamp) -> Self {
-        Self { seconds: time.tv_sec, nanoseconds: time.tv_nsec }
-    }
+fn timestamp(time: StatxTimestamp) -> Timestamp {
+    Timestamp { seconds: time.tv_sec, nanoseconds: time.tv_nsec }
 }
 
 /// A file's attributes.
@@ -161,10 +159,11 @@ pub struct Attributes {
 
 impl Attributes {
     /// From the result of statx(2) with `STATX_BASIC_STATS`, for a file of the filesystem with this id.
+    #[doc(hidden)] // The client library exports this type, but not rustix's.
     #[must_use]
     pub fn of(raw: &Statx, fsid: u64) -> Self {
         let mode = u32::from(raw.stx_mode);
-        let ctime = Timestamp::from(raw.stx_ctime);
+        let ctime = timestamp(raw.stx_ctime);
         Self {
             kind: FileKind::of_mode(mode),
             mode: mode & 0o7777,
@@ -176,8 +175,8 @@ impl Attributes {
             rdev: (raw.stx_rdev_major, raw.stx_rdev_minor),
             fsid,
             fileid: raw.stx_ino,
-            atime: raw.stx_atime.into(),
-            mtime: raw.stx_mtime.into(),
+            atime: timestamp(raw.stx_atime),
+            mtime: timestamp(raw.stx_mtime),
             ctime,
             change: ctime.as_change(),
         }
