@@ -94,7 +94,7 @@ fn receive(
         return Ok(Received::Violation("a datagram above 8 KiB"));
     }
     if !room && (cut || !fds.is_empty()) {
-        return Ok(Received::Violation("descriptors that nobody asked for"));
+        return Ok(Received::Violation("unexpected descriptors"));
     }
     if message.bytes == 0 {
         // An empty datagram looks the same. The protocol has none.

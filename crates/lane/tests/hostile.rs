@@ -226,7 +226,7 @@ async fn invalid_messages_of_a_server_in_the_handshake() {
             let (reader, _writer) = tell_tale();
             raw.try_send(&fake.local(nonce), &[reader.as_fd()]).unwrap();
         }),
-        ("descriptors that nobody asked for", |fake, nonce, raw| {
+        ("unexpected descriptors", |fake, nonce, raw| {
             let memory = memory();
             raw.try_send(&fake.local(nonce), &[memory.as_fd(), memory.as_fd()]).unwrap();
         }),

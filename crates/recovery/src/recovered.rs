@@ -24,12 +24,12 @@ impl Recovered {
             1 => String::new(),
             all => format!(", and {} more (the log has them)", all - 1),
         };
-        let now = "NFSv4 clients whose records can't be read can't reclaim their opens and locks, and for a \
-                   whole grace period nobody gets new ones";
+        let now = "NFSv4 clients whose records can't be read can't reclaim their opens and locks, and no \
+                   client gets new ones for a whole grace period";
         Some(if has_store {
             format!("{now}: {first}{more}; move it away before the next start")
         } else {
-            format!("{now}, and after the next restart nobody can reclaim: {first}{more}")
+            format!("{now}, and no client can reclaim after the next restart: {first}{more}")
         })
     }
 }

@@ -113,5 +113,5 @@ fn a_state_directory_that_others_can_write_to_is_refused() {
     }
     let server = Server::start(config).unwrap();
     let notices = server.notices().join("\n");
-    assert!(notices.contains("chmod go-w") && notices.contains("nobody can reclaim"), "{notices}");
+    assert!(notices.contains("chmod go-w") && notices.contains("no client can reclaim"), "{notices}");
 }

@@ -68,7 +68,7 @@ impl Candidate {
                     error: Errno::MFILE.to_string(),
                 });
             }
-            Ok(Received::Datagram { .. }) => return violation("descriptors that nobody asked for"),
+            Ok(Received::Datagram { .. }) => return violation("unexpected descriptors"),
             Ok(Received::HangUp) | Err(_) => return CandidateState::Never(Reason::HungUp(through())),
             Ok(Received::Violation(what)) => return violation(what),
         };

@@ -38,7 +38,7 @@ pub enum Reason {
     )]
     NoSocket(PathBuf),
     /// A server's socket without a listening process.
-    #[error("nobody listens on {0}: that server is dead")]
+    #[error("no process listens on {0}: that server is dead")]
     Dead(String),
     /// The server's queue of connections is full.
     #[error("the server at {0} is too busy to accept connections")]
@@ -64,7 +64,7 @@ pub enum Reason {
     /// The server's user isn't mapped in our user namespace.
     #[error(
         "the server at {through} is a user whom this user namespace doesn't map (shown as uid {overflow}): \
-         if you trust everybody who can place a socket there, --trust-uid {overflow}"
+         if you trust all users who can place a socket there, --trust-uid {overflow}"
     )]
     UntrustedUnmapped {
         /// The server's socket.
@@ -90,7 +90,7 @@ pub enum Reason {
     #[error("the server at {0} closed the connection")]
     HungUp(String),
     /// It claims to be the server but doesn't know the nonce.
-    #[error("{0} claims to be the server but doesn't know the nonce: somebody there is up to something")]
+    #[error("{0} claims to be the server but doesn't know the nonce: it impersonates the server")]
     Impostor(String),
     /// It broke the protocol.
     #[error("the server at {through} sent {what}")]

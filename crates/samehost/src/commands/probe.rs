@@ -79,7 +79,7 @@ mod tests {
         report.through = Some("/run/samehost/ab.lane".into());
         assert_eq!(words(&report), ["local: yes, lane through /run/samehost/ab.lane, instance ab"]);
         report = LaneReport::default();
-        report.reasons = vec!["nobody listens".into()];
-        assert_eq!(words(&report), ["local: no", "  nobody listens"]);
+        report.reasons = vec!["no process listens".into()];
+        assert_eq!(words(&report), ["local: no", "  no process listens"]);
     }
 }

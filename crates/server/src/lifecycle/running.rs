@@ -206,14 +206,13 @@ fn limits_of(store: &Store, export: &Export) -> Vec<String> {
             ));
             if !all.is_empty() {
                 limits.push(format!(
-                    "everybody at {} acts as user {user}, whoever it is (all_act_as_server_user)",
+                    "all users at {} act as user {user} (all_act_as_server_user)",
                     all.join(" ")
                 ));
             }
         }
-        _ if !all.is_empty() => limits.push(
-            "all_act_as_server_user says nothing here: this server acts as the user who asks".to_owned(),
-        ),
+        _ if !all.is_empty() => limits
+            .push("all_act_as_server_user has no effect: this server acts as each request's user".to_owned()),
         _ => {}
     }
     if !store.has_kernel_handles() && !export.subtree_check() {
