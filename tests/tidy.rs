@@ -1,9 +1,8 @@
-//! The plan of the house, held by a test: which crate may use which, where `unsafe` may stand, that every
-//! module says why it exists, that queues have bounds, that nothing is left unfinished, and whose code we may
-//! link.
+//! Checks of the source tree: the order of the crates, `unsafe` in crate `sys` only, a header for each
+//! module, bounds of queues, unfinished work, line lengths, names, and the licences of dependencies.
 //!
-//! A finding names its file and line. It is answered by changing the code; the few exceptions that there are
-//! stand in the lists here, each with its reason.
+//! A finding names its file and line. The code must be changed then. The lists here have the few exceptions,
+//! each with its reason.
 
 #[path = "tidy/files.rs"]
 mod files;
@@ -27,29 +26,29 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The longest line, in characters.
 const MAX_COLUMNS: usize = 110;
 
-/// Constructors and types of queues without a bound. `channel()` of the standard library's `mpsc` is found
-/// apart.
+/// Constructors and types of queues without a bound. `takes_no_bound` finds `channel()` of the standard
+/// library's `mpsc`.
 const UNBOUNDED: &[&str] =
     &["unbounded", "unbounded_channel", "UnboundedSender", "UnboundedReceiver", "SegQueue", "sync_unbounded"];
 
-/// Where one of [`UNBOUNDED`] is right: file, name, and what bounds the queue instead.
+/// Permitted uses of [`UNBOUNDED`]: file, name, and what bounds the queue instead.
 const BOUNDED_OTHERWISE: &[(&str, &str, &str)] = &[];
 
-/// Names that every Rust library gives the same thing.
+/// Type names that are idiomatic in every crate.
 const SHARED_TYPE_NAMES: &[&str] = &["Error"];
 
 #[test]
-fn crates_use_only_what_the_plan_lets_them() {
+fn crates_depend_on_permitted_crates_only() {
     plan::check(metadata::read()).assert_none("dependencies against the plan (ARCHITECTURE.md, the house)");
 }
 
 #[test]
-fn licences_are_on_the_list() {
+fn licences_are_permitted() {
     licences::check(metadata::read()).assert_none("licences that deny.toml doesn't allow");
 }
 
 #[test]
-fn unsafe_stands_only_in_sys() {
+fn unsafe_code_is_in_sys_only() {
     let mut found = Findings::default();
     for source in sources::all().iter().filter(|source| !source.path.starts_with("crates/sys/")) {
         for token in source.tokens.iter().filter(|t| t.text == "unsafe" || t.text == "unsafe_code") {
@@ -60,23 +59,23 @@ fn unsafe_stands_only_in_sys() {
 }
 
 #[test]
-fn every_module_says_why_it_exists() {
+fn every_module_has_a_header() {
     let mut found = Findings::default();
     for source in sources::all() {
         let header: Vec<_> = source.text.lines().map_while(|line| line.strip_prefix("//!")).collect();
         if header.is_empty() {
             found.add(&source.path, 1, "the file doesn't begin with a `//!` header");
         } else if header[0].trim().is_empty() {
-            found.add(&source.path, 1, "the `//!` header says nothing");
+            found.add(&source.path, 1, "the `//!` header is empty");
         }
     }
-    found.assert_none("modules without a reason");
+    found.assert_none("modules without a header");
 }
 
 #[test]
 fn queues_have_bounds() {
     let mut found = Findings::default();
-    // What a test queues, the test bounds.
+    // A test bounds its queues by what it sends.
     for source in sources::all().iter().filter(|s| s.path.starts_with("crates/") && s.path.contains("/src/"))
     {
         for (at, token) in source.tokens.iter().enumerate() {
@@ -125,7 +124,7 @@ fn lines_are_short_enough_to_read() {
     let is_long = |line: &str| line.chars().count() > MAX_COLUMNS;
     for file in files.iter().filter(|file| file.path.ends_with(".rs")) {
         for (number, line) in String::from_utf8_lossy(&file.bytes).lines().enumerate() {
-            // A table of rustdoc has a row a line.
+            // Each row of a rustdoc table is one line.
             if is_long(line)
                 && !line.trim_start().trim_start_matches(['/', '!']).trim_start().starts_with('|')
             {
@@ -200,8 +199,8 @@ fn nothing_is_left_unfinished() {
 }
 
 #[test]
-fn nothing_names_the_place_where_it_was_written() {
-    // In halves, so that this file is none of the findings.
+fn no_private_paths_or_names() {
+    // In halves, so that this file isn't a finding.
     let names = [concat!("/wo", "rk/"), concat!(".lib", "rary"), concat!("/tmp/", "plan")];
     let mut found = Findings::default();
     for file in files::all() {
@@ -209,7 +208,7 @@ fn nothing_names_the_place_where_it_was_written() {
         for (number, line) in text.lines().enumerate() {
             for name in names {
                 let mut hits = line.match_indices(name).map(|(at, _)| line[..at].chars().next_back());
-                // `a/work/` is a folder of that name somewhere else.
+                // `a/work/` is another folder of that name.
                 if hits.any(|before| !before.is_some_and(|c| c.is_alphanumeric() || "._-}*".contains(c))) {
                     found.add(&file.path, number + 1, &format!("names `{name}`"));
                 }
@@ -220,7 +219,7 @@ fn nothing_names_the_place_where_it_was_written() {
 }
 
 #[test]
-fn the_checks_find_what_they_look_for() {
+fn the_checks_find_violations() {
     let source = Source::lex(
         "x.rs",
         "//! unsafe todo!()\n\"unsafe\"; // unsafe\nmpsc::channel::<Vec<fn() -> u8>>(); \

@@ -1,4 +1,4 @@
-//! The files of the repository, found by walking it: what is tracked and what is about to be.
+//! The files of the repository, tracked by git or not yet, found by walking its directories.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ const MAX_FILE: u64 = 4 << 20;
 pub struct File {
     /// Its path in the repository.
     pub path: String,
-    /// What it holds.
+    /// Its contents.
     pub bytes: Vec<u8>,
 }
 
@@ -19,7 +19,7 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ has a parent").to_path_buf()
 }
 
-/// Every file, in the order of their paths, but for what git and cargo made.
+/// All files sorted by path, except those that git and cargo create.
 pub fn all() -> Vec<File> {
     let mut files = Vec::new();
     walk(&root(), "", &mut files);
@@ -39,7 +39,7 @@ fn walk(folder: &Path, path: &str, files: &mut Vec<File>) {
             continue;
         }
         let path = if path.is_empty() { name } else { format!("{path}/{name}") };
-        // A file that has gone again meanwhile (an editor's, a compiler's) is none.
+        // Editors and compilers may remove a temporary file meanwhile.
         let Ok(metadata) = entry.path().symlink_metadata() else { continue };
         if metadata.is_dir() {
             walk(&entry.path(), &path, files);

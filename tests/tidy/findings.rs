@@ -1,4 +1,4 @@
-//! What a check found: file, line and what is wrong there, all at once rather than the first only.
+//! The findings of a check, reported together: file, line and problem.
 
 use std::fmt::Write;
 
@@ -7,12 +7,12 @@ use std::fmt::Write;
 pub struct Findings(Vec<String>);
 
 impl Findings {
-    /// Adds one. `line` counts from 1.
+    /// Adds a finding. `line` counts from 1.
     pub fn add(&mut self, path: &str, line: usize, what: &str) {
         self.0.push(format!("{path}:{line}: {what}"));
     }
 
-    /// Ends the test unless there are none.
+    /// Fails the test if there are findings.
     pub fn assert_none(&self, of: &str) {
         let mut list = String::new();
         for finding in &self.0 {

@@ -1,4 +1,4 @@
-//! Whose code we link: every dependency's licence must be satisfied by the ones that `deny.toml` allows.
+//! Licences: `deny.toml` must allow the licence of every dependency.
 
 use super::files;
 use super::findings::Findings;
@@ -6,7 +6,7 @@ use super::metadata::packages;
 use serde_json::Value;
 use spdx::{Expression, Licensee, ParseMode};
 
-/// Checks every package that isn't our own, and ours.
+/// Checks all packages, those of the workspace included.
 pub fn check(metadata: &Value) -> Findings {
     let allowed = allowed();
     let mut found = Findings::default();

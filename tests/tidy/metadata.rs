@@ -1,11 +1,12 @@
-//! What cargo knows about the workspace and everything that is linked into it.
+//! Cargo's metadata of the workspace and its dependencies.
 
 use super::files;
 use serde_json::Value;
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// `cargo metadata` for this host, without the network: what has been built is there.
+/// `cargo metadata` for this host, without network access: the dependencies have been downloaded for the
+/// build.
 pub fn read() -> &'static Value {
     static METADATA: OnceLock<Value> = OnceLock::new();
     METADATA.get_or_init(|| {
@@ -21,7 +22,7 @@ pub fn read() -> &'static Value {
     })
 }
 
-/// The packages in it.
+/// The packages.
 pub fn packages(metadata: &Value) -> &[Value] {
     metadata["packages"].as_array().expect("cargo metadata has packages")
 }

@@ -1,7 +1,7 @@
-//! Names in the documents: every file, folder, module, type and test that they name exists.
+//! Names in documents: the files, folders, modules, types and tests that the documents name exist.
 //!
-//! Looked at are links, words that begin with a folder of the repository, and code in backquotes that looks
-//! like a Rust file, a Rust path or a type's name. A file may be named by the end of its path.
+//! The check covers links, words that begin with a folder of the repository, and code in backquotes that
+//! looks like a Rust file, a Rust path or a type's name. The end of a path suffices for a file.
 
 use super::files::{self, File};
 use super::findings::Findings;
@@ -10,11 +10,11 @@ use std::collections::{BTreeSet, HashMap};
 
 /// Folders of the repository: a word that begins with one of them is a path.
 const FOLDERS: &[&str] = &["bench/", "crates/", "docs/", "fuzz/", "scripts/", "tests/"];
-/// What isn't in the repository: made by a run.
+/// Paths that builds and tests create.
 const MADE: &[&str] = &["fuzz/artifacts"];
 /// Names of other programs' settings.
 const FOREIGN: &[&str] = &["DirectoryOrCreate", "TimeoutStopSec"];
-/// Documents that say what was: their names may be gone.
+/// Documents about the past, which may contain former names.
 const HISTORY: &[&str] = &["CHANGELOG.md"];
 
 /// The names that the repository has.
@@ -50,7 +50,7 @@ impl Names {
         self.identifiers.iter().any(|(path, names)| looked_at(path) && names.contains(name))
     }
 
-    /// What is wrong with `text`, code in backquotes.
+    /// The problem with `text`, code in backquotes.
     fn check_code(&self, text: &str) -> Option<String> {
         let (file, item) = text.split_once(".rs::").unwrap_or((text.trim_end_matches(".rs"), ""));
         if text.contains(".rs") {
@@ -82,7 +82,7 @@ impl Names {
     }
 }
 
-/// Two words at least, each of small letters behind a capital.
+/// Whether it has at least two words, each a capital followed by small letters.
 fn is_type_name(text: &str) -> bool {
     let capitals = text.chars().filter(char::is_ascii_uppercase).count();
     let has_words = text.as_bytes().windows(2).all(|pair| !pair.iter().all(u8::is_ascii_uppercase));

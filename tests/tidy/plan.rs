@@ -1,7 +1,7 @@
-//! The house: which crate of ours may use which others.
+//! The order of the workspace's crates: the permitted dependencies between them.
 //!
-//! A crate may use only crates above it in the list. The client's side and the server's side meet on the
-//! ground floor only.
+//! A crate may use only crates before it in the list. Crates of the client's side and of the server's side
+//! share those of the ground floor only.
 
 use super::files;
 use super::findings::Findings;
@@ -10,7 +10,7 @@ use Floor::{Client, Ground, Server, Top};
 use serde_json::Value;
 use std::path::Path;
 
-/// Where in the house a crate stands.
+/// A crate's position in the drawing of ARCHITECTURE.md.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Floor {
     /// For both sides.
@@ -19,11 +19,11 @@ enum Floor {
     Server,
     /// The client's side.
     Client,
-    /// What the user meets; may use everything.
+    /// The command, which may use all crates.
     Top,
 }
 
-/// The crates, from the ground up.
+/// The crates; each may use those before it.
 const HOUSE: &[(&str, Floor)] = &[
     ("sys", Ground),
     ("fairness", Ground),
@@ -44,7 +44,7 @@ const HOUSE: &[(&str, Floor)] = &[
     ("samehost", Top),
 ];
 
-/// What a crate must not know although it stands higher: it works without, and must stay so.
+/// Dependencies that the order permits and that a crate must not have all the same.
 const KNOWS_NOT: &[(&str, &[&str], &str)] = &[
     ("fairness", &["sys"], "counts, and touches nothing"),
     ("proto", &["rpc", "sys"], "wire types have no behaviour"),
@@ -61,10 +61,10 @@ const KNOWS_NOT: &[(&str, &[&str], &str)] = &[
     ("control", &["xdr", "rpc", "proto", "io"], "an exchange of JSON"),
 ];
 
-/// What a crate's tests may use although the crate itself must not.
+/// Dependencies that only a crate's tests may have.
 const TESTED_WITH: &[(&str, &str, &str)] = &[
-    ("client", "server", "a client's behaviour is what it does with a server"),
-    ("mount", "server", "and so is a mounted filesystem's"),
+    ("client", "server", "the tests of a client need a server"),
+    ("mount", "server", "the tests of a mount need a server"),
 ];
 
 /// Checks the dependencies of every crate in `crates/`.
@@ -73,15 +73,15 @@ pub fn check(metadata: &Value) -> Findings {
     for package in packages(metadata).iter().filter(|package| package["source"].is_null()) {
         let manifest = Path::new(text(&package["manifest_path"]));
         let path = manifest.strip_prefix(files::root()).unwrap_or(manifest).to_string_lossy().into_owned();
-        // tests/ and bench/ look at the house from outside.
+        // tests/ and bench/ may use all crates.
         let Some(room) = path.strip_prefix("crates/").and_then(|rest| rest.strip_suffix("/Cargo.toml"))
         else {
             continue;
         };
         let manifest = std::fs::read_to_string(manifest).unwrap_or_else(|e| panic!("{path}: {e}"));
-        // sys has the same lints but for the one against `unsafe`.
+        // sys has the same lints, except the one against `unsafe`.
         if room != "sys" && !manifest.contains("[lints]\nworkspace = true") {
-            found.add(&path, 1, "the workspace's lints aren't taken over");
+            found.add(&path, 1, "the manifest doesn't inherit the workspace's lints");
         }
         if package_name(room) != text(&package["name"]) {
             found.add(&path, 1, &format!("the package of {room} is called {}", package_name(room)));
@@ -107,11 +107,11 @@ fn package_name(room: &str) -> String {
 fn may_use(user: &str, used: &str) -> Result<(), String> {
     let place = |name: &str| {
         let place = HOUSE.iter().position(|(room, _)| *room == name);
-        place.ok_or_else(|| format!("{name} isn't in the plan"))
+        place.ok_or_else(|| format!("{name} isn't in the order of crates"))
     };
     let (high, low) = (place(user)?, place(used)?);
     if low >= high {
-        return Err(format!("{user} must not use {used}: it stands lower in the plan"));
+        return Err(format!("{user} must not use {used}: it comes before it in the order"));
     }
     let (above, below) = (HOUSE[high].1, HOUSE[low].1);
     if below != Ground && below != above && above != Top {
@@ -123,7 +123,7 @@ fn may_use(user: &str, used: &str) -> Result<(), String> {
     }
 }
 
-/// The line of a manifest where a dependency stands, from 1.
+/// The line of a dependency in a manifest, from 1.
 fn line_of(manifest: &str, dependency: &str) -> usize {
     let stands =
         |line: &str| line.strip_prefix(dependency).is_some_and(|rest| rest.starts_with(['.', ' ', '=']));
@@ -135,7 +135,7 @@ fn text(value: &Value) -> &str {
 }
 
 #[test]
-fn the_plan_is_what_it_says() {
+fn permitted_and_forbidden_dependencies() {
     assert!(may_use("server", "store").is_ok() && may_use("client", "lane").is_ok());
     assert!(may_use("samehost", "server").is_ok() && may_use("samehost", "client").is_ok());
     for (user, used) in [

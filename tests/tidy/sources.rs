@@ -1,12 +1,12 @@
-//! Rust sources as tokens, so that a check sees code and never a comment or a string.
+//! Rust sources as tokens, so that checks don't see comments and strings.
 
 use super::files;
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use std::sync::OnceLock;
 
-/// One token; a delimiter is two.
+/// A token. The opening and the closing delimiter are two tokens.
 pub struct Token {
-    /// As it is written.
+    /// Its text.
     pub text: String,
     /// From 1.
     pub line: usize,
@@ -16,14 +16,14 @@ pub struct Token {
 pub struct Source {
     /// Its path in the repository.
     pub path: String,
-    /// All of it.
+    /// Its contents.
     pub text: String,
     /// Its tokens.
     pub tokens: Vec<Token>,
 }
 
 impl Source {
-    /// Takes a file apart.
+    /// Parses a file.
     pub fn lex(path: &str, text: &str) -> Self {
         let stream: TokenStream = text.parse().unwrap_or_else(|e| panic!("{path}: no Rust: {e}"));
         let mut tokens = Vec::new();
