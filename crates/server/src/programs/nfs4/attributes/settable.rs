@@ -56,8 +56,8 @@ impl Settable {
         acl::from_nfs4(aces, directory).map(Some)
     }
 
-    /// The attributes with which a new entry of `dir` is created. An entry that gets an access control list is
-    /// created without permissions, so that no user has more access before the list is set.
+    /// The attributes with which a new entry of `dir` is created. An entry that gets an access control list
+    /// is created without permissions, so that no user has more access before the list is set.
     ///
     /// # Errors
     /// The store's.
