@@ -243,7 +243,7 @@ fn the_lane_refuses_other_users_even_where_all_are_served() {
 fn with_all_act_as_server_user_all_are_served_without_set_id_bits() {
     let (scratch, server) = serve("127.0.0.1(rw,insecure,all_act_as_server_user)");
     let notices = server.notices();
-    let said = "everybody at 127.0.0.1 acts as user 12345";
+    let said = "all users at 127.0.0.1 act as user 12345";
     assert!(notices.iter().any(|notice| notice.contains(said)), "{notices:?}");
     let clients = &server.status().exports[0].clients;
     assert!(clients[0].contains("all_act_as_server_user"), "{clients:?}");
