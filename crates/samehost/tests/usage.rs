@@ -148,7 +148,7 @@ fn there_is_a_man_page_for_every_command() {
     let urls = page.text().replace("\\-", "-");
     assert!(urls.contains(".TP\n\\fBretrans=N\\fR\n"), "{urls}");
     for (command, entry) in [
-        ("mount", "acregmin=N\\fR\nHow long attributes of a file are believed, at least (seconds, 0 to "),
+        ("mount", "acregmin=N\\fR\nShortest time for which attributes of a file are cached (seconds, 0 to "),
         ("mount", "timeo=N\\fR\nTime to wait for a reply before a call is repeated; more than 6000 means "),
         ("status", "retransmits\\fR\nRPC calls that were sent again after a reconnect (counter)"),
     ] {

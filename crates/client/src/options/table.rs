@@ -211,17 +211,12 @@ pub const SESSION: &[Descriptor<Options>] = &[
         name: "uid",
         aliases: &[],
         sources: URL,
-        kind: Kind::Number {
-            unit: "a user number",
-            min: 0,
-            max: u32::MAX,
-            set: |options, id| {
-                if let Credential::Sys { uid, groups, .. } = &mut options.credential {
-                    *uid = id;
-                    groups.clear();
-                }
-            },
-        },
+        kind: id("a user number", |options, id| {
+            if let Credential::Sys { uid, groups, .. } = &mut options.credential {
+                *uid = id;
+                groups.clear();
+            }
+        }),
         default: None,
         help: "User of the calls, without supplementary groups",
     },
@@ -229,17 +224,12 @@ pub const SESSION: &[Descriptor<Options>] = &[
         name: "gid",
         aliases: &[],
         sources: URL,
-        kind: Kind::Number {
-            unit: "a group number",
-            min: 0,
-            max: u32::MAX,
-            set: |options, id| {
-                if let Credential::Sys { gid, groups, .. } = &mut options.credential {
-                    *gid = id;
-                    groups.clear();
-                }
-            },
-        },
+        kind: id("a group number", |options, id| {
+            if let Credential::Sys { gid, groups, .. } = &mut options.credential {
+                *gid = id;
+                groups.clear();
+            }
+        }),
         default: None,
         help: "Group of the calls, without supplementary groups",
     },
@@ -256,7 +246,7 @@ pub const SESSION: &[Descriptor<Options>] = &[
             refused: &[],
         },
         default: Some("auto"),
-        help: "Use the lane where one comes up; never; or fail without one",
+        help: "auto: use the lane if one comes up; off: don't use it; required: fail without one",
     },
     Descriptor {
         name: "localio_probe_throttle",
@@ -264,7 +254,7 @@ pub const SESSION: &[Descriptor<Options>] = &[
         sources: ALL,
         kind: Kind::PowerOfTwo(|options, number| options.probe_throttle = number),
         default: Some("0"),
-        help: "Look for a lane again after this many READs and WRITEs over the wire; 0: don't",
+        help: "Probe for a lane again after this many READs and WRITEs over the wire; 0: don't",
     },
     Descriptor {
         name: "run_dir",
@@ -278,21 +268,21 @@ pub const SESSION: &[Descriptor<Options>] = &[
         name: "trust_uid",
         aliases: &[],
         sources: LOCAL,
-        kind: Kind::Number {
-            unit: "a user number",
-            min: 0,
-            max: u32::MAX,
-            set: |options, uid| {
-                if !options.trusted_uids.contains(&uid) {
-                    options.trusted_uids.push(uid);
-                }
-            },
-        },
+        kind: id("a user number", |options, uid| {
+            if !options.trusted_uids.contains(&uid) {
+                options.trusted_uids.push(uid);
+            }
+        }),
         default: None,
         help: "Trust lanes of this user besides root's and your own: the user decides what your reads \
                return. May be repeated",
     },
 ];
+
+/// A number of a user or group.
+const fn id(unit: &'static str, set: fn(&mut Options, u32)) -> Kind<Options> {
+    Kind::Number { unit, min: 0, max: u32::MAX, set }
+}
 
 /// `port` and `mountport`: 0 is the same as no option (nfs(5), "Options for NFS versions 2 and 3 only").
 fn port(number: u32) -> Option<u16> {

@@ -36,35 +36,35 @@ pub const MOUNT: &[Entry] = &[
         to.background = true;
     }),
     default("fg", "Fail when the server isn't reached within `retry`", |to| to.background = false),
-    seconds("acregmin", "3", "How long attributes of a file are believed, at least", |to, time| {
+    seconds("acregmin", "3", "Shortest time for which attributes of a file are cached", |to, time| {
         to.mount.attributes.file_min = duration(time);
     }),
-    seconds("acregmax", "60", "How long attributes of a file are believed, at most", |to, time| {
+    seconds("acregmax", "60", "Longest time for which attributes of a file are cached", |to, time| {
         to.mount.attributes.file_max = duration(time);
     }),
-    seconds("acdirmin", "30", "How long attributes of a directory are believed, at least", |to, time| {
+    seconds("acdirmin", "30", "Shortest time for which attributes of a directory are cached", |to, time| {
         to.mount.attributes.directory_min = duration(time);
     }),
-    seconds("acdirmax", "60", "How long attributes of a directory are believed, at most", |to, time| {
+    seconds("acdirmax", "60", "Longest time for which attributes of a directory are cached", |to, time| {
         to.mount.attributes.directory_max = duration(time);
     }),
     Descriptor {
         default: None,
-        ..seconds("actimeo", "", "All four of them", |to, time| {
+        ..seconds("actimeo", "", "Sets acregmin, acregmax, acdirmin and acdirmax to this time", |to, time| {
             let times = &mut to.mount.attributes;
             (times.file_min, times.file_max) = (duration(time), duration(time));
             (times.directory_min, times.directory_max) = (duration(time), duration(time));
         })
     },
-    default("ac", "Attributes are believed for these times", |to| to.mount.attributes.on = true),
-    effective("noac", "Attributes are never believed, and writes are synchronous (sync)", |to| {
+    default("ac", "Attributes are cached", |to| to.mount.attributes.on = true),
+    effective("noac", "Attributes aren't cached, and writes are synchronous (sync)", |to| {
         to.mount.attributes.on = false;
         to.mount.sync = true;
     }),
     word(
         "lookupcache",
         "all",
-        "Which names are believed: all, those that exist (pos), or none",
+        "Which names are cached: all, those of existing files (pos), or none",
         &[
             ("all", |to| to.mount.lookup_cache = LookupCache::All),
             ("positive", |to| to.mount.lookup_cache = LookupCache::Positive),
@@ -74,47 +74,61 @@ pub const MOUNT: &[Entry] = &[
         &[],
     ),
     default("acl", "Ask the server for access control lists (NFSACL)", |to| to.mount.acl = true),
-    effective("noacl", "Don't: each step of a path is then checked by the server's answer to ACCESS", |to| {
-        to.mount.acl = false;
-    }),
-    effective("ro", "Nothing can be written", |to| to.mount.read_only = true),
-    default("rw", "Files can be written", |to| to.mount.read_only = false),
+    effective(
+        "noacl",
+        "Don't ask for access control lists: the server checks each step of a path (ACCESS)",
+        |to| {
+            to.mount.acl = false;
+        },
+    ),
+    effective("ro", "The mount is read-only", |to| to.mount.read_only = true),
+    default("rw", "The mount can be written to", |to| to.mount.read_only = false),
     effective("sync", "A write is on stable storage when it returns", |to| to.mount.sync = true),
     default("async", "A write is on stable storage after fsync or close", |to| to.mount.sync = false),
-    effective("suid", "Set-id bits of programs count (default of root's mounts)", |to| to.mount.suid = true),
-    effective("nosuid", "They don't (default of other users' mounts)", |to| to.mount.suid = false),
+    effective("suid", "Set-id bits of programs have an effect (default for mounts of root)", |to| {
+        to.mount.suid = true
+    }),
+    effective("nosuid", "Set-id bits of programs have no effect (default for mounts of other users)", |to| {
+        to.mount.suid = false
+    }),
     effective("dev", "Device files work, for every user, whatever their modes", |to| to.mount.dev = true),
     // mount(8) takes `dev` for the default of every filesystem and doesn't hand it to its helper.
     effective("devices", "The same as dev, for mount(8) and fstab(5)", |to| to.mount.dev = true),
-    default("nodev", "They don't", |to| to.mount.dev = false),
+    default("nodev", "Device files don't work", |to| to.mount.dev = false),
     default("exec", "Programs can be executed", |to| to.mount.exec = true),
-    effective("noexec", "They can't", |to| to.mount.exec = false),
+    effective("noexec", "Programs can't be executed", |to| to.mount.exec = false),
     default("symfollow", "Symbolic links are followed", |to| to.mount.symfollow = true),
-    effective("nosymfollow", "They aren't (Linux 5.10)", |to| to.mount.symfollow = false),
-    default("atime", "Times of access are asked for after a read", |to| to.mount.noatime = false),
-    effective("noatime", "They aren't; the server decides whether reading sets them", |to| {
-        to.mount.noatime = true;
+    effective("nosymfollow", "Symbolic links aren't followed (Linux 5.10)", |to| to.mount.symfollow = false),
+    default("atime", "Access times are requested from the server after a read", |to| {
+        to.mount.noatime = false
     }),
     effective(
-        "allow_other",
-        "Users other than the one who mounts may enter (default of root's mounts)",
+        "noatime",
+        "Access times aren't requested after a read; the server decides whether a read changes them",
         |to| {
-            to.mount.allow_other = true;
+            to.mount.noatime = true;
         },
     ),
-    effective("noallow_other", "They may not (default of other users' mounts)", |to| {
-        to.mount.allow_other = false;
+    effective("allow_other", "All users may use the mount (default for mounts of root)", |to| {
+        to.mount.allow_other = true;
     }),
-    default("passthrough", "Opens are passed through in the kernel where it can", |to| {
+    effective(
+        "noallow_other",
+        "Only the user who mounts may use the mount (default for mounts of other users)",
+        |to| {
+            to.mount.allow_other = false;
+        },
+    ),
+    default("passthrough", "The kernel passes I/O on granted files through, if it supports that", |to| {
         to.mount.passthrough = true;
     }),
-    effective("nopassthrough", "They aren't: the mount's process reads and writes granted files", |to| {
+    effective("nopassthrough", "The mount's process reads and writes granted files", |to| {
         to.mount.passthrough = false;
     }),
     word(
         "odirect",
         "end-to-end",
-        "What O_DIRECT by-passes: the server's page cache as well, or this mount's only (server)",
+        "Whether O_DIRECT bypasses the server's page cache, too, or only this mount's (server)",
         &[
             ("end-to-end", |to| to.mount.direct = Direct::EndToEnd),
             ("server", |to| to.mount.direct = Direct::Server),
@@ -122,16 +136,16 @@ pub const MOUNT: &[Entry] = &[
         &[],
     ),
     // fstab(5): these let users mount, who mustn't bring root's programs and devices along.
-    any("user", "Users may mount it; with nosuid, nodev and noexec", |to| {
+    any("user", "All users may mount it; implies nosuid, nodev and noexec", |to| {
         (to.mount.suid, to.mount.dev, to.mount.exec) = (false, false, false);
     }),
-    any("users", "Likewise, and others may unmount it", |to| {
+    any("users", "As user, and all users may unmount it", |to| {
         (to.mount.suid, to.mount.dev, to.mount.exec) = (false, false, false);
     }),
-    any("owner", "The owner of the device may mount it; with nosuid and nodev", |to| {
+    any("owner", "The owner of the device may mount it; implies nosuid and nodev", |to| {
         (to.mount.suid, to.mount.dev) = (false, false);
     }),
-    any("group", "Its group may mount it; with nosuid and nodev", |to| {
+    any("group", "The group of the device may mount it; implies nosuid and nodev", |to| {
         (to.mount.suid, to.mount.dev) = (false, false);
     }),
     effective("sloppy", "Skip options that are wrong, and report them", |_| {}),

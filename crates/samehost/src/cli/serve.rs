@@ -78,7 +78,9 @@ pub struct ServeArgs {
     )]
     pub read_io: IoMode,
 
-    /// How files are written: buffered, dontcache or direct; likewise, with write_io=
+    /// How files are written: buffered, dontcache or direct
+    ///
+    /// An export's option write_io= overrides it; `samehost ctl io-mode` changes it while the server runs.
     #[arg(
         long,
         value_name = "MODE",
