@@ -208,7 +208,7 @@ fn no_private_paths_or_names() {
         for (number, line) in text.lines().enumerate() {
             for name in names {
                 let mut hits = line.match_indices(name).map(|(at, _)| line[..at].chars().next_back());
-                // `a/work/` is another folder of that name.
+                // Behind a letter or the like, it is part of a longer path.
                 if hits.any(|before| !before.is_some_and(|c| c.is_alphanumeric() || "._-}*".contains(c))) {
                     found.add(&file.path, number + 1, &format!("names `{name}`"));
                 }

@@ -85,8 +85,8 @@ impl FileChanges {
 
     /// Descriptors that are readable when [`FileChanges::changed`] has something to report.
     pub fn events(&self) -> Vec<Arc<OwnedFd>> {
-        let told = self.changes.as_ref().map(Fanotify::events);
-        [Arc::clone(&self.inotify)].into_iter().chain(told).collect()
+        let fanotify = self.changes.as_ref().map(Fanotify::events);
+        [Arc::clone(&self.inotify)].into_iter().chain(fanotify).collect()
     }
 
     /// Watches a file.
@@ -95,8 +95,8 @@ impl FileChanges {
     /// The kernel's.
     pub fn watch(&self, node: &Arc<Node>) -> Result<Watch> {
         let mut files = self.files.lock();
-        let told = self.changes.as_ref().and_then(|changes| changes.watch(node.file()).ok());
-        let watch = if let Some(file_id) = told {
+        let watched_file = self.changes.as_ref().and_then(|changes| changes.watch(node.file()).ok());
+        let watch = if let Some(file_id) = watched_file {
             Watch::Fanotify(file_id)
         } else {
             let path = format!("/proc/self/fd/{}", node.file().as_raw_fd());
@@ -195,8 +195,8 @@ impl FileChanges {
             let is_changed = |entry: &&Watched| moved || status(&entry.node) != entry.status;
             let handle = |entry: &Watched| *entry.node.handle();
             if event.events().contains(inotify::ReadFlags::QUEUE_OVERFLOW) {
-                let untold = files.watched.iter().filter(|(watch, _)| matches!(watch, Watch::Inotify(_)));
-                found.extend(untold.map(|(_, entry)| entry).filter(is_changed).map(handle));
+                let by_inotify = files.watched.iter().filter(|(watch, _)| matches!(watch, Watch::Inotify(_)));
+                found.extend(by_inotify.map(|(_, entry)| entry).filter(is_changed).map(handle));
             } else {
                 let of = files.watched.get(&Watch::Inotify(event.wd()));
                 found.extend(of.filter(is_changed).map(handle));

@@ -197,21 +197,21 @@ impl Inner {
         let epoch = manager.epoch_for_io().await.map_err(|error| error.about(|| self.display_name()))?;
         let Some(epoch) = epoch else { return Ok(false) };
         // A file that requires a lane requests a grant with every call, unless the lane has refused it.
-        let insists = manager.mode() == LaneMode::Required && self.refusal.lock().is_none();
-        if self.requested_in.load(SeqCst) == epoch && !insists {
+        let is_required = manager.mode() == LaneMode::Required && self.refusal.lock().is_none();
+        if self.requested_in.load(SeqCst) == epoch && !is_required {
             return Ok(self.has_grant());
         }
         // Boxed, because the future is large and seldom needed.
-        Box::pin(self.request_grant(epoch, insists)).await
+        Box::pin(self.request_grant(epoch, is_required)).await
     }
 
-    async fn request_grant(self: &Arc<Self>, epoch: u64, insists: bool) -> Result<bool> {
+    async fn request_grant(self: &Arc<Self>, epoch: u64, is_required: bool) -> Result<bool> {
         let manager = &self.session.inner.lane;
         let _request = self.grant_request.lock().await;
         if self.has_grant() {
             return Ok(true);
         }
-        if self.requested_in.swap(epoch, SeqCst) == epoch && !insists {
+        if self.requested_in.swap(epoch, SeqCst) == epoch && !is_required {
             return Ok(false);
         }
         match self.open_again().await? {

@@ -234,7 +234,7 @@ impl LaneShared {
     /// Sends an unsolicited message. Ends the lane of a client that doesn't read it.
     fn tell(&self, reply: &LaneReply<'_>) {
         if socket::send(&self.socket, &message::encode(reply), &[]).is_err() {
-            self.end("the client didn't take what it was told");
+            self.end("the client doesn't read its messages");
         }
     }
 

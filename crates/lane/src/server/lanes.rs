@@ -35,7 +35,7 @@ impl Lanes {
         let mut displaced = None;
         if !self.shares.may_take(&peer, Standing::of_admitted(&peer), 1) {
             let greedy = self.shares.displaced_by(&peer, 1)?;
-            let (_, number) = self.least_recently_used(greedy)?;
+            let (_, number) = self.idle_with_fewest_grants(greedy)?;
             displaced = self.remove(number);
         }
         self.shares.charge(&peer, 1);
@@ -50,7 +50,7 @@ impl Lanes {
 
     /// The user's lane with the fewest open grants among those that serve no request, whose threads end at
     /// once.
-    fn least_recently_used(&self, peer: Peer) -> Option<(usize, u64)> {
+    fn idle_with_fewest_grants(&self, peer: Peer) -> Option<(usize, u64)> {
         let lanes = self.open.iter().filter(|(_, lane)| lane.share == peer);
         lanes.filter_map(|(number, lane)| Some((lane.idle_grants()?, *number))).min()
     }

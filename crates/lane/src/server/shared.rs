@@ -18,7 +18,7 @@ use tracing::{debug, warn};
 /// The stack of a lane's thread in bytes: a datagram, the service's paths, and a reserve.
 const STACK: usize = 512 * 1024;
 /// The reason for the end of a lane that never began.
-const UNTOLD: &str = "the client went before it could be told";
+const NOT_DELIVERED: &str = "the client disconnected before the reply";
 /// The reason for the end of a displaced lane.
 const DISPLACED: &str = "its user had the most lanes, and another user wanted one";
 
@@ -115,7 +115,7 @@ impl ServerShared {
         }
         // The thread comes before the message: a client that receives Local is served.
         let shared = Arc::clone(self);
-        let (told, wait) = std::sync::mpsc::sync_channel::<()>(1);
+        let (sender, wait) = std::sync::mpsc::sync_channel::<()>(1);
         let its = Arc::clone(&lane);
         let thread =
             std::thread::Builder::new().name(format!("lane-{number}")).stack_size(STACK).spawn(move || {
@@ -130,12 +130,12 @@ impl ServerShared {
             return NonceOutcome::Failed;
         }
         if !lane.send_local(version, nonce, self.options.instance) {
-            lane.end(UNTOLD);
+            lane.end(NOT_DELIVERED);
             return NonceOutcome::Failed;
         }
         debug!(lane = number, process = ?lane.bound.process, nfs_peer = %nfs.peer, "lane bound");
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
-        if told.send(()).is_ok() { NonceOutcome::Local } else { NonceOutcome::Failed }
+        if sender.send(()).is_ok() { NonceOutcome::Local } else { NonceOutcome::Failed }
     }
 
     /// Makes a lane of a client that the server has called.

@@ -507,7 +507,7 @@ mod tests {
         let access = AccessControl {
             table: ArcSwap::from_pointee(table("slow.example(rw) *(ro)")),
             tables: AtomicU64::new(0),
-            names: Resolver::failing(),
+            names: Resolver::unanswered(),
             memberships: Memberships::default(),
             refused: RefusalLog::default(),
             verifies_claims: AtomicBool::new(false),

@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn a_pending_name_lookup_makes_no_stranger() {
         let dir = tempfile::tempdir().unwrap();
-        let names = Resolver::failing();
+        let names = Resolver::unanswered();
         let access = AccessControl::new(
             table(&[(dir.path(), "slow.example(rw) 192.0.2.0/24(ro)")]),
             IoModeSettings::default(),

@@ -124,22 +124,23 @@ impl Memberships {
     /// [`NotKnownYet`] while the first lookup is pending.
     pub(crate) fn of(&self, uid: u32) -> Result<Arc<Membership>, NotKnownYet> {
         let (round, now) = (self.round.load(Ordering::Relaxed), Instant::now());
-        let told = LAST_MEMBERSHIP.with_borrow(|told| {
-            let told =
-                told.as_ref().filter(|told| (told.round, told.uid) == (round, uid) && now < told.until);
-            told.map(|told| Arc::clone(&told.membership))
+        let cached = LAST_MEMBERSHIP.with_borrow(|cached| {
+            let cached = cached
+                .as_ref()
+                .filter(|cached| (cached.round, cached.uid) == (round, uid) && now < cached.until);
+            cached.map(|cached| Arc::clone(&cached.membership))
         });
-        if let Some(membership) = told {
+        if let Some(membership) = cached {
             return Ok(membership);
         }
         let membership = self.lookups.ask(&uid).map_err(|_| NotKnownYet)?;
-        let told = CachedMembership {
+        let cached = CachedMembership {
             round,
             uid,
             until: now + THREAD_CACHE_TIME,
             membership: Arc::clone(&membership),
         };
-        LAST_MEMBERSHIP.set(Some(told));
+        LAST_MEMBERSHIP.set(Some(cached));
         Ok(membership)
     }
 }

@@ -77,7 +77,7 @@ impl Resolver {
 
     /// A resolver whose name server never answers, with no time to wait.
     #[cfg(test)]
-    pub(crate) fn failing() -> Self {
+    pub(crate) fn unanswered() -> Self {
         let never = |_: &NameQuery| loop {
             std::thread::park();
         };

@@ -80,7 +80,7 @@ impl ExportTable {
         for export in exports.list() {
             let id = number(export);
             let directory = directory(export.path());
-            let old = previous.get(id).filter(|old| old.serves_same(export, directory));
+            let old = previous.get(id).filter(|old| old.can_serve(export, directory));
             let store = match (table.get(id), old) {
                 (Some(other), _) => Err(format!(
                     "its number {id:#x} is that of {} already: give one of them another fsid=",
@@ -244,7 +244,7 @@ impl ExportEntry {
     }
 
     /// Whether this entry's store can serve `export`.
-    fn serves_same(&self, export: &Export, directory: Option<(u64, u64)>) -> bool {
+    fn can_serve(&self, export: &Export, directory: Option<(u64, u64)>) -> bool {
         self.store.is_ok()
             && self.directory == directory
             && self.export.path() == export.path()
