@@ -126,10 +126,11 @@ fn direct_io_over_the_wire_bypasses_the_page_cache() {
     assert_eq!(cached_pages(&file), 0, "after the read");
     assert!(std::fs::read(&back).expect("own directory") == data);
     assert_eq!(export(&server, disk.path())["copied_writes"], 0);
-    // The same with buffered reads, to verify that `cached_pages` counts.
+    // The same with buffered reads, to verify that `cached_pages` counts. The kernel may reclaim pages
+    // at any time (DAMON does without memory pressure), so the count need not be that of the whole file.
     ctl_io_mode(&server, &[&text(disk.path()), "read", "buffered"]);
     run_ok(&mut server.client(&["cp", "--lane", "off", &url, &text(&back)]));
-    assert_eq!(cached_pages(&file), 2048);
+    assert!(cached_pages(&file) > 0, "buffered reads leave pages behind");
 }
 
 #[test]
