@@ -27,6 +27,7 @@ enum Floor {
 const HOUSE: &[(&str, Floor)] = &[
     ("sys", Ground),
     ("fairness", Ground),
+    ("user-ids", Ground),
     ("xdr-derive", Ground),
     ("xdr", Ground),
     ("rpc", Ground),
@@ -47,11 +48,15 @@ const HOUSE: &[(&str, Floor)] = &[
 /// Dependencies that the order permits and that a crate must not have all the same.
 const KNOWS_NOT: &[(&str, &[&str], &str)] = &[
     ("fairness", &["sys"], "counts, and touches nothing"),
-    ("proto", &["rpc", "sys"], "wire types have no behaviour"),
+    ("proto", &["rpc", "sys", "user-ids"], "wire types have no behaviour"),
     ("exports", &["xdr", "rpc", "proto"], "pure functions"),
     ("io", &["xdr", "rpc", "proto"], "moves bytes, knows no protocol"),
     ("store", &["xdr", "rpc", "proto", "exports"], "a filesystem, knows no protocol"),
-    ("state", &["sys", "xdr", "rpc", "proto", "exports", "io", "store"], "decides, and touches nothing"),
+    (
+        "state",
+        &["sys", "user-ids", "xdr", "rpc", "proto", "exports", "io", "store"],
+        "decides, and touches nothing",
+    ),
     (
         "recovery",
         &["xdr", "rpc", "proto", "exports", "io", "store", "state"],

@@ -133,6 +133,13 @@ impl From<std::io::Error> for Error {
     }
 }
 
+impl From<user_ids::Error> for Error {
+    /// The thread doesn't have the user's rights.
+    fn from(_: user_ids::Error) -> Error {
+        Error::Access
+    }
+}
+
 /// The result of an operation on a store.
 pub type Result<T> = std::result::Result<T, Error>;
 

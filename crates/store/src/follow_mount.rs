@@ -5,10 +5,10 @@ use std::os::fd::AsFd;
 use rustix::io::Errno;
 use sys::mount::{MountFlags, set_flags};
 
-use crate::identity::restore_process_ids;
 use crate::inner::StoreInner;
 use crate::mount::{DirectoryId, MountChange, Mounts};
 use crate::store::Store;
+use user_ids::restore_process_ids;
 
 impl Store {
     /// Which directory this is.

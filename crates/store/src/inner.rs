@@ -9,7 +9,6 @@ use crate::descriptor_limits::DescriptorLimits;
 use crate::error::{Error, Result};
 use crate::export_tree::ExportTree;
 use crate::handle::HandleKey;
-use crate::identity::{Identity, Privilege};
 use crate::mount::AttachedMount;
 use crate::node::Node;
 use crate::node_cache::NodeCache;
@@ -18,6 +17,7 @@ use crate::object_locks::ObjectLocks;
 use crate::open_dirs::OpenDirs;
 use crate::path_cache::PathCache;
 use crate::write_verifier::WriteVerifier;
+use user_ids::{Identity, Privilege};
 
 /// How a handle leads to its file.
 #[derive(Debug)]

@@ -27,7 +27,6 @@ mod file_changes;
 mod filesystem;
 mod follow_mount;
 mod handle;
-mod identity;
 mod inner;
 mod leases;
 mod mount;
@@ -57,7 +56,6 @@ pub use attributes::{Attributes, FileKind, SetAttributes, SetTime, Timestamp, Wc
 pub use descriptor_limits::DescriptorLimits;
 pub use error::{Error, Result};
 pub use handle::{FileHandle, HandleKey};
-pub use identity::{Identity, Privilege, as_process_user, restore_process_ids};
 pub use leases::{Lease, Leases, OwnChange};
 pub use mount::{DirectoryId, MountChange, Mounts};
 pub use nested_exports::NestedExport;
@@ -72,4 +70,5 @@ pub use user_context::{
     Holder, InheritedLockFile, LookupResult, PathConf, QuotaAvailable, ReadResult, SetXattr, SpecialFile,
     UserContext, WriteResult, inherited_lock_file, lock, test_lock, unlock,
 };
+pub use user_ids::{Identity, Privilege, as_process_user, restore_process_ids};
 pub use write_verifier::WriteVerifier;

@@ -21,7 +21,6 @@ use crate::error::{Error, Result};
 use crate::export_tree::{ExportTree, reopen_directory};
 use crate::filesystem::Filesystem;
 use crate::handle::{FileHandle, FileId, HandleKey, HandleSealer};
-use crate::identity::{Identity, Privilege, process_identity};
 use crate::inner::{HandleScheme, StoreInner};
 use crate::mount::AttachedMount;
 use crate::nested_exports::{DirectoryPlace, NestedExport, NestedExports};
@@ -34,6 +33,7 @@ use crate::path_cache::PathCache;
 use crate::user_context::UserContext;
 use crate::write_verifier::WriteVerifier;
 use crate::{reaper, unsupported_modes};
+use user_ids::{Identity, Privilege, process_identity};
 
 /// How to open a store.
 #[derive(Clone, Debug)]

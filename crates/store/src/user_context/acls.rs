@@ -10,9 +10,9 @@ use rustix::io::Errno;
 use super::context::UserContext;
 use crate::attributes::{FileKind, Wcc};
 use crate::error::{Error, Result};
-use crate::identity::as_process_user;
 use crate::node::Node;
 use crate::posix_acl::PosixAcl;
+use user_ids::as_process_user;
 
 /// Maximum size in the kernel (`XATTR_SIZE_MAX`).
 const MAX_SIZE: usize = 64 << 10;
@@ -91,7 +91,7 @@ impl UserContext<'_> {
         let path = format!("/proc/self/fd/{}", node.file().as_raw_fd());
         let mut bytes = vec![0; USUAL_SIZE];
         loop {
-            match as_process_user(|| Ok(getxattr(&*path, name, &mut bytes[..])))? {
+            match as_process_user(|| Result::Ok(getxattr(&*path, name, &mut bytes[..])))? {
                 Ok(length) => {
                     bytes.truncate(length);
                     return Ok(Some(Some(bytes)));

@@ -8,9 +8,9 @@ use rustix::io::Errno;
 
 use crate::attributes::{FileStatus, Wcc, status};
 use crate::error::{Error, Result};
-use crate::identity::{Identity, Privilege, UserIds, as_process_user};
 use crate::inner::{HandleScheme, StoreInner};
 use crate::node::Node;
+use user_ids::{Identity, Privilege, UserIds, as_process_user};
 
 /// The current thread acting as a user in one store. Not `Send`: the user's ids belong to the thread.
 ///
@@ -64,7 +64,10 @@ impl<'s> UserContext<'s> {
 
     /// Makes the thread's filesystem ids the user's, unless they are already.
     pub(super) fn assume_ids(&self) -> Result<()> {
-        if self.is_privileged() { self.who.assume_ids() } else { Ok(()) }
+        if self.is_privileged() {
+            self.who.assume_ids()?
+        }
+        Ok(())
     }
 
     pub(super) fn is_privileged(&self) -> bool {

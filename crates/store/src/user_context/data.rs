@@ -18,8 +18,8 @@ use super::io_modes::files;
 use super::types::{AccessMode, ReadResult, WriteResult};
 use crate::attributes::{Attributes, FileKind, Wcc};
 use crate::error::{Error, Result};
-use crate::identity::as_process_user;
 use crate::node::{Node, is_program};
+use user_ids::as_process_user;
 
 impl UserContext<'_> {
     /// Reads at `offset` into `buffer`. At or beyond the end of the file it returns 0 bytes and `eof`. The

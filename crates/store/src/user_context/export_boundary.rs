@@ -12,10 +12,10 @@ use super::context::UserContext;
 use crate::attributes::FileKind;
 use crate::error::{Error, Result};
 use crate::export_tree::{PATH_ONLY, STRICT_RESOLVE};
-use crate::identity::as_process_user;
 use crate::inner::HandleScheme;
 use crate::nested_exports::{DirectoryPlace, MAX_DEPTH};
 use crate::node::Node;
+use user_ids::as_process_user;
 
 impl UserContext<'_> {
     /// Checks that a file found by a handle belongs to this export.

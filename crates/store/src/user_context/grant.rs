@@ -27,10 +27,10 @@ use crate::error::{Error, Result};
 use crate::export_tree::open_path_from;
 use crate::export_tree::{PATH_ONLY, STRICT_RESOLVE};
 use crate::handle::{FileHandle, HandleContents};
-use crate::identity::as_process_user;
 use crate::inner::HandleScheme;
 use crate::name;
 use crate::node::Node;
+use user_ids::as_process_user;
 
 /// O_NONBLOCK keeps a lease on the file from blocking the open. It is cleared before the file is passed on.
 const GRANT_FLAGS: OFlags = OFlags::CLOEXEC.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);

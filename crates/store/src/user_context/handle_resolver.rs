@@ -27,10 +27,10 @@ use crate::attributes::status;
 use crate::error::{Error, Result};
 use crate::export_tree::{ExportTree, PATH_ONLY, STRICT_RESOLVE, reopen_directory};
 use crate::handle::{FileHandle, FileId, MAX_HINTS};
-use crate::identity::as_process_user;
 use crate::inner::HandleScheme;
 use crate::path_cache::PathCache;
 use crate::tree_scan::{ScanResult, TreeScan};
+use user_ids::as_process_user;
 
 /// Maximum number of entries examined along the hints. Several threads may do that at once, so it must be
 /// quick.

@@ -14,11 +14,11 @@ use crate::attributes::{FileKind, TimedStatus, status};
 use crate::error::{Error, Result};
 use crate::export_tree::{PATH_ONLY, STRICT_RESOLVE};
 use crate::handle::{FileHandle, FileId, HandleContents};
-use crate::identity::as_process_user;
 use crate::inner::HandleScheme;
 use crate::name;
 use crate::nested_exports::MAX_DEPTH;
 use crate::node::Node;
+use user_ids::as_process_user;
 
 /// Maximum number of attempts to open by handle while the filesystem makes a file with the same inode number.
 const OPEN_ATTEMPTS: usize = 10;

@@ -1,6 +1,6 @@
 //! Operations on a store, each done as a user.
 //!
-//! Every operation that touches names or data first assumes the user's ids (see `identity`), so that the
+//! Every operation that touches names or data first assumes the user's ids (see `user_ids`), so that the
 //! kernel refuses what the user may not do. There are two exceptions. Opening by handle needs the process's
 //! own capabilities. And an owner may read and write a file of theirs whatever its mode says, as a local
 //! process that has the file open could.

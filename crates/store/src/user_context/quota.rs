@@ -11,8 +11,8 @@ use ::sys::quota::{Quota, QuotaOwner, is_unavailable, quota};
 use super::context::UserContext;
 use crate::attributes::{Attributes, FileKind};
 use crate::error::Result;
-use crate::identity::Identity;
 use crate::node::Node;
+use user_ids::Identity;
 
 /// The set-group-ID bit.
 const SET_GROUP: u32 = 0o2000;

@@ -69,7 +69,7 @@ impl PreparedEffects<'_> {
             // directory.
             let recorded = store::as_process_user(|| {
                 write_records(&records, &effects);
-                Ok(())
+                store::Result::Ok(())
             });
             if let Err(error) = recorded {
                 tracing::error!(%error, "NFSv4 clients can't be recorded or struck off");

@@ -1,4 +1,4 @@
-//! The filesystem ids of threads.
+//! Acting as a user: the filesystem ids of threads.
 //!
 //! The kernel checks permissions by the calling thread's filesystem ids and groups. Changing them takes three
 //! to five system calls, so a thread keeps a user's ids until it needs another's; a worker that serves one
@@ -16,10 +16,20 @@ use std::rc::Rc;
 use std::sync::LazyLock;
 
 use rustix::fs::{Gid, Uid};
+use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities, set_thread_groups};
 use sys::credentials::{set_fsgid, set_fsuid};
 
-use crate::error::{Error, Result};
+/// Why a thread doesn't have the ids that it should.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The kernel refused a change of ids or groups.
+    #[error("the thread's filesystem ids can't be changed: {0}")]
+    Refused(Errno),
+    /// An earlier change failed, so the current ids are unknown.
+    #[error("the thread's filesystem ids are unknown")]
+    Unknown,
+}
 
 /// A user as the filesystem sees it, after squashing.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -32,12 +42,12 @@ pub struct Identity {
     pub groups: Vec<u32>,
 }
 
-/// Whether a store can act as users.
+/// Whether the process can act as users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Privilege {
-    /// It acts as any user.
+    /// Its threads act as any user.
     Full,
-    /// It does everything as the process's own user.
+    /// They do everything as the process's own user.
     Unprivileged {
         /// What is missing, for the administrator.
         reason: String,
@@ -46,7 +56,8 @@ pub enum Privilege {
 
 impl Privilege {
     /// Tries on a thread of its own whether acting as another user works and drops the process's rights.
-    pub(crate) fn detect() -> Privilege {
+    #[must_use]
+    pub fn detect() -> Privilege {
         match can_act_as_others() {
             Ok(()) => Privilege::Full,
             Err(reason) => Privilege::Unprivileged { reason },
@@ -56,7 +67,8 @@ impl Privilege {
 
 /// An identity that the thread which made it may assume.
 #[derive(Debug)]
-pub(crate) struct UserIds {
+pub struct UserIds {
+    /// The user.
     pub identity: Identity,
     /// Identifies the user in caches. Derived from a secret that changes with every start, so that a client
     /// can't construct two identities with one fingerprint.
@@ -95,6 +107,7 @@ static FINGERPRINTS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 impl UserIds {
     /// The identity for this thread; the same object as last time for the same identity.
+    #[must_use]
     pub fn of(identity: &Identity) -> Rc<UserIds> {
         THREAD_IDS.with_borrow_mut(|ids| {
             if let Some(who) = &ids.who
@@ -110,13 +123,16 @@ impl UserIds {
     }
 
     /// Makes this thread's filesystem ids and groups those of the identity.
-    pub fn assume_ids(self: &Rc<Self>) -> Result<()> {
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn assume_ids(self: &Rc<Self>) -> Result<(), Error> {
         THREAD_IDS.with_borrow_mut(|ids| {
             let has_groups = ids.groups.as_ref().is_some_and(|other| Rc::ptr_eq(other, self));
             if has_groups && ids.uid == Some(self.identity.uid) && ids.gid == Some(self.identity.gid) {
                 return Ok(());
             }
-            ids.change(self).map_err(|_| Error::Access)
+            ids.change(self).map_err(Error::Refused)
         })
     }
 }
@@ -168,8 +184,8 @@ impl ProcessIds {
 /// Restores the user's id afterwards, also when `work` panics.
 ///
 /// # Errors
-/// Those of `work`; `Access` if the thread's ids are unknown.
-pub fn as_process_user<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+/// Those of `work`, and [`Error`].
+pub fn as_process_user<T, E: From<Error>>(work: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
     /// Restores a user id on drop.
     struct Back(u32);
     impl Drop for Back {
@@ -179,8 +195,7 @@ pub fn as_process_user<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     }
     let user = THREAD_IDS.with_borrow_mut(|ids| match (&ids.own, ids.uid) {
         (None, _) => Ok(None),
-        // A change of ids failed before, so the current ids are unknown.
-        (Some(_), None) => Err(Error::Access),
+        (Some(_), None) => Err(Error::Unknown),
         (Some(own), Some(uid)) if uid == own.uid => Ok(None),
         (Some(own), Some(uid)) => {
             let own = own.uid;
@@ -190,11 +205,11 @@ pub fn as_process_user<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     })?;
     let Some((own, uid)) = user else { return work() };
     let back = Back(uid);
-    set_fsuid(own)?;
+    set_fsuid(own).map_err(Error::Refused)?;
     let result = work();
     drop(back);
     // Returning to the user's id can't fail. If it did, nothing more may run on this thread as root.
-    if THREAD_IDS.with_borrow(|ids| ids.uid) == Some(uid) { result } else { Err(Error::Access) }
+    if THREAD_IDS.with_borrow(|ids| ids.uid) == Some(uid) { result } else { Err(Error::Unknown.into()) }
 }
 
 /// Restores the filesystem ids, groups and capabilities that this thread had before it first acted as a user.
@@ -216,8 +231,9 @@ pub fn restore_process_ids() {
     });
 }
 
-/// The identity of the process, for a store that can't act as others.
-pub(crate) fn process_identity() -> Identity {
+/// The identity of the process: its effective ids and its groups.
+#[must_use]
+pub fn process_identity() -> Identity {
     Identity {
         uid: rustix::process::geteuid().as_raw(),
         gid: rustix::process::getegid().as_raw(),
@@ -228,8 +244,8 @@ pub(crate) fn process_identity() -> Identity {
 
 /// Whether acting as others works and drops the process's rights; the error says what is missing. Runs on a
 /// thread of its own.
-fn can_act_as_others() -> std::result::Result<(), String> {
-    let trial = || -> std::result::Result<(), String> {
+fn can_act_as_others() -> Result<(), String> {
+    let trial = || -> Result<(), String> {
         if rustix::process::geteuid() != Uid::ROOT {
             return Err("not started as root".into());
         }
@@ -250,12 +266,12 @@ fn can_act_as_others() -> std::result::Result<(), String> {
             capabilities(None).map_err(|error| format!("capabilities can't be read ({error})"))?.effective;
         let dangerous = CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH | CapabilitySet::FOWNER;
         if left.intersects(dangerous) {
-            return Err("context as a user doesn't drop root's rights here (securebits)".into());
+            return Err("acting as a user doesn't drop root's rights here (securebits)".into());
         }
         Ok(())
     };
     std::thread::scope(|scope| scope.spawn(trial).join())
-        .unwrap_or_else(|_| Err("the trial of context as a user failed".into()))
+        .unwrap_or_else(|_| Err("the trial of acting as a user failed".into()))
 }
 
 #[cfg(test)]
@@ -282,7 +298,7 @@ mod tests {
                     assert_eq!(fsuid(), rustix::process::geteuid().as_raw());
                     let effective = capabilities(None).expect("capabilities").effective;
                     assert!(effective.contains(CapabilitySet::DAC_READ_SEARCH));
-                    Ok(())
+                    Ok::<(), Error>(())
                 })
                 .expect("root may");
             })
@@ -311,17 +327,19 @@ mod tests {
             assert_eq!(rustix::process::getgroups().expect("groups").len(), 0);
             as_process_user(|| {
                 assert_eq!((fsuid(), fsgid()), (before.0, 1001));
-                Ok(())
+                Ok::<(), Error>(())
             })
             .expect("root may");
             assert_eq!(fsuid(), 1001);
-            let panicked =
-                std::panic::catch_unwind(|| as_process_user(|| -> Result<()> { panic!("in the middle") }));
+            let panicked = std::panic::catch_unwind(|| {
+                as_process_user(|| -> Result<(), Error> { panic!("in the middle") })
+            });
             assert!(panicked.is_err());
             assert_eq!(fsuid(), 1001);
             one.assume_ids().expect("root may");
             assert_eq!((fsuid(), fsgid()), (1000, 1000));
-            assert_eq!(UserIds::of(&user(u32::MAX, &[])).assume_ids(), Err(Error::Access));
+            let no_user = UserIds::of(&user(u32::MAX, &[])).assume_ids();
+            assert_eq!(no_user, Err(Error::Refused(Errno::INVAL)));
             restore_process_ids();
             assert_eq!((fsuid(), fsgid(), rustix::process::getgroups().expect("groups")), before);
         })
