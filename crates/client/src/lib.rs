@@ -39,7 +39,7 @@
 //!
 //! | layer | modules |
 //! |---|---|
-//! | values | `types`, `counters` |
+//! | values | `handle`, `types`, `counters` |
 //! | options and errors | `attribute_sink`, `options`, `url`, `error`, `user` |
 //! | the wire | `operations` (the interface of an NFS version), `nfs3`, `wire` |
 //! | the lane | `open_prefetch`, `lane` |
@@ -54,6 +54,7 @@ mod copy;
 mod counters;
 mod error;
 mod file;
+mod handle;
 mod lane;
 mod nfs3;
 mod open;

@@ -69,8 +69,13 @@ impl Session {
     /// # Errors
     /// As [`Session::open`].
     pub async fn open_handle(&self, file: &Handle, name: &[u8], options: &OpenOptions) -> Result<File> {
-        self.open_found(&Found { handle: *file, attributes: None }, name, options, OpenPurpose::FirstOpen)
-            .await
+        self.open_found(
+            &Found { handle: file.clone(), attributes: None },
+            name,
+            options,
+            OpenPurpose::FirstOpen,
+        )
+        .await
     }
 
     async fn open_in(
@@ -122,6 +127,7 @@ impl Session {
             {
                 return self.opened(opening, path, options).await;
             }
+            self.caller.seal(&[directory]).await?;
             let target = lane::Target::Entry { directory: directory.as_bytes(), name };
             match self
                 .inner
@@ -155,7 +161,7 @@ impl Session {
     /// The target of a symbolic link in `directory`.
     async fn follow(&self, directory: &Handle, link: &Found, path: &[u8]) -> Result<Found> {
         let target = self.read_link(&link.handle).await?;
-        let mut walk = PathWalk::at(*directory);
+        let mut walk = PathWalk::at(directory.clone());
         let absolute = target.first() == Some(&b'/');
         let rest = if absolute {
             walk = PathWalk::new();
@@ -166,7 +172,7 @@ impl Session {
         self.walk_from(&mut walk, rest, path, Follow::Yes)
             .await
             .map_err(|error| error.about(|| shown(path)))?;
-        walk.end().copied().ok_or_else(|| refusal(path, Status::IsDirectory))
+        walk.end().cloned().ok_or_else(|| refusal(path, Status::IsDirectory))
     }
 
     /// Opens a file whose handle is known.
@@ -189,6 +195,7 @@ impl Session {
             return self.opened(opening, path, options).await;
         }
         let mut refused = None;
+        self.caller.seal(&[&found.handle]).await?;
         let target = lane::Target::Handle(found.handle.as_bytes());
         match self
             .inner
@@ -207,7 +214,7 @@ impl Session {
         }
         bump(&self.inner.counters.wire.opens);
         let opening =
-            OpenedFile { handle: found.handle, attributes: found.attributes, granted: None, refused };
+            OpenedFile { handle: found.handle.clone(), attributes: found.attributes, granted: None, refused };
         self.opened(opening, path, options).await
     }
 
@@ -295,6 +302,7 @@ impl Session {
         options: &OpenOptions,
     ) -> Result<Option<OpenedFile>> {
         let mode = mode_of(options);
+        self.caller.seal(&[directory]).await?;
         let new = NewFile { directory: directory.as_bytes(), name, mode, how };
         let made =
             self.inner.lane.create(&self.caller.user, directory, new, options.read, options.write).await?;

@@ -1,42 +1,8 @@
 //! Values that operations take and return, the same for every version of NFS.
 
-use std::fmt;
-
 pub use sys::{Access, Attributes, FileKind, SetAttributes, SetTime, Timestamp};
 
-/// The longest file handle of NFSv3 (RFC 1813 section 2.3.3, NFS3_FHSIZE).
-pub const HANDLE_MAX: usize = 64;
-
-/// A server's persistent name for a file: opaque, at most 64 bytes, valid across restarts of either side.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Handle {
-    len: u8,
-    bytes: [u8; HANDLE_MAX],
-}
-
-impl Handle {
-    /// The handle with these bytes; `None` if they are more than 64.
-    #[must_use]
-    pub fn new(bytes: &[u8]) -> Option<Self> {
-        let mut whole = [0; HANDLE_MAX];
-        whole.get_mut(..bytes.len())?.copy_from_slice(bytes);
-        Some(Self { len: bytes.len() as u8, bytes: whole })
-    }
-
-    /// The bytes as the server gave them.
-    #[must_use]
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.len)]
-    }
-}
-
-impl fmt::Debug for Handle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Handle(")?;
-        self.as_bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
-        f.write_str(")")
-    }
-}
+pub use crate::handle::Handle;
 
 /// An entry of an access control list (acl(5)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +17,7 @@ pub struct AclEntry {
 }
 
 /// A file with the attributes that the same reply carried.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     /// The file.
     pub handle: Handle,

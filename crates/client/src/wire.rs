@@ -2,14 +2,20 @@
 //!
 //! All users of a session share the connections, the transfer sizes and the counters; only the credential of
 //! a call is the user's.
+//!
+//! The server accepts sealed handles only ([`crate::handle`]). A handle that this client made gets its seal
+//! here, before the first call that needs it: a LOOKUP in the directory where the file was found returns the
+//! same file's sealed handle, or shows that another file has the name now.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::counters::SessionCounters;
-use crate::error::{Result, Status};
+use crate::error::{Error, Result, Status};
 use crate::nfs3::Nfs3;
+use crate::operations::Operations as _;
 use crate::options::Options;
+use crate::types::Handle;
 use crate::user::User;
 
 /// The NFS version of sessions. They use only its [`Operations`](crate::operations::Operations).
@@ -25,6 +31,8 @@ const MAX_PAUSE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Wire {
     pub(crate) protocol: Protocol,
+    /// The user who mounted, as whom handles are sealed: a session's users share its handles.
+    pub(crate) owner: Arc<User>,
     pub(crate) options: Arc<Options>,
     pub(crate) counters: Arc<SessionCounters>,
     /// The size of a READ in bytes.
@@ -41,20 +49,61 @@ pub(crate) struct WireCaller {
 }
 
 impl WireCaller {
-    /// Performs an operation, and repeats it while the server delays it: without a limit in a hard session,
-    /// and `retrans` times in a soft one.
+    /// Performs an operation on `files`, and repeats it while the server delays it: without a limit in a hard
+    /// session, and `retrans` times in a soft one.
     ///
     /// # Errors
-    /// The operation's; [`Status::TryLater`] when a soft session gives up.
+    /// The operation's; [`Status::TryLater`] when a soft session gives up; those of [`WireCaller::seal`].
     pub(crate) async fn perform<'a, T, F>(
         &'a self,
+        files: &[&Handle],
         mut operation: impl FnMut(&'a Protocol, &'a User) -> F,
     ) -> Result<T>
     where
         F: Future<Output = Result<T>>,
     {
+        self.seal(files).await?;
         retry_delayed(&self.wire.options, || operation(&self.wire.protocol, &self.user)).await
     }
+
+    /// Gets the seals of handles that this client made.
+    ///
+    /// # Errors
+    /// [`Status::Stale`] if a file no longer has the name by which it was found; the LOOKUP's.
+    pub(crate) async fn seal(&self, files: &[&Handle]) -> Result<()> {
+        for file in files {
+            if !file.is_sealed() {
+                Box::pin(self.look_up_again(file)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Seals a handle, and those of the directories above it first.
+    async fn look_up_again(&self, file: &Handle) -> Result<()> {
+        let mut unsealed = Vec::new();
+        let mut next = file.clone();
+        while !next.is_sealed() {
+            let Some((directory, name)) = next.place() else { return Err(stale(&[])) };
+            unsealed.push((next, directory.clone(), name));
+            next = directory;
+        }
+        while let Some((file, directory, name)) = unsealed.pop() {
+            let look_up = || self.wire.protocol.lookup(&self.wire.owner, &directory, &name);
+            match retry_delayed(&self.wire.options, look_up).await {
+                Ok(found) if file.seal(&found.handle) => {}
+                Ok(_) => return Err(stale(&name)),
+                Err(error) if error.status() == Some(Status::NoEntry) => return Err(stale(&name)),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The error for a file that can't be found again.
+fn stale(name: &[u8]) -> Error {
+    Error::Status { object: String::from_utf8_lossy(name).into_owned(), status: Status::Stale }
 }
 
 /// As [`WireCaller::perform`], for a session that isn't complete.

@@ -135,7 +135,7 @@ async fn an_exclusive_create_survives_the_end_of_the_lane() {
         served.freeze();
         let asked = session.counters().lane.round_trips;
         let open = tokio::spawn({
-            let (session, name) = (session.clone(), name.clone());
+            let (session, root, name) = (session.clone(), root.clone(), name.clone());
             async move { session.open_at(&root, name.as_bytes(), &only).await }
         });
         wait_for("the request", || session.counters().lane.round_trips > asked).await;

@@ -27,7 +27,7 @@ struct Notebook {
 
 impl AttributeSink for Notebook {
     fn attributes(&self, file: &Handle, seen: &AttributeUpdate) {
-        self.seen.lock().push((*file, *seen));
+        self.seen.lock().push((file.clone(), *seen));
     }
 
     fn lane_changed(&self, report: &LaneReport) {

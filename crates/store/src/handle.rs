@@ -5,20 +5,23 @@
 //! handles of files outside the exported directory, or below directories that it may not search.
 //!
 //! ```text
-//!  byte  0        version, 1
-//!        1        scheme: 1 kernel, 2 located
-//!        2..6     export id, big-endian
+//!  byte  0..3     version 2, 'S', 'H'
+//!        3        scheme: 1 kernel, 2 located
+//!        4..8     export id, big-endian
 //!  kernel scheme: the filesystem's own handle
-//!        6        handle type
-//!        7..n     handle
+//!        8        handle type
+//!        9..n     handle
 //!  located scheme: an identity that is looked for in the tree
-//!        6..14    fileid, big-endian
-//!        14..22   generation (from the birth time), big-endian
-//!        22       number of hints, at most 12
-//!        23..n    hints: 16 bits of a keyed hash for each component of the path, from the root,
+//!        8..16    fileid, big-endian
+//!        16..24   generation (from the birth time), big-endian
+//!        24       number of hints, at most 11
+//!        25..n    hints: 16 bits of a keyed hash for each component of the path, from the root,
 //!                 when the handle was made
 //!  both: n..n+16  MAC
 //! ```
+//!
+//! Clients with a tree (docs/lane.md) recognise the first three bytes. They can make everything before the
+//! MAC themselves, and compare handles by it.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -30,16 +33,17 @@ use sys::KernelHandle;
 use crate::attributes::FileStatus;
 use crate::error::{Error, Result};
 
-const VERSION: u8 = 1;
+/// Version and name of the format. Handles of other servers don't begin like this.
+const MAGIC: [u8; 3] = [2, b'S', b'H'];
 const SCHEME_KERNEL: u8 = 1;
 const SCHEME_LOCATED: u8 = 2;
 /// Bytes before the scheme-specific part.
-const HEAD: usize = 6;
+const HEAD: usize = 8;
 const MAC: usize = 16;
 /// Maximum length of a kernel handle.
 const MAX_KERNEL: usize = FileHandle::MAX - HEAD - 1 - MAC;
 /// How many path components have a hint in a located handle.
-pub(crate) const MAX_HINTS: usize = 12;
+pub(crate) const MAX_HINTS: usize = 11;
 
 /// The secret that seals the handles: 16 random bytes that survive restarts.
 #[derive(Clone)]
@@ -89,8 +93,8 @@ impl FileHandle {
     /// The export id in a handle, unchecked: only good for choosing the store that checks the handle.
     #[must_use]
     pub fn export_of(bytes: &[u8]) -> Option<u32> {
-        let id = bytes.get(2..HEAD)?;
-        (bytes[0] == VERSION).then(|| u32::from_be_bytes([id[0], id[1], id[2], id[3]]))
+        let id = bytes.get(MAGIC.len() + 1..)?.first_chunk()?;
+        bytes.starts_with(&MAGIC).then(|| u32::from_be_bytes(*id))
     }
 
     /// Bytes from a client that may or may not be a valid handle. `None` if they are too long.
@@ -223,11 +227,11 @@ impl HandleSealer {
         let expected = self.mac(body);
         // Compares all bytes, so that the duration doesn't reveal how many of them match.
         let difference = expected.iter().zip(mac).fold(0, |all, (a, b)| all | (a ^ b));
-        if difference != 0 || body[0] != VERSION || FileHandle::export_of(bytes) != Some(self.export_id) {
+        if difference != 0 || FileHandle::export_of(bytes) != Some(self.export_id) {
             return Err(Error::BadHandle);
         }
         let rest = &body[HEAD..];
-        match body[1] {
+        match body[MAGIC.len()] {
             SCHEME_KERNEL => KernelHandle::new(i32::from(rest[0]), &rest[1..]).map(HandleContents::Kernel),
             SCHEME_LOCATED => located_meaning(rest),
             _ => None,
@@ -237,7 +241,8 @@ impl HandleSealer {
 
     fn start(&self, scheme: u8) -> FileHandle {
         let mut handle = FileHandle { length: 0, bytes: [0; FileHandle::MAX] };
-        handle.push(&[VERSION, scheme]);
+        handle.push(&MAGIC);
+        handle.push(&[scheme]);
         handle.push(&self.export_id.to_be_bytes());
         handle
     }
@@ -311,7 +316,8 @@ mod tests {
         }
         assert!(FileHandle::unchecked(&[0; FileHandle::MAX + 1]).is_none());
         assert_eq!(FileHandle::export_of(&[]), None);
-        assert_eq!(FileHandle::export_of(&[1, 1, 0, 0, 0]), None);
+        assert_eq!(FileHandle::export_of(&[2, b'S', b'H', 1, 0, 0, 0]), None);
+        assert_eq!(FileHandle::export_of(&[1, 1, 0, 0, 0, 0, 0, 0]), None);
     }
 
     #[test]

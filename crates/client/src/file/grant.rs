@@ -238,6 +238,7 @@ impl Inner {
 
     /// Requests a grant for this file, which is open already.
     async fn open_again(&self) -> Result<LaneOpen> {
+        self.session.caller.seal(&[&self.handle]).await?;
         let target = lane::Target::Handle(self.handle.as_bytes());
         let (access, purpose) = ((self.read, self.write), OpenPurpose::AlreadyOpen);
         let user = &self.session.caller.user;

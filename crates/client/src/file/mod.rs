@@ -133,7 +133,7 @@ impl File {
     /// The file's persistent handle.
     #[must_use]
     pub fn handle(&self) -> Handle {
-        self.inner.handle
+        self.inner.handle.clone()
     }
 
     /// The file's attributes when it was opened, if the server sent them then.

@@ -10,10 +10,10 @@ use crate::operations::{Operations as _, ReadReply};
 impl Inner {
     /// Makes one READ call. Returns the data in `buffer`, and whether the file ends after it.
     async fn read_call(&self, mut buffer: Vec<u8>, offset: u64, len: usize) -> Result<(Vec<u8>, bool)> {
-        let read = self
-            .session
-            .caller
-            .perform(|nfs, user| nfs.read(user, &self.handle, offset, len, std::mem::take(&mut buffer)));
+        let files = [&self.handle];
+        let read = self.session.caller.perform(&files, |nfs, user| {
+            nfs.read(user, &self.handle, offset, len, std::mem::take(&mut buffer))
+        });
         let ReadReply { data, eof } = read.await.map_err(|error| error.about(|| self.display_name()))?;
         let counters = &self.session.inner.counters.wire;
         bump(&counters.reads);

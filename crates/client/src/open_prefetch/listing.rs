@@ -83,7 +83,7 @@ impl Listing {
     /// continue the listing, which is then useless.
     pub(super) fn add_page(&mut self, cookie: u64, entries: &[DirEntry]) -> bool {
         if cookie == 0 || self.entries.len() + entries.len() > MAX_ENTRIES {
-            *self = Self { cookie, ..Self::new(self.directory) };
+            *self = Self { cookie, ..Self::new(self.directory.clone()) };
         }
         if cookie != self.cookie {
             return false;
@@ -94,9 +94,9 @@ impl Listing {
             if matches!(&entry.name[..], b"." | b"..") {
                 continue;
             }
-            if let Some(handle) = entry.handle {
+            if let Some(handle) = &entry.handle {
                 self.handles.resize(self.entries.len(), None);
-                self.handles.push(Some(handle));
+                self.handles.push(Some(handle.clone()));
             } else if !self.handles.is_empty() {
                 self.handles.push(None);
             }

@@ -47,7 +47,7 @@ impl PrefetchState {
         let mut one = match known.and_then(|index| self.listings.remove(index)) {
             Some(one) => one,
             None if cookie == 0 => {
-                let listing = Listing::new(*directory);
+                let listing = Listing::new(directory.clone());
                 TrackedListing { listing, sequence: OpenSequence::default(), user: None }
             }
             None => return,
@@ -123,15 +123,18 @@ impl PrefetchState {
             return None;
         }
         let listing = &self.listings.front()?.listing;
-        let directory = *listing.directory();
+        let directory = listing.directory().clone();
         let by_name = matches!(target, OpenTarget::Entry { .. });
+        if by_name && !directory.is_sealed() {
+            return None;
+        }
         let mut items: Vec<Box<[u8]>> = Vec::with_capacity(next.len());
         let mut bytes = 0;
         for index in next {
             let one = if by_name {
                 Some(listing.name(*index))
             } else {
-                listing.handle(*index).map(Handle::as_bytes)
+                listing.handle(*index).filter(|handle| handle.is_sealed()).map(Handle::as_bytes)
             };
             let Some(one) = one.filter(|one| one.len() <= lane::request::MAX_NAME) else { continue };
             bytes += one.len() + 8;
@@ -144,7 +147,7 @@ impl PrefetchState {
             return None;
         }
         let keys = items.iter().filter_map(|one| match by_name {
-            true => Some(Key::Entry { directory, name: one.clone() }),
+            true => Some(Key::Entry { directory: directory.clone(), name: one.clone() }),
             false => Handle::new(one).map(Key::File),
         });
         let (batch, surplus) = self.cache.add_pending(user, keys);

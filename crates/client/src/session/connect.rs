@@ -86,6 +86,7 @@ impl Session {
             .map_err(|error| error.about(|| url.to_string()))?;
         let wire = Wire {
             protocol,
+            owner: owner.clone(),
             rsize: transfer_size(options.rsize, sizes.read_preferred, sizes.read_max),
             wsize: transfer_size(options.wsize, sizes.write_preferred, sizes.write_max),
             counters: counters.clone(),

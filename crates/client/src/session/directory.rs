@@ -46,8 +46,10 @@ impl Session {
         plus: bool,
     ) -> Result<Page> {
         let at = (cookie, verifier);
-        let page =
-            self.caller.perform(|nfs, user| nfs.read_dir_page(user, directory, at, count, plus)).await?;
+        let page = self
+            .caller
+            .perform(&[directory], |nfs, user| nfs.read_dir_page(user, directory, at, count, plus))
+            .await?;
         if self.inner.lane.is_established() {
             self.inner.lane.open_prefetch.add_page(directory, cookie, &page);
         }
@@ -60,7 +62,7 @@ impl Session {
     pub fn read_dir(&self, directory: &Handle, plus: bool) -> Directory {
         Directory {
             session: self.clone(),
-            directory: *directory,
+            directory: directory.clone(),
             plus,
             page: self.inner.sizes.dir_preferred.clamp(MIN_PAGE, MAX_PAGE),
             cookie: 0,

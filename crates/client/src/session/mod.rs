@@ -74,7 +74,7 @@ impl Session {
     /// The directory that was mounted.
     #[must_use]
     pub fn root(&self) -> Handle {
-        self.inner.root
+        self.inner.root.clone()
     }
 
     /// The path that was mounted, as the server has it.

@@ -71,7 +71,7 @@ impl Session {
         let mut walk = PathWalk::new();
         self.walk_from(&mut walk, path, path, follow).await.map_err(|error| error.about(|| shown(path)))?;
         match walk.steps.last() {
-            Some(found) => Ok(*found),
+            Some(found) => Ok(found.clone()),
             None => Ok(Found { handle: self.root(), attributes: None }),
         }
     }
@@ -114,7 +114,7 @@ impl Session {
                 }
                 continue;
             }
-            let directory = walk.steps.last().map_or(self.root(), |found| found.handle);
+            let directory = walk.steps.last().map_or_else(|| self.root(), |found| found.handle.clone());
             let mut found = self.lookup(&directory, &name).await?;
             if found.attributes.is_none() {
                 found.attributes = Some(self.attributes(&found.handle).await?);

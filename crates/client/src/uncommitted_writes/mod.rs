@@ -168,8 +168,9 @@ impl UncommittedWrites {
         offset: u64,
         stability: Stability,
     ) -> Result<bool> {
-        let reply =
-            writer.perform(|nfs, user| nfs.write(user, &self.handle, offset, data.clone(), stability));
+        let files = [&self.handle];
+        let reply = writer
+            .perform(&files, |nfs, user| nfs.write(user, &self.handle, offset, data.clone(), stability));
         let WriteReply { count, stability: committed, verifier } =
             reply.await.map_err(|error| error.about(|| self.display_name()))?;
         if count == 0 || count > data.len() {
@@ -189,7 +190,7 @@ impl UncommittedWrites {
 
     /// Makes one COMMIT call for the whole file. Returns the server's verifier.
     async fn commit_call(&self, writer: &WireCaller) -> Result<Verifier> {
-        let committed = writer.perform(|nfs, user| nfs.commit(user, &self.handle)).await;
+        let committed = writer.perform(&[&self.handle], |nfs, user| nfs.commit(user, &self.handle)).await;
         let verifier = committed.map_err(|error| error.about(|| self.display_name()))?;
         bump(&writer.wire.counters.wire.commits);
         Ok(verifier)
@@ -284,8 +285,8 @@ impl UncommittedPool {
         if let Some(file) = files.get(handle).and_then(Weak::upgrade) {
             return file;
         }
-        let file = Arc::new(UncommittedWrites::new(self.clone(), *handle, name));
-        files.insert(*handle, Arc::downgrade(&file));
+        let file = Arc::new(UncommittedWrites::new(self.clone(), handle.clone(), name));
+        files.insert(handle.clone(), Arc::downgrade(&file));
         file
     }
 

@@ -84,7 +84,7 @@ impl Filesystem {
         if matches!(&entry.name[..], b"." | b"..") {
             return None;
         }
-        let (handle, attributes) = (entry.handle?, entry.attributes?);
+        let (handle, attributes) = (entry.handle.as_ref()?, entry.attributes?);
         let query = NameQuery { directory, name: &entry.name, version: page.version };
         let entry = self.entry(&handle, &attributes, &query, page.asked);
         Some((entry.inode.number, entry.attributes, entry.times))

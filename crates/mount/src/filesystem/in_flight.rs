@@ -21,10 +21,10 @@ impl<K> Default for InFlight<K> {
     }
 }
 
-impl<K: Copy + Eq + Hash> InFlight<K> {
+impl<K: Clone + Eq + Hash> InFlight<K> {
     /// Begins an operation, which ends when the guard is dropped.
     pub(super) fn begin(self: &Arc<Self>, object: K) -> InFlightGuard<K> {
-        *self.counts.lock().entry(object).or_default() += 1;
+        *self.counts.lock().entry(object.clone()).or_default() += 1;
         InFlightGuard { operations: self.clone(), object }
     }
 
@@ -48,12 +48,12 @@ impl<K: Copy + Eq + Hash> InFlight<K> {
 
 /// An operation under way.
 #[derive(Debug)]
-pub(super) struct InFlightGuard<K: Copy + Eq + Hash> {
+pub(super) struct InFlightGuard<K: Clone + Eq + Hash> {
     operations: Arc<InFlight<K>>,
     object: K,
 }
 
-impl<K: Copy + Eq + Hash> Drop for InFlightGuard<K> {
+impl<K: Clone + Eq + Hash> Drop for InFlightGuard<K> {
     fn drop(&mut self) {
         let mut counts = self.operations.counts.lock();
         if let Some(count) = counts.get_mut(&self.object) {

@@ -311,6 +311,7 @@ impl Filesystem {
         asked: Instant,
     ) -> FileEntry {
         let inode = self.inodes.reference(handle);
+        inode.handle.moved(&query.directory.handle, query.name);
         self.update_attributes(&inode, *attributes, asked);
         let times = self.cache_times(query.directory, &inode, Instant::now());
         self.paths.insert(&inode, query.directory.number, query.name, Some(query.version));

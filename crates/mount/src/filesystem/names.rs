@@ -206,7 +206,7 @@ impl Filesystem {
         let query = self.begin_create(&directory, name);
         let mark = self.negative_names.mark();
         let made = user.session.make_dir(&directory.handle, name, &with_mode(mode)).await;
-        let handle = made.as_ref().ok().map(|found| found.handle);
+        let handle = made.as_ref().ok().map(|found| found.handle.clone());
         let reply = self.made_reply(request, &user, made, &query).await?;
         if let Some(new) = handle.and_then(|handle| self.inodes.find(&handle)) {
             // The version of a new inode is 0: without a foreign change since, the directory is empty.
@@ -265,7 +265,7 @@ impl Filesystem {
         let linked = user.session.link(&file.handle, &directory.handle, name).await;
         linked.map_err(|error| self.errno_for(&file, &error))?;
         let attributes = self.current_attributes(&user.session, &file, request.received).await?;
-        let found = Found { handle: file.handle, attributes: Some(attributes) };
+        let found = Found { handle: file.handle.clone(), attributes: Some(attributes) };
         self.entry_reply(request, &user, &found, &query).await
     }
 
@@ -312,6 +312,9 @@ impl Filesystem {
             return Err(self.errno(&error));
         }
         self.paths.rename((directory.number, name), (to.number, to_name), Some(version));
+        if let Some(inode) = self.paths.get(to.number, to_name) {
+            inode.handle.moved(&to.handle, to_name);
+        }
         Ok(FuseReply::default())
     }
 

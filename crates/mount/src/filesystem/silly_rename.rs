@@ -39,7 +39,7 @@ impl HiddenNames {
 
     /// Begins the removal of a hidden name after the last close.
     pub(super) fn begin_removal(&self, hidden: HiddenName) -> HiddenRemoval {
-        HiddenRemoval { _guard: self.removals.begin(hidden.directory), hidden }
+        HiddenRemoval { _guard: self.removals.begin(hidden.directory.clone()), hidden }
     }
 
     /// Waits for the removals that are under way in a directory.
@@ -87,7 +87,8 @@ impl Filesystem {
             let renamed = user.session.rename(&directory.handle, name, &directory.handle, &other).await;
             renamed.map_err(|error| self.errno(&error))?;
             self.paths.rename((directory.number, name), (directory.number, &other), None);
-            let hidden = HiddenName { directory: directory.handle, name: other, user: user.clone() };
+            inode.handle.moved(&directory.handle, &other);
+            let hidden = HiddenName { directory: directory.handle.clone(), name: other, user: user.clone() };
             let hide = inode.lock().opens.hide(hidden);
             if let Err(hidden) = hide {
                 // The last close came meanwhile.
@@ -129,7 +130,10 @@ impl Filesystem {
         let session = &hidden.user.session;
         self.negative_names.add(directory.number, name);
         match session.rename(&hidden.directory, &hidden.name, &directory.handle, name).await {
-            Ok(()) => self.paths.rename((directory.number, &hidden.name), (directory.number, name), None),
+            Ok(()) => {
+                inode.handle.moved(&directory.handle, name);
+                self.paths.rename((directory.number, &hidden.name), (directory.number, name), None);
+            }
             Err(error) => {
                 let name = String::from_utf8_lossy(&hidden.name);
                 tracing::warn!(%name, %error, "a file keeps its hidden name");

@@ -30,7 +30,7 @@ pub(crate) struct InodeTable(Mutex<Tables>);
 impl InodeTable {
     /// Enters the root, before any other inode.
     pub(crate) fn insert_root(&self, root: Handle) -> Arc<Inode> {
-        let inode = Inode::new(abi::ROOT, root);
+        let inode = Inode::new(abi::ROOT, root.clone());
         let mut table = self.0.lock();
         table.by_number.insert(abi::ROOT, inode.clone());
         table.by_handle.insert(root, inode.clone());
@@ -52,12 +52,13 @@ impl InodeTable {
     pub(crate) fn reference(&self, handle: &Handle) -> Arc<Inode> {
         let mut table = self.0.lock();
         let Tables { by_number, by_handle, next } = &mut *table;
-        let inode = by_handle.entry(*handle).or_insert_with(|| {
-            let inode = Inode::new(*next, *handle);
+        let inode = by_handle.entry(handle.clone()).or_insert_with(|| {
+            let inode = Inode::new(*next, handle.clone());
             *next += 1;
             by_number.insert(inode.number, inode.clone());
             inode
         });
+        inode.handle.seal(handle);
         inode.state.lock().lookups += 1;
         inode.clone()
     }

@@ -152,7 +152,7 @@ async fn entry_of(
         }
     };
     if attributes.kind == FileKind::Directory {
-        let (parent, file) = (directory.handle, (attributes.fsid, attributes.fileid));
+        let (parent, file) = (directory.handle.clone(), (attributes.fsid, attributes.fileid));
         let url = url.clone();
         return Ok(Some(PendingDirectory { parent, name: entry.name, handle, url, file, emptied: false }));
     }

@@ -1,0 +1,266 @@
+//! File handles: what a session calls a file.
+//!
+//! A server's handle is opaque, with one exception. A handle of a Samehost server begins with
+//! [`MAGIC`] and ends with a seal, a keyed hash that clients can't make. The bytes before the seal, the
+//! *identity*, name the file. The holder of a tree (docs/lane.md) makes identities itself, from the kernel's
+//! file handles. Such a handle is *unsealed*: it is good for the tree only. It knows the directory and the
+//! name by which the file was found, so that the seal can be had from the server when the wire needs it.
+//!
+//! Invariant: two handles are equal if their identities are, whether they are sealed or not. So a file has one
+//! handle, however it was found.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+
+/// The longest file handle of NFSv3 (RFC 1813 section 2.3.3, NFS3_FHSIZE).
+pub const HANDLE_MAX: usize = 64;
+
+/// The first bytes of a Samehost server's handles: version 2 of the format, and its name.
+const MAGIC: [u8; 3] = [2, b'S', b'H'];
+
+/// The bytes of an identity before the filesystem's own handle: the magic, the scheme, the export's number.
+pub(crate) const HEAD: usize = 8;
+
+/// The length of the seal in bytes.
+const SEAL: usize = 16;
+
+/// The scheme of handles that contain the filesystem's own handle. Only these can be made by a client.
+const KERNEL_SCHEME: u8 = 1;
+
+/// A server's persistent name for a file: at most 64 bytes, valid across restarts of either side.
+///
+/// A session that has been given a directory tree by a Samehost server on the same host also makes handles
+/// itself. These are valid in the session that made them, for the time that the file keeps its name.
+#[derive(Clone)]
+pub struct Handle {
+    len: u8,
+    bytes: [u8; HANDLE_MAX],
+    unsealed: Option<Arc<Unsealed>>,
+}
+
+/// What an unsealed handle needs to get its seal.
+struct Unsealed {
+    /// The whole handle, once the server has said it.
+    sealed: OnceLock<[u8; HANDLE_MAX]>,
+    /// The directory and the name of the file when it was last found.
+    place: Mutex<Option<(Handle, Box<[u8]>)>>,
+}
+
+impl Drop for Unsealed {
+    /// Drops the directories above without recursion, because a tree may be deeper than the stack.
+    fn drop(&mut self) {
+        let mut above = self.place.get_mut().take();
+        while let Some((mut directory, _)) = above {
+            above = directory.unsealed.take().and_then(Arc::into_inner).and_then(|mut next| {
+                let place = next.place.get_mut();
+                place.take()
+            });
+        }
+    }
+}
+
+impl Handle {
+    /// The handle with these bytes; `None` if they are more than 64.
+    #[must_use]
+    pub fn new(bytes: &[u8]) -> Option<Self> {
+        let mut whole = [0; HANDLE_MAX];
+        whole.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        Some(Self { len: bytes.len() as u8, bytes: whole, unsealed: None })
+    }
+
+    /// The handle of a file that was found as `name` in a directory: `head` is the first bytes of every handle
+    /// of the same export ([`Handle::head`]), and `kind` and `kernel_handle` are the file's handle as
+    /// name_to_handle_at(2) reports it. `None` if they don't fit into a handle.
+    pub(crate) fn in_tree(
+        head: [u8; HEAD],
+        kind: i32,
+        kernel_handle: &[u8],
+        place: (&Self, &[u8]),
+    ) -> Option<Self> {
+        let kind = u8::try_from(kind).ok()?;
+        let identity = HEAD + 1 + kernel_handle.len();
+        let mut bytes = [0; HANDLE_MAX];
+        if identity + SEAL > HANDLE_MAX {
+            return None;
+        }
+        bytes[..HEAD].copy_from_slice(&head);
+        bytes[HEAD] = kind;
+        bytes[HEAD + 1..identity].copy_from_slice(kernel_handle);
+        let place = Mutex::new(Some((place.0.clone(), place.1.into())));
+        let unsealed = Unsealed { sealed: OnceLock::new(), place };
+        Some(Self { len: (identity + SEAL) as u8, bytes, unsealed: Some(Arc::new(unsealed)) })
+    }
+
+    /// The first bytes of all handles of this handle's export, if clients can make such handles.
+    pub(crate) fn head(&self) -> Option<[u8; HEAD]> {
+        let head = *self.whole().first_chunk()?;
+        (self.is_sealable() && head[MAGIC.len()] == KERNEL_SCHEME).then_some(head)
+    }
+
+    /// The filesystem's own handle in this one, as name_to_handle_at(2) reports it: kind and bytes. `None` if
+    /// [`Handle::head`] is.
+    pub(crate) fn kernel_handle(&self) -> Option<(i32, &[u8])> {
+        self.head()?;
+        let (kind, bytes) = self.identity()[HEAD..].split_first()?;
+        Some((i32::from(*kind), bytes))
+    }
+
+    /// The bytes as the server gave them. Those of an unsealed handle are of no use to the server: see
+    /// [`Handle::is_sealed`].
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        let sealed = self.unsealed.as_ref().and_then(|unsealed| unsealed.sealed.get());
+        &sealed.unwrap_or(&self.bytes)[..usize::from(self.len)]
+    }
+
+    /// Whether the server accepts this handle's bytes. Every handle from a server is sealed.
+    pub(crate) fn is_sealed(&self) -> bool {
+        self.unsealed.as_ref().is_none_or(|unsealed| unsealed.sealed.get().is_some())
+    }
+
+    /// Takes the seal of another handle of the same file. False if that one has none, or is another file's.
+    #[doc(hidden)]
+    pub fn seal(&self, sealed: &Self) -> bool {
+        if self != sealed || !sealed.is_sealed() {
+            return false;
+        }
+        if let Some(unsealed) = &self.unsealed
+            && unsealed.sealed.get().is_none()
+        {
+            let mut whole = [0; HANDLE_MAX];
+            whole[..sealed.as_bytes().len()].copy_from_slice(sealed.as_bytes());
+            let _ = unsealed.sealed.set(whole);
+        }
+        true
+    }
+
+    /// The directory and the name by which the file was found, of a handle that this client made.
+    pub(crate) fn place(&self) -> Option<(Self, Box<[u8]>)> {
+        self.unsealed.as_ref().and_then(|unsealed| unsealed.place.lock().clone())
+    }
+
+    /// Says that the file has another name now.
+    #[doc(hidden)]
+    pub fn moved(&self, directory: &Self, name: &[u8]) {
+        if let Some(unsealed) = &self.unsealed {
+            let former = unsealed.place.lock().replace((directory.clone(), name.into()));
+            drop(former);
+        }
+    }
+
+    /// What names the file: all bytes, or those before the seal.
+    pub(crate) fn identity(&self) -> &[u8] {
+        let whole = self.whole();
+        if self.is_sealable() { &whole[..whole.len() - SEAL] } else { whole }
+    }
+
+    /// Whether the last bytes are a seal.
+    fn is_sealable(&self) -> bool {
+        let whole = self.whole();
+        whole.len() > HEAD + SEAL && whole.starts_with(&MAGIC)
+    }
+
+    fn whole(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
+
+impl PartialEq for Handle {
+    fn eq(&self, other: &Self) -> bool {
+        self.identity() == other.identity()
+    }
+}
+
+impl Eq for Handle {}
+
+impl Hash for Handle {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.identity().hash(state);
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_sealed() { "Handle(" } else { "Handle(unsealed " })?;
+        self.as_bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        f.write_str(")")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KERNEL: [u8; 12] = [9; 12];
+
+    fn sealed(kernel: &[u8], seal: u8) -> Handle {
+        Handle::new(&[&[2, b'S', b'H', 1, 0, 0, 0, 5, 0x81], kernel, &[seal; SEAL]].concat()).unwrap()
+    }
+
+    fn unsealed(kernel: &[u8], directory: &Handle) -> Handle {
+        Handle::in_tree(directory.head().unwrap(), 0x81, kernel, (directory, b"name")).unwrap()
+    }
+
+    #[test]
+    fn an_unsealed_handle_equals_the_sealed_one_and_takes_its_seal() {
+        let root = sealed(&[1; 8], 7);
+        let (made, given, other) = (unsealed(&KERNEL, &root), sealed(&KERNEL, 8), sealed(&[8; 12], 8));
+        assert_eq!(made, given);
+        assert_ne!(made, other);
+        assert_eq!(made.kernel_handle(), Some((0x81, &KERNEL[..])));
+        assert_eq!(made.kernel_handle(), given.kernel_handle());
+        assert_eq!(made.place(), Some((root.clone(), b"name"[..].into())));
+        assert!(!made.is_sealed() && given.is_sealed());
+        let copy = made.clone();
+        assert!(!made.seal(&other) && !made.seal(&unsealed(&KERNEL, &root)));
+        assert!(made.seal(&given));
+        assert!(copy.is_sealed(), "clones share the seal");
+        assert_eq!(copy.as_bytes(), given.as_bytes());
+    }
+
+    #[test]
+    fn other_servers_handles_are_compared_whole() {
+        let one = Handle::new(&[1; 32]).unwrap();
+        let mut bytes = [1; 32];
+        bytes[31] = 2;
+        assert_ne!(one, Handle::new(&bytes).unwrap());
+        assert_eq!((one.head(), one.kernel_handle(), one.place()), (None, None, None));
+        // The other scheme has a seal, too, but nothing that a client could make.
+        let located =
+            Handle::new(&[&[2, b'S', b'H', 2, 0, 0, 0, 5][..], &[3; 17], &[7; SEAL]].concat()).unwrap();
+        assert_eq!((located.head(), located.identity().len()), (None, 25));
+        // Nothing is cut from what is too short to have a seal.
+        let short = Handle::new(&[&[2, b'S', b'H', 1][..], &[0; 20]].concat()).unwrap();
+        assert_eq!(short.identity().len(), 24);
+    }
+
+    #[test]
+    fn a_kernel_handle_that_is_too_long_has_none() {
+        let root = sealed(&[1; 8], 7);
+        let head = root.head().unwrap();
+        assert!(Handle::in_tree(head, 1, &[0; 39], (&root, b"n")).is_some());
+        assert!(Handle::in_tree(head, 1, &[0; 40], (&root, b"n")).is_none());
+        assert!(Handle::in_tree(head, 256, &[0; 8], (&root, b"n")).is_none());
+    }
+
+    #[test]
+    fn a_file_that_moves_has_another_place() {
+        let root = sealed(&[1; 8], 7);
+        let made = unsealed(&KERNEL, &root);
+        let directory = unsealed(&[4; 12], &root);
+        made.moved(&directory, b"new");
+        assert_eq!(made.place(), Some((directory, b"new"[..].into())));
+    }
+
+    #[test]
+    fn a_chain_deeper_than_the_stack_is_dropped() {
+        let mut deepest = sealed(&[1; 8], 7);
+        for depth in 0..200_000u32 {
+            deepest = unsealed(&depth.to_be_bytes(), &deepest);
+        }
+        drop(deepest);
+    }
+}
