@@ -6,7 +6,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use rustix::mount::{OpenTreeFlags, open_tree};
+use rustix::mount::{MountPropagationFlags, OpenTreeFlags, open_tree};
 
 use crate::check;
 
@@ -30,6 +30,11 @@ struct MountAttr {
     userns_fd: u64,
 }
 
+impl MountAttr {
+    /// No change.
+    const NONE: MountAttr = MountAttr { attr_set: 0, attr_clr: 0, propagation: 0, userns_fd: 0 };
+}
+
 const MOUNT_ATTR_RDONLY: u64 = 0x01;
 const MOUNT_ATTR_NOSUID: u64 = 0x02;
 const MOUNT_ATTR_NODEV: u64 = 0x04;
@@ -50,19 +55,23 @@ pub struct MountFlags {
 /// `EBUSY` when it is to be read-only and files are open for writing through it; `EINVAL` when `root` isn't a
 /// mount's root.
 pub fn set_flags(root: impl AsFd, flags: MountFlags) -> rustix::io::Result<()> {
-    let (mut attr_set, mut attr_clr) = (0, 0);
-    for (wanted, bit) in [(flags.read_only, MOUNT_ATTR_RDONLY), (flags.no_exec, MOUNT_ATTR_NOEXEC)] {
-        if wanted {
-            attr_set |= bit;
-        } else {
-            attr_clr |= bit;
-        }
-    }
-    set_attributes(root, attr_set, attr_clr)
+    let attr_clr = MountFlags { read_only: true, no_exec: true }.bits() & !flags.bits();
+    set_attributes(root, MountAttr { attr_set: flags.bits(), attr_clr, ..MountAttr::NONE })
 }
 
-fn set_attributes(root: impl AsFd, attr_set: u64, attr_clr: u64) -> rustix::io::Result<()> {
-    let attr = MountAttr { attr_set, attr_clr, propagation: 0, userns_fd: 0 };
+/// As [`set_flags`], without clearing any.
+pub(crate) fn add_flags(root: impl AsFd, flags: MountFlags) -> rustix::io::Result<()> {
+    set_attributes(root, MountAttr { attr_set: flags.bits(), ..MountAttr::NONE })
+}
+
+impl MountFlags {
+    fn bits(self) -> u64 {
+        let bit = |wanted, bit| if wanted { bit } else { 0 };
+        bit(self.read_only, MOUNT_ATTR_RDONLY) | bit(self.no_exec, MOUNT_ATTR_NOEXEC)
+    }
+}
+
+fn set_attributes(root: impl AsFd, attr: MountAttr) -> rustix::io::Result<()> {
     // SAFETY: the path is a NUL-terminated literal; `attr` has the size that is passed and outlives the call.
     let returned = unsafe {
         libc::syscall(
@@ -79,6 +88,9 @@ fn set_attributes(root: impl AsFd, attr_set: u64, attr_clr: u64) -> rustix::io::
 
 /// Clones the mount that `directory` is on, with `directory` as its root and without the mounts below. The
 /// clone lives until the descriptor and all files opened through it are closed. Needs `CAP_SYS_ADMIN`.
+///
+/// The clone is private: what is mounted later below a shared original doesn't appear in it, neither while it
+/// is detached (Linux 6.15 propagates to detached mounts) nor when it is attached.
 ///
 /// open_tree(2), Linux 5.2; mount_setattr(2), Linux 5.12.
 ///
@@ -98,9 +110,8 @@ pub fn clone_detached(directory: impl AsFd, attributes: CloneAttributes) -> rust
             attr_set |= bit;
         }
     }
-    if attr_set != 0 {
-        set_attributes(&clone, attr_set, 0)?;
-    }
+    let propagation = u64::from(MountPropagationFlags::PRIVATE.bits());
+    set_attributes(&clone, MountAttr { attr_set, propagation, ..MountAttr::NONE })?;
     Ok(clone)
 }
 
