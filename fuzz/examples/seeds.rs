@@ -316,7 +316,7 @@ fn lane_messages() -> std::io::Result<()> {
 
     let seed = |name: &str, bytes: Vec<u8>| write("lane_message", name, &bytes);
     let credential = LaneCredential { uid: 1, gid: 2, gids: vec![3, 4] };
-    let register = LaneRequest::Register { lowest: 2, highest: 3, commitment: Commitment([0xcc; 32]) };
+    let register = LaneRequest::Register { lowest: 2, highest: 4, commitment: Commitment([0xcc; 32]) };
     seed("register", encode(&register))?;
     let by_handle = LaneRequest::Open {
         serial: 1,
@@ -347,6 +347,12 @@ fn lane_messages() -> std::io::Result<()> {
         };
         seed(name, encode(&open))?;
     }
+    for (name, target) in [("open-tree", Target::Tree(b"directory")), ("open-mount", Target::Mount(b"root"))] {
+        let (releases, access) = (vec![], Access::ReadWrite);
+        let credential = credential.clone();
+        let open = LaneRequest::Open { serial: 5, releases, target, access, credential };
+        seed(name, encode(&open))?;
+    }
     for (name, targets) in [
         ("ahead-handles", PrefetchTargets::Handles(vec![b"one", b"another"])),
         (
@@ -360,7 +366,7 @@ fn lane_messages() -> std::io::Result<()> {
     seed("release", encode(&LaneRequest::Release(vec![1, 2, 3])))?;
     seed("async", encode(&LaneRequest::Async))?;
     let local = LaneReply::Local {
-        version: 3,
+        version: 4,
         nonce: Nonce([1; 16]),
         instance: [2; 16],
         grants: 1024,
@@ -368,7 +374,7 @@ fn lane_messages() -> std::io::Result<()> {
         slots: 58,
     };
     seed("local", encode(&local))?;
-    let version = HandshakeRefusal::Version { lowest: 2, highest: 3 };
+    let version = HandshakeRefusal::Version { lowest: 2, highest: 4 };
     seed("refused-version", encode(&LaneReply::Refused(version)))?;
     seed("refused-draining", encode(&LaneReply::Refused(HandshakeRefusal::Draining)))?;
     let opened = LaneReply::Opened {

@@ -25,6 +25,26 @@ pub enum Target<'a> {
     },
     /// The same, created if missing: what would be CREATE, SETATTR and an Open. Since version 3.
     New(NewFile<'a>),
+    /// The directory with this NFS file handle (at most [`MAX_HANDLE`] bytes), with everything below: the
+    /// client makes the system calls itself. [`Access::Read`] asks for a tree in which nothing can be
+    /// changed. Since version 4.
+    Tree(&'a [u8]),
+    /// The mount that the directory with this NFS file handle (at most [`MAX_HANDLE`] bytes) is on, with the
+    /// directory as its root, to be attached by the client: for root of the initial user namespace only.
+    /// Since version 4.
+    Mount(&'a [u8]),
+}
+
+impl Target<'_> {
+    /// The first protocol version in which this may be requested.
+    #[must_use]
+    pub const fn since(&self) -> u32 {
+        match self {
+            Self::Handle(_) | Self::Entry { .. } => 2,
+            Self::New(_) => 3,
+            Self::Tree(_) | Self::Mount(_) => 4,
+        }
+    }
 }
 
 /// A file to be created.
@@ -114,7 +134,9 @@ impl OpenRequest<'_> {
     #[must_use]
     pub fn fits(&self) -> bool {
         let target = match self.target {
-            Target::Handle(handle) => handle.len() <= MAX_HANDLE,
+            Target::Handle(handle) | Target::Tree(handle) | Target::Mount(handle) => {
+                handle.len() <= MAX_HANDLE
+            }
             Target::Entry { directory, name } | Target::New(NewFile { directory, name, .. }) => {
                 directory.len() <= MAX_HANDLE && name.len() <= MAX_NAME
             }
@@ -191,7 +213,7 @@ pub enum OpenStatus {
     /// The parent isn't a directory (NFS3ERR_NOTDIR).
     #[error("not a directory")]
     NotDirectory = 8,
-    /// The name is a directory. Directories are never granted.
+    /// The name is a directory. Directories are granted as trees only.
     #[error("is a directory")]
     IsDirectory = 9,
     /// The name is a symbolic link, which the client follows.
@@ -212,6 +234,16 @@ pub enum OpenStatus {
     /// The filesystem failed.
     #[error("input/output error")]
     Io = 15,
+    /// The export or the server gives no trees (`no_tree`, `--lane files`), or the export no mounts. Since
+    /// version 4, as the next two.
+    #[error("no trees are given here: the export has no_tree, or the server runs with --lane files")]
+    NoTree = 16,
+    /// The export squashes this user, or another one who could use the client's descriptor.
+    #[error("the export squashes this user, or root of the client's container")]
+    TreeSquashed = 17,
+    /// The directory isn't all that NFS clients see below it, or the server can't make a tree of it.
+    #[error("other exports or mounts lie in it, it has subtree_check, or the server lacks the privilege")]
+    TreeIncomplete = 18,
 }
 
 impl OpenStatus {
@@ -234,6 +266,9 @@ impl OpenStatus {
             13 => Self::TryWire,
             14 => Self::Draining,
             15 => Self::Io,
+            16 => Self::NoTree,
+            17 => Self::TreeSquashed,
+            18 => Self::TreeIncomplete,
             _ => return None,
         })
     }

@@ -124,16 +124,16 @@ fn versions_are_negotiated_by_the_first_message() {
         let commitment = Nonce([1; 16]).commitment();
         raw.send(&message::encode(&LaneRequest::Register { lowest, highest, commitment }));
     };
-    for (lowest, highest) in [(4, 9), (0, 1), (9, 4), (u32::MAX, u32::MAX)] {
+    for (lowest, highest) in [(5, 9), (0, 1), (9, 4), (u32::MAX, u32::MAX)] {
         let raw = world.raw();
         register(&raw, lowest, highest);
         assert_eq!(
             refusal(&raw),
-            Some(HandshakeRefusal::Version { lowest: 2, highest: 3 }),
+            Some(HandshakeRefusal::Version { lowest: 2, highest: 4 }),
             "{lowest} to {highest}"
         );
     }
-    for (number, highest, common) in [(1, 77, 3), (2, 2, 2)] {
+    for (number, highest, common) in [(1, 77, 4), (2, 2, 2), (3, 3, 3)] {
         let raw = world.raw();
         let commitment = Nonce([number; 16]).commitment();
         raw.send(&message::encode(&LaneRequest::Register { lowest: 1, highest, commitment }));

@@ -232,7 +232,7 @@ async fn invalid_messages_of_a_server_in_the_handshake() {
         }),
         ("a version that we didn't offer", |fake, nonce, raw| {
             let (nonce, instance) = (Nonce(nonce), fake.instance);
-            let local = LaneReply::Local { version: 4, nonce, instance, grants: 1, outstanding: 1, slots: 0 };
+            let local = LaneReply::Local { version: 5, nonce, instance, grants: 1, outstanding: 1, slots: 0 };
             raw.try_send(&message::encode(&local), &[memory().as_fd()]).unwrap();
         }),
         ("closed the connection", |_, _, raw| {

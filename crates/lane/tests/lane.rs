@@ -11,6 +11,7 @@ use lane::{
 };
 use samehost_lane as lane;
 
+use rustix::fs::{Mode, OFlags};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -69,13 +70,36 @@ async fn a_file_is_created_and_opened_in_one_round_trip() {
 }
 
 #[tokio::test]
-async fn an_older_server_is_not_asked_to_create_files() {
-    let fake = FakeServer { version: 2, ..FakeServer::new() };
-    let (lane, raw, _memory) = fake.lane().await;
-    assert_eq!(lane.open(to_make(b"new", &root())).await.unwrap_err(), OpenError::TooOld);
-    drop(lane);
-    // It has received nothing.
-    assert!(raw.receive().is_none());
+async fn an_older_server_is_not_asked_for_what_it_does_not_know() {
+    let who = root();
+    let whole = |target| OpenRequest { target, access: Access::ReadWrite, credential: &who };
+    let requests = [whole(Target::Tree(b"root")), whole(Target::Mount(b"root")), to_make(b"new", &who)];
+    for (version, unknown) in [(2, &requests[..]), (3, &requests[..2])] {
+        let fake = FakeServer { version, ..FakeServer::new() };
+        let (lane, raw, _memory) = fake.lane().await;
+        for request in unknown {
+            assert_eq!(lane.open(*request).await.unwrap_err(), OpenError::TooOld);
+        }
+        drop(lane);
+        // It has received nothing.
+        assert!(raw.receive().is_none());
+    }
+}
+
+#[tokio::test]
+async fn a_directory_is_granted_as_a_tree() {
+    let world = World::new();
+    std::fs::create_dir(world.dir.path().join("tree")).unwrap();
+    std::fs::write(world.dir.path().join("tree/f"), "below").unwrap();
+    let (lane, who) = (world.connect().await, root());
+    let request = OpenRequest { target: Target::Tree(b"tree"), access: Access::Read, credential: &who };
+    let opened = lane.open(request).await.unwrap();
+    assert!(opened.grant.is_live());
+    let below = rustix::fs::openat(&opened.grant, "f", OFlags::RDONLY, Mode::empty()).unwrap();
+    assert_eq!(content(&below), "below");
+    assert_eq!(world.open_grants(), 1);
+    world.server.recall(|_| true);
+    assert!(!opened.grant.is_live());
 }
 
 #[tokio::test]

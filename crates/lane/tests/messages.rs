@@ -80,6 +80,7 @@ proptest! {
         directory in vec(any::<u8>(), 0..=MAX_HANDLE),
         name in proptest::option::of(vec(any::<u8>(), 0..=MAX_NAME)),
         new in proptest::option::of((0..=0o7777_u32, proptest::option::of(any::<[u8; 8]>()))),
+        whole in proptest::option::of(any::<bool>()),
         access in 1..=3_u32,
         (uid, gid, gids) in (any::<u32>(), any::<u32>(), vec(any::<u32>(), 0..=MAX_GIDS)),
     ) {
@@ -89,7 +90,11 @@ proptest! {
                 Target::New(NewFile { directory: &directory, name, mode, how })
             }
             (Some(name), None) => Target::Entry { directory: &directory, name },
-            (None, _) => Target::Handle(&directory),
+            (None, _) => match whole {
+                None => Target::Handle(&directory),
+                Some(false) => Target::Tree(&directory),
+                Some(true) => Target::Mount(&directory),
+            },
         };
         let access = Access::from_number(access).unwrap();
         let credential = LaneCredential { uid, gid, gids };
@@ -196,12 +201,16 @@ fn lengths_above_their_bounds_are_refused_before_the_data_is_read() {
     );
     assert_eq!(open(&|to| [0, 3, 129].iter().for_each(|word| to.u32(*word))), too_long(MAX_HANDLE, 129));
     assert_eq!(open(&|to| [0, 3, 0, 256].iter().for_each(|word| to.u32(*word))), too_long(MAX_NAME, 256));
+    for kind in [4, 5] {
+        let directory = open(&|to| [0, kind, 129].iter().for_each(|word| to.u32(*word)));
+        assert_eq!(directory, too_long(MAX_HANDLE, 129));
+    }
     // GUARDED, and a number that RFC 1813 doesn't define.
     for how in [1, 3, u32::MAX] {
         let wrong = open(&|to| [0, 3, 0, 0, 0o644, how].iter().for_each(|word| to.u32(*word)));
         assert_eq!(wrong, Err(xdr::Error::Discriminant { of: "how", value: how }));
     }
-    for (words, of) in [([0, 4, 0], "target"), ([0, 0, 0], "target")] {
+    for (words, of) in [([0, 6, 0], "target"), ([0, 0, 0], "target")] {
         let wrong = open(&|to| words.iter().for_each(|word| to.u32(*word)));
         assert!(matches!(wrong, Err(xdr::Error::Discriminant { of: is, .. }) if is == of));
     }

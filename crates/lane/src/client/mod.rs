@@ -14,7 +14,7 @@ use crate::interlock::{ClientSide, Control};
 use crate::memory::InterlockMemory;
 use crate::message::{self, LaneRequest};
 use crate::nonce::Instance;
-use crate::request::{LaneCredential, OpenRequest, PrefetchTargets, Target};
+use crate::request::{LaneCredential, OpenRequest, PrefetchTargets};
 use crate::socket;
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -70,8 +70,8 @@ impl Lane {
         Ok(Self { owner })
     }
 
-    /// Opens a file. Any number of Opens may be in flight. Dropping the future releases the grant that it
-    /// would have returned.
+    /// Opens a file or a tree. Any number of Opens may be in flight. Dropping the future releases the grant
+    /// that it would have returned.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -80,7 +80,7 @@ impl Lane {
         if !request.fits() {
             return Err(OpenError::TooLong);
         }
-        if matches!(request.target, Target::New(_)) && shared.version < message::CREATE_SINCE {
+        if shared.version < request.target.since() {
             return Err(OpenError::TooOld);
         }
         if self.state() != LaneState::Live {

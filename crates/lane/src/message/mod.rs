@@ -16,9 +16,7 @@ pub use requests::{LaneRequest, encode_open, encode_prefetch};
 /// The largest datagram of the protocol, in bytes.
 pub const MAX_MESSAGE: usize = 8192;
 /// The protocol versions that this crate implements.
-pub const VERSIONS: std::ops::RangeInclusive<u32> = 2..=3;
-/// The first version in which an Open can create its file.
-pub const CREATE_SINCE: u32 = 3;
+pub const VERSIONS: std::ops::RangeInclusive<u32> = 2..=4;
 /// The most releases in one message.
 pub const MAX_RELEASES: usize = 256;
 
@@ -81,10 +79,10 @@ mod tests {
     #[test]
     fn versions_meet_at_the_highest_common_one() {
         assert_eq!(negotiate(2, 2), Some(2));
-        assert_eq!(negotiate(2, u32::MAX), Some(3));
-        assert_eq!(negotiate(1, 5), Some(3));
-        assert_eq!(negotiate(3, 5), Some(3));
-        assert_eq!(negotiate(4, 5), None);
+        assert_eq!(negotiate(2, u32::MAX), Some(4));
+        assert_eq!(negotiate(1, 5), Some(4));
+        assert_eq!(negotiate(3, 3), Some(3));
+        assert_eq!(negotiate(5, 6), None);
         assert_eq!(negotiate(1, 1), None);
         assert_eq!(negotiate(0, 0), None);
         assert_eq!(negotiate(5, 1), None);

@@ -53,6 +53,8 @@ impl<'a> Decode<'a> for LaneCredential {
 const HANDLE: u32 = 1;
 const ENTRY: u32 = 2;
 const NEW: u32 = 3;
+const TREE: u32 = 4;
+const MOUNT: u32 = 5;
 
 /// RFC 1813's numbers. Its GUARDED isn't used here.
 const UNCHECKED: u32 = 0;
@@ -98,6 +100,14 @@ impl Encode for Target<'_> {
                 to.opaque(name);
                 to.u32(*mode);
                 to.put(how);
+            }
+            Self::Tree(handle) => {
+                to.u32(TREE);
+                to.opaque(handle);
+            }
+            Self::Mount(handle) => {
+                to.u32(MOUNT);
+                to.opaque(handle);
             }
         }
     }
@@ -148,6 +158,8 @@ impl<'a> Decode<'a> for Target<'a> {
                 mode: from.u32()? & 0o7777,
                 how: from.get()?,
             })),
+            TREE => Ok(Self::Tree(from.opaque(MAX_HANDLE)?)),
+            MOUNT => Ok(Self::Mount(from.opaque(MAX_HANDLE)?)),
             value => Err(Error::Discriminant { of: "target", value }),
         }
     }

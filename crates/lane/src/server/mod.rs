@@ -53,8 +53,9 @@ pub struct Bound {
 
 /// One granted file.
 pub struct OpenGrant {
-    /// A file description opened for this grant alone. A regular file, open for no more than was requested;
-    /// never O_PATH, never a directory.
+    /// A file description opened for this grant alone: a regular file, open for no more than was requested,
+    /// never O_PATH; for [`crate::Target::Tree`] a directory in a cell, for [`crate::Target::Mount`] a
+    /// detached mount. No other directories: `..` would lead out of the export.
     pub file: OwnedFd,
     /// The file's NFS handle, at most [`crate::request::MAX_HANDLE`] bytes.
     pub handle: Vec<u8>,

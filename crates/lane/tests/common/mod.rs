@@ -54,7 +54,7 @@ impl GrantService for Files {
     fn open(&self, bound: &Bound, request: &OpenRequest<'_>) -> Result<OpenGrant, OpenStatus> {
         assert_eq!(bound.nfs_peer, NFS_PEER.parse::<SocketAddr>().unwrap());
         let name = match request.target {
-            Target::Handle(handle) => handle,
+            Target::Handle(handle) | Target::Tree(handle) | Target::Mount(handle) => handle,
             Target::Entry { name, .. } | Target::New(NewFile { name, .. }) => name,
         };
         assert_ne!(name, b"panic", "a bug in the server");

@@ -41,6 +41,8 @@ impl LaneGrantService {
             Requester { address: bound.nfs_peer, owner, claim: Some(claim), transport: Transport::Lane };
         let handle = match request.target {
             Target::Handle(handle)
+            | Target::Tree(handle)
+            | Target::Mount(handle)
             | Target::Entry { directory: handle, .. }
             | Target::New(NewFile { directory: handle, .. }) => handle,
         };
@@ -48,6 +50,9 @@ impl LaneGrantService {
         let holder = admitted.holder(&bound.process).map_err(failed)?;
         let user_context = admitted.user_context().map_err(failed)?;
         let node = user_context.node(handle).map_err(failed)?;
+        if matches!(request.target, Target::Tree(_) | Target::Mount(_)) {
+            return Err(OpenStatus::NoTree);
+        }
         if let Target::New(new) = request.target {
             return self.make(bound, &admitted, &user_context, (&node, &new), request.access, holder);
         }
@@ -61,7 +66,9 @@ impl LaneGrantService {
         }
         let found = match request.target {
             Target::Entry { name, .. } => user_context.find(&node, name).map_err(failed)?,
-            Target::Handle(_) | Target::New(_) => LookupResult::from(node),
+            Target::Handle(_) | Target::New(_) | Target::Tree(_) | Target::Mount(_) => {
+                LookupResult::from(node)
+            }
         };
         self.open_found(&user_context, &found, request.access, holder)
     }
