@@ -221,6 +221,10 @@ fn a_directory_that_contains_itself_is_entered_once() {
     assert!(words.contains("inside itself"), "{words}");
     let entered: Vec<_> = std::fs::read_dir(&copy).expect("what was copied").collect();
     assert!(entered.is_empty(), "{entered:?}");
+    let output = samehost(&run_dir, &["ls", "-R", &url]);
+    let words = all_output(&output);
+    assert!(!output.status.success() && words.contains("inside itself"), "{words}");
+    assert_eq!(words.matches("inside-itself/again").count(), 1, "{words}");
     let output = samehost(&run_dir, &["rm", "-r", &url]);
     let words = all_output(&output);
     assert!(!output.status.success() && words.contains("inside itself"), "{words}");

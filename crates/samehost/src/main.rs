@@ -4,6 +4,7 @@
 //! command line, [`commands`] has a module for each command, and [`exit`] has exit codes and failures. The
 //! rest are parts that commands share: output, tables, the copying of trees, the measuring loop.
 
+mod ancestors;
 mod cli;
 mod commands;
 mod connect;

@@ -259,6 +259,49 @@ fn ls_lists() {
     assert!(both.text().contains("directory:\n"));
 }
 
+/// `ls -R` lists what ls(1) lists in the directory itself, in the same order.
+#[test]
+fn ls_lists_whole_trees() {
+    let server = Server::start();
+    let export = server.export();
+    make_tree(&export);
+    fs::create_dir_all(export.join(".hidden/below")).unwrap();
+    fs::write(export.join("deep/.hidden"), b"").unwrap();
+    symlink("deep", export.join("link to a directory")).unwrap();
+    let local = |options: &str| {
+        let mut ls = std::process::Command::new("ls");
+        let listed = run(ls.args([options, path(&export)]).env("LC_ALL", "C")).exits(0).stdout;
+        String::from_utf8_lossy(&listed).into_owned()
+    };
+    // Headings are URLs there, and paths here.
+    let remote = |options: &str, lane: &str| {
+        let listed = server.run(&["ls", options, lane, server.url("").trim_end_matches('/')]).exits(0).stdout;
+        let path_of = |line: &str| match line.split_once(path(&export)) {
+            Some((host, rest)) if host.starts_with("nfs://") => {
+                format!("{}{}", path(&export), rest.replace("%20", " "))
+            }
+            _ => line.to_owned(),
+        };
+        let text = String::from_utf8_lossy(&listed).into_owned();
+        text.lines().map(|line| path_of(line) + "\n").collect::<String>()
+    };
+    for lane in LANE_OPTIONS {
+        assert_eq!(remote("-R", lane), local("-R"));
+        // The command's -a shows no "." and "..", as ls -A.
+        assert_eq!(remote("-aR", lane), local("-AR"));
+    }
+    // The long format has the same lines, names that aren't UTF-8 escaped, and links with their targets.
+    let (long, short) = (remote("-lR", LANE_OPTIONS[0]), local("-R"));
+    assert_eq!(long.lines().count(), short.lines().count());
+    for (long, short) in long.lines().zip(short.lines()).filter(|(_, name)| !name.contains('\u{fffd}')) {
+        assert!(long.split(" -> ").next().unwrap().ends_with(short), "{long:?} {short:?}");
+    }
+    assert!(long.contains(" link to a directory -> deep\n"));
+    // -d shows the directory itself.
+    assert_eq!(server.run(&["ls", "-dR", "{}deep"]).exits(0).text().lines().count(), 1);
+    unlock(&export);
+}
+
 #[test]
 fn ten_thousand_entries_are_listed_once_each() {
     let server = Server::start();

@@ -17,6 +17,9 @@ pub struct LsArgs {
     /// With -l: owner and group as numbers
     #[arg(short, long)]
     pub numeric: bool,
+    /// List the directories below, too, each under its URL; symbolic links aren't followed
+    #[arg(short = 'R', long)]
+    pub recursive: bool,
     /// Show a directory itself, not its contents
     #[arg(short, long)]
     pub directory: bool,

@@ -1,7 +1,8 @@
-//! `ls`: lists directories.
+//! `ls`: lists directories and, with -R, whole trees.
 
 use client::{Attributes, FileKind, Follow, Found, Handle, Session, Url};
 
+use crate::ancestors::{Ancestors, FileId};
 use crate::cli::{Global, LsArgs};
 use crate::connect::{Connector, child, failure};
 use crate::exit::{CommandResult, Failure, Stop};
@@ -13,50 +14,184 @@ use crate::table::{Align, TextTable};
 /// A line of a listing.
 struct Line {
     name: Vec<u8>,
-    attributes: Option<Attributes>,
+    /// Known if the listing needs attributes, and the server didn't refuse them.
+    found: Option<(Handle, Attributes)>,
     points_to: Option<Vec<u8>>,
+}
+
+/// A directory whose entries are to be listed.
+struct PendingDirectory {
+    url: Url,
+    handle: Handle,
+    file: FileId,
+    depth: usize,
 }
 
 /// Lists all targets; a failure of one doesn't stop the others.
 pub async fn ls(global: &Global, args: LsArgs) -> CommandResult {
     let connector = Connector::new(global, &args.session);
-    let reporter = Reporter::new(indicatif::MultiProgress::new());
-    let mut output = Output::stdout();
     let ids = if args.long && !args.numeric { Ids::of_this_machine() } else { Ids::numeric() };
-    for (index, target) in args.targets.iter().enumerate() {
-        if let Err(stop) = list(&connector, &args, &ids, index, &target.url, &mut output, &reporter).await {
-            output.flush()?;
-            reporter.take(stop)?;
+    let mut lister = DirectoryLister {
+        args: &args,
+        ids,
+        output: Output::stdout(),
+        reporter: Reporter::new(indicatif::MultiProgress::new()),
+        headings: 0,
+    };
+    for target in &args.targets {
+        if let Err(stop) = lister.target(&connector, &target.url).await {
+            lister.take(stop)?;
         }
     }
-    output.flush()?;
+    lister.output.flush()?;
     connector.close().await;
-    Ok(reporter.exit())
+    Ok(lister.reporter.exit())
 }
 
-async fn list(
-    connector: &Connector,
-    args: &LsArgs,
-    ids: &Ids,
-    index: usize,
-    url: &Url,
-    output: &mut Output,
-    reporter: &Reporter,
-) -> Result<(), Stop> {
-    let follow = if args.long || args.directory { Follow::No } else { Follow::Yes };
-    let (session, found) = connector.find(url, follow).await?;
-    let attributes = attributes(&session, url, &found).await?;
-    let lines = if attributes.kind == FileKind::Directory && !args.directory {
-        if args.targets.len() > 1 {
-            let gap = if index == 0 { "" } else { "\n" };
-            output.line(format!("{gap}{url}:"))?;
+/// What the listings of all targets share.
+struct DirectoryLister<'a> {
+    args: &'a LsArgs,
+    ids: Ids,
+    output: Output,
+    reporter: Reporter,
+    /// Number of headings so far.
+    headings: usize,
+}
+
+impl DirectoryLister<'_> {
+    /// Lists one target.
+    async fn target(&mut self, connector: &Connector, url: &Url) -> Result<(), Stop> {
+        let follow = if self.args.long || self.args.directory { Follow::No } else { Follow::Yes };
+        let (session, found) = connector.find(url, follow).await?;
+        let attributes = attributes(&session, url, &found).await?;
+        if attributes.kind == FileKind::Directory && !self.args.directory {
+            let (url, handle) = (url.clone(), found.handle);
+            let top = PendingDirectory { url, handle, file: file_id(&attributes), depth: 0 };
+            return self.directories(&session, top).await;
         }
-        entries(&session, args, url, &found.handle, reporter).await?
-    } else {
-        let points_to = points_to(&session, args, url, &found.handle, Some(attributes)).await?;
-        vec![Line { name: url.to_string().into_bytes(), attributes: Some(attributes), points_to }]
-    };
-    if args.long { show_long(output, args, ids, &lines) } else { show_short(output, &lines) }
+        let points_to = self.points_to(&session, url, &found.handle, &attributes).await?;
+        let name = url.to_string().into_bytes();
+        self.show(&[Line { name, found: Some((found.handle, attributes)), points_to }])
+    }
+
+    /// Lists a directory and, with -R, those below it, each before its own subdirectories. A failure of one
+    /// below doesn't stop the others.
+    async fn directories(&mut self, session: &Session, top: PendingDirectory) -> Result<(), Stop> {
+        let mut ancestors = Ancestors::default();
+        let mut stack = vec![top];
+        while let Some(directory) = stack.pop() {
+            if let Err(refusal) = ancestors.check(directory.depth, directory.file) {
+                self.take(refusal.failure(&directory.url.to_string(), "listed").into())?;
+                continue;
+            }
+            ancestors.enter(directory.depth, directory.file);
+            match self.directory(session, &directory).await {
+                Ok(below) => stack.extend(below.into_iter().rev()),
+                Err(stop) => self.take(stop)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Lists one directory; with -R the directories in it.
+    async fn directory(
+        &mut self,
+        session: &Session,
+        directory: &PendingDirectory,
+    ) -> Result<Vec<PendingDirectory>, Stop> {
+        let url = &directory.url;
+        if self.args.recursive || self.args.targets.len() > 1 {
+            let gap = if self.headings == 0 { "" } else { "\n" };
+            self.output.line(format!("{gap}{url}:"))?;
+            self.headings += 1;
+        }
+        let lines = self.entries(session, url, &directory.handle).await?;
+        self.show(&lines)?;
+        if !self.args.recursive {
+            return Ok(Vec::new());
+        }
+        let below = lines.into_iter().filter_map(|line| {
+            let (handle, attributes) = line.found?;
+            let (url, file) = (child(url, &line.name), file_id(&attributes));
+            (attributes.kind == FileKind::Directory).then_some(PendingDirectory {
+                url,
+                handle,
+                file,
+                depth: directory.depth + 1,
+            })
+        });
+        Ok(below.collect())
+    }
+
+    /// The entries of a directory by name.
+    async fn entries(&self, session: &Session, url: &Url, directory: &Handle) -> Result<Vec<Line>, Failure> {
+        let needs_attributes = self.args.long || self.args.recursive;
+        let mut listing = session.read_dir(directory, needs_attributes);
+        let mut lines = Vec::new();
+        while let Some(entry) = listing.next().await.map_err(|error| failure(url, error))? {
+            if entry.name.starts_with(b".") && !self.args.all {
+                continue;
+            }
+            let found = entry.handle.zip(entry.attributes);
+            let mut line = Line { name: entry.name, found, points_to: None };
+            if needs_attributes {
+                let here = child(url, &line.name);
+                if let Err(failure) = self.complete(session, &here, directory, &mut line).await {
+                    self.reporter.report(&failure);
+                }
+            }
+            lines.push(line);
+        }
+        lines.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(lines)
+    }
+
+    /// Fetches what READDIRPLUS didn't send: handle and attributes, and the targets of links.
+    async fn complete(
+        &self,
+        session: &Session,
+        url: &Url,
+        directory: &Handle,
+        line: &mut Line,
+    ) -> Result<(), Failure> {
+        if line.found.is_none() {
+            let found = session.lookup(directory, &line.name).await.map_err(|error| failure(url, error))?;
+            let attributes = attributes(session, url, &found).await?;
+            line.found = Some((found.handle, attributes));
+        }
+        if let Some((handle, attributes)) = &line.found {
+            line.points_to = self.points_to(session, url, handle, attributes).await?;
+        }
+        Ok(())
+    }
+
+    /// The target of a symbolic link, with -l.
+    async fn points_to(
+        &self,
+        session: &Session,
+        url: &Url,
+        handle: &Handle,
+        attributes: &Attributes,
+    ) -> Result<Option<Vec<u8>>, Failure> {
+        if !self.args.long || attributes.kind != FileKind::Symlink {
+            return Ok(None);
+        }
+        session.read_link(handle).await.map(Some).map_err(|error| failure(url, error))
+    }
+
+    fn show(&mut self, lines: &[Line]) -> Result<(), Stop> {
+        if self.args.long {
+            show_long(&mut self.output, self.args, &self.ids, lines)
+        } else {
+            show_short(&mut self.output, lines)
+        }
+    }
+
+    /// Reports a failure behind the lines that precede it, and returns any other stop.
+    fn take(&mut self, stop: Stop) -> Result<(), Stop> {
+        self.output.flush()?;
+        self.reporter.take(stop)
+    }
 }
 
 async fn attributes(session: &Session, url: &Url, found: &Found) -> Result<Attributes, Failure> {
@@ -66,65 +201,8 @@ async fn attributes(session: &Session, url: &Url, found: &Found) -> Result<Attri
     }
 }
 
-async fn entries(
-    session: &Session,
-    args: &LsArgs,
-    url: &Url,
-    directory: &Handle,
-    reporter: &Reporter,
-) -> Result<Vec<Line>, Failure> {
-    let mut listing = session.read_dir(directory, args.long);
-    let mut lines = Vec::new();
-    while let Some(entry) = listing.next().await.map_err(|error| failure(url, error))? {
-        if entry.name.starts_with(b".") && !args.all {
-            continue;
-        }
-        let mut line = Line { name: entry.name, attributes: entry.attributes, points_to: None };
-        if args.long {
-            let here = child(url, &line.name);
-            let completed = complete(session, args, &here, directory, &mut line, entry.handle).await;
-            if let Err(failure) = completed {
-                reporter.report(&failure);
-            }
-        }
-        lines.push(line);
-    }
-    lines.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(lines)
-}
-
-/// Fetches what READDIRPLUS didn't send: attributes, and the targets of links.
-async fn complete(
-    session: &Session,
-    args: &LsArgs,
-    url: &Url,
-    directory: &Handle,
-    line: &mut Line,
-    handle: Option<Handle>,
-) -> Result<(), Failure> {
-    let handle = match (handle, line.attributes) {
-        (Some(handle), Some(_)) => handle,
-        _ => {
-            let found = session.lookup(directory, &line.name).await.map_err(|error| failure(url, error))?;
-            line.attributes = Some(attributes(session, url, &found).await?);
-            found.handle
-        }
-    };
-    line.points_to = points_to(session, args, url, &handle, line.attributes).await?;
-    Ok(())
-}
-
-async fn points_to(
-    session: &Session,
-    args: &LsArgs,
-    url: &Url,
-    handle: &Handle,
-    attributes: Option<Attributes>,
-) -> Result<Option<Vec<u8>>, Failure> {
-    if !args.long || attributes.is_none_or(|attributes| attributes.kind != FileKind::Symlink) {
-        return Ok(None);
-    }
-    session.read_link(handle).await.map(Some).map_err(|error| failure(url, error))
+fn file_id(attributes: &Attributes) -> FileId {
+    (attributes.fsid, attributes.fileid)
 }
 
 fn show_short(output: &mut Output, lines: &[Line]) -> Result<(), Stop> {
@@ -154,8 +232,8 @@ fn show_long(output: &mut Output, args: &LsArgs, ids: &Ids, lines: &[Line]) -> R
             name.push_str(" -> ");
             name.push_str(&human::name(points_to));
         }
-        table.row(match &line.attributes {
-            Some(attributes) => columns(args, ids, attributes, name),
+        table.row(match &line.found {
+            Some((_, attributes)) => columns(args, ids, attributes, name),
             None => ["??????????", "?", "?", "?", "?", "?", &name].map(str::to_owned),
         });
     }

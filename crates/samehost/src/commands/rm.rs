@@ -1,10 +1,9 @@
 //! `rm`: removes files and, with -r, whole trees.
 
-use std::collections::HashSet;
-
 use client::{DirEntry, FileKind, Handle, Session, Status, Url};
 use futures_util::{StreamExt, stream};
 
+use crate::ancestors::{Ancestors, FileId};
 use crate::cli::{Global, RmArgs};
 use crate::connect::{Connector, child, failure};
 use crate::exit::{CommandResult, Failure};
@@ -12,9 +11,6 @@ use crate::output::Reporter;
 
 /// Removals in flight.
 const MAX_IN_FLIGHT: usize = 16;
-
-/// The deepest nesting of directories. A server may claim any depth; no filesystem has this one.
-const MAX_DEPTH: usize = 8192;
 
 /// Removes all targets.
 pub async fn rm(global: &Global, args: RmArgs) -> CommandResult {
@@ -55,6 +51,7 @@ async fn one(connector: &Connector, args: &RmArgs, url: &Url, reporter: &Reporte
         handle: found.handle,
         url: url.clone(),
         file: (attributes.fsid, attributes.fileid),
+        depth: 0,
         emptied: false,
     };
     remove_tree(&target.session, top, reporter).await;
@@ -67,8 +64,8 @@ struct PendingDirectory {
     name: Vec<u8>,
     handle: Handle,
     url: Url,
-    /// Its filesystem and its file number.
-    file: (u64, u64),
+    file: FileId,
+    depth: usize,
     /// The removal of its contents was tried.
     emptied: bool,
 }
@@ -76,28 +73,19 @@ struct PendingDirectory {
 /// Removes `top` from the leaves up. Failures are reported and don't stop the rest.
 async fn remove_tree(session: &Session, top: PendingDirectory, reporter: &Reporter) {
     let mut stack = vec![top];
-    // The ancestors of the present directory.
-    let mut ancestors = HashSet::new();
+    let mut ancestors = Ancestors::default();
     while let Some(mut directory) = stack.pop() {
         if directory.emptied {
-            ancestors.remove(&directory.file);
             if let Err(error) = session.remove_dir(&directory.parent, &directory.name).await {
                 reporter.report(&failure(&directory.url, error));
             }
             continue;
         }
-        if stack.len() > MAX_DEPTH {
-            reporter.report(&Failure::new(directory.url.to_string(), "directories are nested too deeply"));
+        if let Err(refusal) = ancestors.check(directory.depth, directory.file) {
+            reporter.report(&refusal.failure(&directory.url.to_string(), "removed"));
             continue;
         }
-        if !ancestors.insert(directory.file) {
-            let reason = "is inside itself and wasn't removed";
-            reporter.report(
-                &Failure::new(directory.url.to_string(), reason)
-                    .next("such a directory can only come from a broken or hostile server"),
-            );
-            continue;
-        }
+        ancestors.enter(directory.depth, directory.file);
         directory.emptied = true;
         let below = remove_entries(session, &directory, reporter).await;
         stack.push(directory);
@@ -153,8 +141,16 @@ async fn entry_of(
     };
     if attributes.kind == FileKind::Directory {
         let (parent, file) = (directory.handle.clone(), (attributes.fsid, attributes.fileid));
-        let url = url.clone();
-        return Ok(Some(PendingDirectory { parent, name: entry.name, handle, url, file, emptied: false }));
+        let (url, depth) = (url.clone(), directory.depth + 1);
+        return Ok(Some(PendingDirectory {
+            parent,
+            name: entry.name,
+            handle,
+            url,
+            file,
+            depth,
+            emptied: false,
+        }));
     }
     session.remove(&directory.handle, &entry.name).await.map(|()| None)
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use client::{Follow, Timestamp};
 
 use super::{local, remote};
+use crate::ancestors::FileId;
 use crate::cli::Operand;
 use crate::connect::Connector;
 use crate::exit::Failure;
@@ -50,6 +51,11 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// The file's number with that of its filesystem.
+    pub fn file_id(&self) -> FileId {
+        (self.fsid, self.fileid)
+    }
+
     /// Whether two names are most likely names of one file, one seen through a server and one not. Their
     /// device numbers can't be compared, but two files hardly have the same number, size and times to the
     /// nanosecond.

@@ -10,6 +10,7 @@ use super::job::{self, Job};
 use super::location::{self, CopyItem, EntryKind, Facts, Goal, Location};
 use super::remote::is_gone;
 use super::{Progress, TreeCopyOptions};
+use crate::ancestors::Ancestors;
 use crate::cli::Operand;
 use crate::connect::Connector;
 use crate::exit::Failure;
@@ -18,9 +19,6 @@ use crate::output::Reporter;
 
 /// Files in the queue at most. A long queue lets the progress bar show what is to come.
 const MAX_QUEUE: usize = 8192;
-
-/// The deepest nesting of directories. A server may claim any depth; no filesystem has this one.
-const MAX_DEPTH: usize = 8192;
 
 /// How often two directories that may be one are compared while they change.
 const MAX_COMPARISONS: u32 = 16;
@@ -172,18 +170,12 @@ async fn tree(
     let root = CopyItem { facts: into.facts().await?, at: into.clone() };
     refuse_root(top, &root, copy).await?;
     let mut stack = vec![(top.clone(), into, fresh, 0)];
-    // The present directory and its ancestors, from the top down.
-    let mut ancestors: Vec<(u64, u64)> = Vec::new();
+    let mut ancestors = Ancestors::default();
     while let Some((source, into, fresh, depth)) = stack.pop() {
         if copy.unreachable.get() {
             break;
         }
-        if depth > MAX_DEPTH {
-            copy.failed(&Failure::new(source.at.show(), "directories are nested too deeply"));
-            continue;
-        }
-        ancestors.truncate(depth);
-        ancestors.push((source.facts.fsid, source.facts.fileid));
+        ancestors.enter(depth, source.facts.file_id());
         copy.count(|copied| copied.directories += 1);
         if fresh || copy.options.preserve {
             made.push(CreatedDirectory { at: into.clone(), facts: source.facts });
@@ -197,15 +189,12 @@ async fn tree(
         };
         for (name, item) in entries {
             let entered = match (item, into.inside(&name, fresh)) {
-                (Ok(item), Ok(_))
-                    if item.facts.kind == EntryKind::Directory
-                        && ancestors.contains(&(item.facts.fsid, item.facts.fileid)) =>
-                {
-                    Err(Failure::new(item.at.show(), "is inside itself and wasn't copied")
-                        .next("such a directory can only come from a broken or hostile server"))
-                }
                 (Ok(item), Ok(goal)) if item.facts.kind == EntryKind::Directory => {
-                    match refuse_root(&item, &root, copy).await {
+                    let allowed = match ancestors.check(depth + 1, item.facts.file_id()) {
+                        Ok(()) => refuse_root(&item, &root, copy).await,
+                        Err(refusal) => Err(refusal.failure(&item.at.show(), "copied")),
+                    };
+                    match allowed {
                         Ok(()) => enter(&item, &goal)
                             .await
                             .map(|(at, fresh)| stack.push((item, at, fresh, depth + 1))),
