@@ -255,6 +255,11 @@ pub enum Error {
         /// `reading` or `writing`.
         wanted: &'static str,
     },
+    /// The session's tree can't perform the operation, and has changed nothing: the session performs it over
+    /// the wire. Callers of the library never get this.
+    #[doc(hidden)]
+    #[error("not possible in the tree")]
+    NotLocal,
 }
 
 /// A limit of the files that are open over the lane.
@@ -326,6 +331,11 @@ impl Error {
         }
     }
 
+    /// Whether the operation has to go over the wire.
+    pub(crate) const fn is_not_local(&self) -> bool {
+        matches!(self, Self::NotLocal)
+    }
+
     /// The same error with another name for its object.
     #[must_use]
     pub(crate) fn about(mut self, name: impl FnOnce() -> String) -> Self {
@@ -355,7 +365,7 @@ impl Error {
             Self::NoAnswer { .. } => Errno::TIMEDOUT,
             Self::Rpc { source, .. } if source.is_timeout() => Errno::TIMEDOUT,
             Self::Rpc { source: RpcError(rpc::client::Error::Auth { .. }), .. } => Errno::ACCESS,
-            Self::Rpc { .. } | Self::Protocol { .. } => Errno::IO,
+            Self::Rpc { .. } | Self::Protocol { .. } | Self::NotLocal => Errno::IO,
             Self::Mount { .. } => Errno::ACCESS,
             Self::Status { status, .. } => return status.errno(),
             Self::Local { source, .. } => Errno::from_io_error(source).unwrap_or(Errno::IO),

@@ -142,13 +142,17 @@ impl Handle {
         self.unsealed.as_ref().and_then(|unsealed| unsealed.place.lock().clone())
     }
 
-    /// Says that the file has another name now.
+    /// Says by which name the file was found.
     #[doc(hidden)]
     pub fn moved(&self, directory: &Self, name: &[u8]) {
-        if let Some(unsealed) = &self.unsealed {
-            let former = unsealed.place.lock().replace((directory.clone(), name.into()));
-            drop(former);
+        let Some(unsealed) = &self.unsealed else { return };
+        let mut place = unsealed.place.lock();
+        if place.as_ref().is_some_and(|place| place.0 == *directory && *place.1 == *name) {
+            return;
         }
+        let former = place.replace((directory.clone(), name.into()));
+        drop(place);
+        drop(former);
     }
 
     /// What names the file: all bytes, or those before the seal.

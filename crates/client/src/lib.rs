@@ -39,9 +39,9 @@
 //!
 //! | layer | modules |
 //! |---|---|
-//! | values | `handle`, `types`, `counters` |
+//! | values | `handle`, `types`, `counters`, `in_memory` |
 //! | options and errors | `attribute_sink`, `options`, `url`, `error`, `user` |
-//! | the wire | `operations` (the interface of an NFS version), `nfs3`, `wire` |
+//! | operations | `operations` (the interface of an NFS version), `nfs3`, `tree`, `wire` |
 //! | the lane | `open_prefetch`, `lane` |
 //! | unstable writes | `uncommitted_writes` |
 //! | sessions | `session` |
@@ -55,6 +55,7 @@ mod counters;
 mod error;
 mod file;
 mod handle;
+mod in_memory;
 mod lane;
 mod nfs3;
 mod open;
@@ -63,6 +64,7 @@ mod operations;
 #[doc(hidden)]
 pub mod options;
 mod session;
+mod tree;
 mod types;
 mod uncommitted_writes;
 mod url;

@@ -8,7 +8,7 @@ use rpc::message::{AuthSys, Credential as WireCredential};
 use crate::options::Credential;
 
 /// A user's credentials.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct User {
     pub(crate) wire: WireCredential,
     /// `None`: AUTH_NONE, with which there is no lane.

@@ -20,13 +20,11 @@ use super::Inner;
 use super::nowait::NowaitChoice;
 use crate::counters::{add, bump};
 use crate::error::Result;
+use crate::in_memory::is_in_memory;
 use crate::lane::{GrantHolder, LaneOpen, NowaitSupport, OpenPurpose};
 use crate::options::LaneMode;
 use crate::types::Handle;
 use crate::uncommitted_writes::{UncommittedWrites, Verifier};
-
-/// The filesystem types of tmpfs and ramfs in statfs(2) (linux/magic.h): filesystems in memory.
-const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
 /// The maximum number of background syncs of a revoked grant. Later syncs are those of commit and close.
 const MAX_REVOKED_SYNCS: u32 = 500;
@@ -85,9 +83,7 @@ impl FileGrant {
 
     /// Whether the filesystem is in memory, so that no call waits for a disk.
     pub(super) fn is_in_memory(&self) -> bool {
-        *self.is_in_memory.get_or_init(|| {
-            rustix::fs::fstatfs(&self.grant).is_ok_and(|stat| IN_MEMORY.contains(&(stat.f_type as u64)))
-        })
+        *self.is_in_memory.get_or_init(|| is_in_memory(&self.grant))
     }
 
     /// The descriptors for the I/O planner.

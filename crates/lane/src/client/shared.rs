@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::fmt;
 use std::marker::PhantomData;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tokio::io::unix::AsyncFd;
@@ -203,6 +203,8 @@ pub struct Grant {
     /// Closed by `Drop` before the release is sent.
     file: Option<OwnedFd>,
     id: u64,
+    /// Opened by this process through a granted tree, of which the server knows nothing.
+    is_derived: bool,
     /// The control word with which I/O may begin: live, in the generation of this grant.
     expected: u64,
     owner: Arc<LaneHandle>,
@@ -226,7 +228,22 @@ impl Grant {
         owner: Arc<LaneHandle>,
         modes: io::IoModes,
     ) -> Self {
-        Self { file: Some(file), id, expected, owner, modes }
+        Self { file: Some(file), id, is_derived: false, expected, owner, modes }
+    }
+
+    /// A grant of a file that this process has opened through a granted tree ([`crate::Target::Tree`]). It ends
+    /// with the tree's, and counts as one I/O with it; dropping it sends no release. Its file's I/O modes are
+    /// the tree's.
+    ///
+    /// # Errors
+    /// [`OpenError::NoDescriptor`] if the file's descriptor is one of the reserved ones.
+    pub fn derive(&self, file: OwnedFd) -> Result<Self, OpenError> {
+        if file.as_raw_fd() >= self.owner.shared.highest_descriptor {
+            return Err(OpenError::NoDescriptor);
+        }
+        let mut derived = Self::new(file, self.id, self.expected, Arc::clone(&self.owner), self.modes);
+        derived.is_derived = true;
+        Ok(derived)
     }
 
     /// Begins one I/O on the file: hold the guard around each read, write or sync. `None` means that the
@@ -260,7 +277,7 @@ impl Grant {
         self.modes
     }
 
-    /// The grant's number on its lane.
+    /// The grant's number on its lane; of a derived one that of the tree.
     #[must_use]
     pub const fn id(&self) -> u64 {
         self.id
@@ -294,6 +311,8 @@ impl Drop for InFlight<'_> {
 impl Drop for Grant {
     fn drop(&mut self) {
         drop(self.file.take());
-        self.owner.shared.release(self.id);
+        if !self.is_derived {
+            self.owner.shared.release(self.id);
+        }
     }
 }

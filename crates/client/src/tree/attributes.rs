@@ -1,0 +1,324 @@
+//! LOOKUP, GETATTR, SETATTR, ACCESS, READLINK, FSSTAT and access control lists.
+
+use std::ffi::CStr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
+
+use rustix::fs::{
+    Access as Rights, AtFlags, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid, chmodat,
+    chownat, fstatvfs, ftruncate, getxattr, readlinkat, utimensat,
+};
+use rustix::io::Errno;
+
+use super::failure::{Failure, Result};
+use super::local::{Call, LocalTree, entry_name};
+use crate::error::Status;
+use crate::handle::Handle;
+use crate::types::{
+    Access, AclEntry, Attributes, FileKind, Found, FsStat, SetAttributes, SetTime, Timestamp,
+};
+
+/// The kernel's limit on an extended attribute in bytes (`XATTR_SIZE_MAX`).
+const MAX_XATTR: usize = 64 << 10;
+/// Room for some sixty entries of an access control list.
+const USUAL_XATTR: usize = 512;
+const ACCESS_ACL: &CStr = c"system.posix_acl_access";
+const DEFAULT_ACL: &CStr = c"system.posix_acl_default";
+
+impl LocalTree {
+    pub(crate) fn lookup(&self, call: Call<'_>, directory: &Handle, name: &[u8]) -> Result<Found> {
+        let (asked, name) = (Instant::now(), entry_name(name)?);
+        let at = self.find(call, directory)?;
+        let result = self.entry(call, (&at, directory), &name);
+        if let Err(failure @ (Failure::WouldWait | Failure::NotLocal)) = result {
+            return Err(failure);
+        }
+        let directory_now = self.live(&at);
+        self.report(directory, None, directory_now.ok(), asked);
+        let (file, attributes) = match (result, directory_now) {
+            (Err(Failure::Status(Status::NoEntry)), Err(gone)) => return Err(gone),
+            (result, _) => result?,
+        };
+        let found = Found { handle: file.handle.clone(), attributes: Some(attributes) };
+        self.report_found(&found, asked);
+        Ok(found)
+    }
+
+    pub(crate) fn attributes(&self, call: Call<'_>, file: &Handle) -> Result<Attributes> {
+        let asked = Instant::now();
+        let attributes = self.live(&*self.find(call, file)?)?;
+        self.report(file, None, Some(attributes), asked);
+        Ok(attributes)
+    }
+
+    pub(crate) fn set_attributes(
+        &self,
+        call: Call<'_>,
+        file: &Handle,
+        set: &SetAttributes,
+        guard: Option<Timestamp>,
+    ) -> Result<Attributes> {
+        call.check_waits()?;
+        self.changing(call, file, |descriptor, before| {
+            if guard.is_some_and(|guard| guard != before.ctime) {
+                return Err(Status::NotSync.into());
+            }
+            self.apply(call, descriptor.as_fd(), None, before, set)?;
+            Ok(self.attributes_of(descriptor).map_err(|errno| Failure::from(errno).after_change())?)
+        })
+    }
+
+    /// Sets attributes in this order: size, owner and group, mode (because a change of owner clears set-id
+    /// bits), times. A failure leaves the changes made before it. `writable` is the file open for writing, if
+    /// the caller has it.
+    pub(super) fn apply(
+        &self,
+        call: Call<'_>,
+        file: BorrowedFd<'_>,
+        writable: Option<&OwnedFd>,
+        before: &Attributes,
+        set: &SetAttributes,
+    ) -> Result<()> {
+        check_beforehand(call, before, set)?;
+        if let Some(size) = set.size {
+            match writable {
+                Some(writable) => ftruncate(writable, size)?,
+                None => self.truncate(call, file, before, size)?,
+            }
+        }
+        // The wire would find the ctime changed by the part that is done.
+        self.apply_rest(file, before, set).map_err(|failure| match set.size {
+            Some(_) => failure.after_change(),
+            None => failure,
+        })
+    }
+
+    fn truncate(&self, call: Call<'_>, file: BorrowedFd<'_>, before: &Attributes, size: u64) -> Result<()> {
+        let writable = self.open_again(file, OFlags::WRONLY).map_err(|failure| match failure {
+            // NFS lets the owner write whatever the mode says (RFC 1813 section 4.4).
+            Failure::Status(Status::Access) if before.uid == call.user.uid => Failure::NotLocal,
+            other => other,
+        })?;
+        Ok(ftruncate(writable, size)?)
+    }
+
+    fn apply_rest(&self, file: BorrowedFd<'_>, before: &Attributes, set: &SetAttributes) -> Result<()> {
+        if set.uid.is_some() || set.gid.is_some() {
+            let (uid, gid) = (set.uid.map(Uid::from_raw), set.gid.map(Gid::from_raw));
+            chownat(file, c"", uid, gid, AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW)?;
+        }
+        if let Some(mode) = set.mode {
+            self.change_mode(file, before.kind, mode)?;
+        }
+        if set.atime.is_some() || set.mtime.is_some() {
+            let times =
+                Timestamps { last_access: timespec(set.atime), last_modification: timespec(set.mtime) };
+            utimensat(file, c"", &times, AtFlags::EMPTY_PATH)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn change_mode(&self, file: BorrowedFd<'_>, kind: FileKind, mode: u32) -> Result<()> {
+        let mode = Mode::from_raw_mode(mode & 0o7777);
+        match sys::empty_path::chmod(file, mode) {
+            // Before Linux 6.6.
+            Err(Errno::NOSYS) if kind == FileKind::Symlink => Err(Status::NotSupported.into()),
+            Err(Errno::NOSYS) => {
+                let (proc, number) = self.proc_entry(file)?;
+                Ok(chmodat(proc, number, mode, AtFlags::empty())?)
+            }
+            other => Ok(other?),
+        }
+    }
+
+    pub(crate) fn access(&self, call: Call<'_>, file: &Handle, wanted: Access) -> Result<Access> {
+        let asked = Instant::now();
+        let descriptor = self.find(call, file)?;
+        let attributes = self.live(&descriptor)?;
+        let is_directory = attributes.kind == FileKind::Directory;
+        let needs = |access: Access, rights: Rights| {
+            if wanted.contains(access) { rights } else { Rights::empty() }
+        };
+        // Removing and making names takes the permission to search, too.
+        let change = if is_directory { Rights::WRITE_OK | Rights::EXEC_OK } else { Rights::WRITE_OK };
+        let nothing = Rights::empty();
+        let table = [
+            (Access::READ, Rights::READ_OK),
+            (Access::LOOKUP, if is_directory { Rights::EXEC_OK } else { nothing }),
+            (Access::MODIFY, change),
+            (Access::EXTEND, change),
+            (Access::DELETE, if is_directory { change } else { nothing }),
+            (Access::EXECUTE, if is_directory { nothing } else { Rights::EXEC_OK }),
+        ];
+        let asked_for = table.iter().fold(nothing, |all, (access, rights)| all | needs(*access, *rights));
+        let mut has = nothing;
+        for right in [Rights::READ_OK, Rights::WRITE_OK, Rights::EXEC_OK] {
+            if asked_for.contains(right) {
+                match sys::empty_path::access(&*descriptor, right) {
+                    Ok(()) => has |= right,
+                    Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) => {}
+                    Err(errno) => return Err(errno.into()),
+                }
+            }
+        }
+        self.report(file, None, Some(attributes), asked);
+        let granted = table.into_iter().filter(|(access, rights)| {
+            wanted.contains(*access) && !rights.is_empty() && has.contains(*rights)
+        });
+        Ok(granted.fold(Access::default(), |all, (access, _)| all | access))
+    }
+
+    pub(crate) fn read_link(&self, call: Call<'_>, link: &Handle) -> Result<Vec<u8>> {
+        call.check_waits()?;
+        let asked = Instant::now();
+        let descriptor = self.find(call, link)?;
+        let attributes = self.live(&descriptor)?;
+        self.report(link, None, Some(attributes), asked);
+        if attributes.kind != FileKind::Symlink {
+            return Err(Status::Invalid.into());
+        }
+        Ok(readlinkat(&*descriptor, c"", Vec::with_capacity(256))?.into_bytes())
+    }
+
+    pub(crate) fn fs_stat(&self, call: Call<'_>, file: &Handle) -> Result<FsStat> {
+        call.check_waits()?;
+        let asked = Instant::now();
+        let descriptor = self.find(call, file)?;
+        let attributes = self.live(&descriptor)?;
+        let stat = fstatvfs(&*descriptor)?;
+        self.report(file, None, Some(attributes), asked);
+        let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
+        Ok(FsStat {
+            total_bytes: bytes(stat.f_blocks),
+            free_bytes: bytes(stat.f_bfree),
+            available_bytes: bytes(stat.f_bavail),
+            total_files: stat.f_files,
+            free_files: stat.f_ffree,
+            available_files: stat.f_favail,
+            invariant_seconds: 0,
+        })
+    }
+
+    /// As the server's answer to GETACL: always with a mask, and made of the mode if there is no list.
+    pub(crate) fn acl(&self, call: Call<'_>, file: &Handle) -> Result<Vec<AclEntry>> {
+        call.check_waits()?;
+        let asked = Instant::now();
+        let descriptor = self.find(call, file)?;
+        let attributes = self.live(&descriptor)?;
+        self.report(file, None, Some(attributes), asked);
+        let list = match attributes.kind {
+            FileKind::Symlink => None,
+            _ => self.read_acl(descriptor.as_fd(), ACCESS_ACL)?,
+        };
+        match list {
+            Some(bytes) => parse_acl(&bytes).ok_or(Status::Io.into()),
+            None => Ok(acl_of_mode(attributes.mode)),
+        }
+    }
+
+    /// Whether new entries of a directory get their permissions from a list.
+    pub(super) fn has_default_acl(&self, directory: BorrowedFd<'_>) -> Result<bool> {
+        self.read_acl(directory, DEFAULT_ACL).map(|list| list.is_some())
+    }
+
+    /// An access control list in the kernel's representation.
+    fn read_acl(&self, file: BorrowedFd<'_>, name: &CStr) -> Result<Option<Vec<u8>>> {
+        // getxattr(2) takes no `O_PATH` descriptor, so the file is named by a path.
+        self.proc_entry(file)?;
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let mut bytes = vec![0; USUAL_XATTR];
+        loop {
+            match getxattr(&*path, name, &mut bytes[..]) {
+                Ok(length) => {
+                    bytes.truncate(length);
+                    return Ok(Some(bytes));
+                }
+                Err(Errno::NODATA | Errno::OPNOTSUPP) => return Ok(None),
+                Err(Errno::RANGE) if bytes.len() < MAX_XATTR => bytes.resize(MAX_XATTR, 0),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+}
+
+/// Checks what can be checked before the first change.
+fn check_beforehand(call: Call<'_>, before: &Attributes, set: &SetAttributes) -> Result<()> {
+    if let Some(size) = set.size {
+        match before.kind {
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(Status::IsDirectory.into()),
+            _ => return Err(Status::Invalid.into()),
+        }
+        if size > io::MAX_OFFSET {
+            return Err(Status::TooBig.into());
+        }
+    }
+    for time in [set.atime, set.mtime] {
+        if let Some(SetTime::To(Timestamp { nanoseconds: 1_000_000_000.., .. })) = time {
+            return Err(Status::Invalid.into());
+        }
+    }
+    // To the kernel this means "no change".
+    if set.uid == Some(u32::MAX) || set.gid == Some(u32::MAX) {
+        return Err(Status::Invalid.into());
+    }
+    let given_time = [set.atime, set.mtime].iter().any(|time| matches!(time, Some(SetTime::To(_))));
+    let is_owners = set.mode.is_some() || set.uid.is_some() || set.gid.is_some() || given_time;
+    if is_owners && !call.is_root() && call.user.uid != before.uid {
+        return Err(Status::NotPermitted.into());
+    }
+    Ok(())
+}
+
+fn timespec(time: Option<SetTime>) -> Timespec {
+    match time {
+        None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        Some(SetTime::Now) => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
+        Some(SetTime::To(Timestamp { seconds, nanoseconds })) => {
+            Timespec { tv_sec: seconds, tv_nsec: nanoseconds.into() }
+        }
+    }
+}
+
+/// The tags of an access control list, the same in the kernel and in NFSACL.
+const USER_OBJ: u32 = 0x01;
+const USER: u32 = 0x02;
+const GROUP_OBJ: u32 = 0x04;
+const GROUP: u32 = 0x08;
+const MASK: u32 = 0x10;
+const OTHER: u32 = 0x20;
+
+/// Parses the kernel's representation (`struct posix_acl_xattr_entry`); `None` for one that isn't valid.
+fn parse_acl(bytes: &[u8]) -> Option<Vec<AclEntry>> {
+    /// `POSIX_ACL_XATTR_VERSION`.
+    const VERSION: u32 = 2;
+    let (version, rest) = bytes.split_first_chunk()?;
+    if u32::from_le_bytes(*version) != VERSION || !rest.len().is_multiple_of(8) {
+        return None;
+    }
+    let mut entries: Vec<AclEntry> = rest
+        .chunks_exact(8)
+        .map(|entry| {
+            let tag = u32::from(u16::from_le_bytes([entry[0], entry[1]]));
+            let id = u32::from_le_bytes([entry[4], entry[5], entry[6], entry[7]]);
+            let id = if matches!(tag, USER | GROUP) { id } else { 0 };
+            AclEntry { tag, id, permissions: u32::from(entry[2] & 7) }
+        })
+        .collect();
+    let only = |tag| {
+        let mut all = entries.iter().filter(|entry| entry.tag == tag);
+        all.next().filter(|_| all.next().is_none()).copied()
+    };
+    let (group, _, _) = (only(GROUP_OBJ)?, only(USER_OBJ)?, only(OTHER)?);
+    if only(MASK).is_none() {
+        let before_others = entries.iter().position(|entry| entry.tag == OTHER)?;
+        entries.insert(before_others, AclEntry { tag: MASK, ..group });
+    }
+    Some(entries)
+}
+
+/// The list that is equivalent to a mode.
+fn acl_of_mode(mode: u32) -> Vec<AclEntry> {
+    let entry = |tag, shift: u32| AclEntry { tag, id: 0, permissions: mode >> shift & 7 };
+    vec![entry(USER_OBJ, 6), entry(GROUP_OBJ, 3), entry(MASK, 3), entry(OTHER, 0)]
+}

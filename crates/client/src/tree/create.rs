@@ -1,0 +1,277 @@
+//! CREATE, MKDIR, SYMLINK and MKNOD.
+//!
+//! A file gets exactly the requested mode, less what a default access control list takes away, as on the
+//! server, whose umask is 0. This process's umask belongs to its application. If it has taken bits away, a
+//! chmod(2) adds them.
+
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
+
+use rustix::fs::{FileType, Mode, OFlags, makedev, mkdirat, mknodat, openat2, symlinkat};
+use rustix::io::Errno;
+use sys::KernelHandle;
+
+use super::descriptors::Descriptor;
+use super::failure::{Failure, Result};
+use super::local::{Call, LocalTree, STRICT_RESOLVE, entry_name};
+use crate::error::Status;
+use crate::handle::Handle;
+use crate::types::{Attributes, Create, FileKind, Found, Node, SetAttributes};
+
+/// The server's modes of new files and directories if the client sends none.
+const DEFAULT_FILE_MODE: u32 = 0o644;
+const DEFAULT_DIRECTORY_MODE: u32 = 0o755;
+
+/// New files, and for a directory its new entries, inherit the group.
+const S_ISGID: u32 = 0o2000;
+
+/// The longest target of a symbolic link in bytes (`PATH_MAX` without the NUL).
+const MAX_TARGET: usize = 4095;
+
+/// The result of creating a file.
+pub(super) struct Created {
+    /// `None`: the file is there, but something kept its handle from being known.
+    pub(super) found: Option<Found>,
+    /// The descriptor that a new file was created with.
+    pub(super) file: Option<OwnedFd>,
+}
+
+impl LocalTree {
+    pub(crate) fn create(
+        &self,
+        call: Call<'_>,
+        directory: &Handle,
+        name: &[u8],
+        how: &Create,
+    ) -> Result<Option<Found>> {
+        self.create_open(call, directory, name, how, OFlags::WRONLY).map(|created| created.found)
+    }
+
+    /// As [`LocalTree::create`]; also returns the descriptor of a new file, open for `access`.
+    pub(super) fn create_open(
+        &self,
+        call: Call<'_>,
+        directory: &Handle,
+        name: &[u8],
+        how: &Create,
+        access: OFlags,
+    ) -> Result<Created> {
+        call.check_waits()?;
+        let (asked, name) = (Instant::now(), entry_name(name)?);
+        let set = match how {
+            Create::Unchecked(set) | Create::Guarded(set) => *set,
+            // The mode follows in a SETATTR. Nothing repeats a local call, so no verifier is needed.
+            Create::Exclusive(_) => SetAttributes { mode: Some(0), ..SetAttributes::default() },
+        };
+        let mode = set.mode.unwrap_or(DEFAULT_FILE_MODE) & 0o7777;
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC | access;
+        let created = self.changing(call, directory, |at, _| {
+            let open = || openat2(&**at, &name, flags, Mode::from_raw_mode(mode), STRICT_RESOLVE);
+            match self.with_room(open) {
+                Ok(file) => {
+                    let found = self
+                        .complete_file(call, (at, directory), &name, &file, (mode, &set))
+                        .map_err(Failure::after_change)?;
+                    Ok(Created { found, file: Some(file) })
+                }
+                Err(Errno::EXIST) => {
+                    let found = self.existing(call, (at, directory), &name, how)?;
+                    Ok(Created { found: Some(found), file: None })
+                }
+                Err(errno) => self.gone_or(at, Err(errno.into())),
+            }
+        })?;
+        if let Some(found) = &created.found {
+            self.report_found(found, asked);
+        }
+        Ok(created)
+    }
+
+    /// Sets what couldn't be set on creation.
+    fn complete_file(
+        &self,
+        call: Call<'_>,
+        directory: (&Descriptor, &Handle),
+        name: &CStr,
+        file: &OwnedFd,
+        (mode, set): (u32, &SetAttributes),
+    ) -> Result<Option<Found>> {
+        let mut attributes = self.attributes_of(file)?;
+        let fixed = self.undo_umask(directory.0.as_fd(), file.as_fd(), &attributes, mode)?;
+        let rest = SetAttributes { mode: None, size: set.size.filter(|size| *size > 0), ..*set };
+        if self.finish(call, file.as_fd(), Some(file), &attributes, &rest)? || fixed {
+            attributes = self.attributes_of(file)?;
+        }
+        let Ok(kernel) = KernelHandle::of(file, c"") else { return Ok(None) };
+        let handle = self.handle(&kernel, directory.1, name)?;
+        Ok(Some(Found { handle, attributes: Some(attributes) }))
+    }
+
+    fn existing(
+        &self,
+        call: Call<'_>,
+        directory: (&Descriptor, &Handle),
+        name: &CStr,
+        how: &Create,
+    ) -> Result<Found> {
+        let Create::Unchecked(set) = how else { return Err(Status::Exists.into()) };
+        let (file, mut attributes) = self.entry(call, directory, name)?;
+        if attributes.kind != FileKind::Regular {
+            return Err(Status::Exists.into());
+        }
+        if let Some(size) = set.size {
+            let only_size = SetAttributes { size: Some(size), ..SetAttributes::default() };
+            self.apply(call, file.as_fd(), None, &attributes, &only_size)?;
+            attributes = self.live(&file).map_err(Failure::after_change)?;
+        }
+        Ok(Found { handle: file.handle.clone(), attributes: Some(attributes) })
+    }
+
+    pub(crate) fn make_dir(
+        &self,
+        call: Call<'_>,
+        directory: &Handle,
+        name: &[u8],
+        set: &SetAttributes,
+    ) -> Result<Option<Found>> {
+        let mode = set.mode.unwrap_or(DEFAULT_DIRECTORY_MODE) & 0o7777;
+        // mkdir(2) ignores set-id bits, and inherits set-gid from the parent.
+        let set_id = (mode & 0o6000 != 0).then_some(mode);
+        let rest = SetAttributes { mode: set_id, ..*set };
+        let mode = mode & 0o1777;
+        self.make(call, directory, name, (FileKind::Directory, mode, &rest), |at, name| {
+            mkdirat(at, name, Mode::from_raw_mode(mode))
+        })
+    }
+
+    pub(crate) fn symlink(
+        &self,
+        call: Call<'_>,
+        directory: &Handle,
+        name: &[u8],
+        target: &[u8],
+        set: &SetAttributes,
+    ) -> Result<Option<Found>> {
+        if target.is_empty() || target.len() > MAX_TARGET {
+            return Err(Failure::NotLocal);
+        }
+        let target = CString::new(target).map_err(|_| Failure::NotLocal)?;
+        let rest = SetAttributes { mode: None, ..*set };
+        self.make(call, directory, name, (FileKind::Symlink, 0, &rest), |at, name| {
+            symlinkat(&target, at, name)
+        })
+    }
+
+    pub(crate) fn make_node(
+        &self,
+        call: Call<'_>,
+        directory: &Handle,
+        name: &[u8],
+        set: &SetAttributes,
+        node: Node,
+    ) -> Result<Option<Found>> {
+        let (kind, file_type, device) = match node {
+            Node::Block(major, minor) => (FileKind::Block, FileType::BlockDevice, makedev(major, minor)),
+            Node::Character(major, minor) => {
+                (FileKind::Character, FileType::CharacterDevice, makedev(major, minor))
+            }
+            Node::Socket => (FileKind::Socket, FileType::Socket, 0),
+            Node::Fifo => (FileKind::Fifo, FileType::Fifo, 0),
+        };
+        let mode = set.mode.unwrap_or(DEFAULT_FILE_MODE) & 0o7777;
+        let rest = SetAttributes { mode: None, ..*set };
+        self.make(call, directory, name, (kind, mode, &rest), |at, name| {
+            mknodat(at, name, file_type, Mode::from_raw_mode(mode), device)
+        })
+    }
+
+    /// The common part of the last three. The system call gets `mode`; `set` is what follows.
+    fn make(
+        &self,
+        call: Call<'_>,
+        directory: &Handle,
+        name: &[u8],
+        (kind, mode, set): (FileKind, u32, &SetAttributes),
+        system_call: impl FnOnce(BorrowedFd<'_>, &CStr) -> rustix::io::Result<()>,
+    ) -> Result<Option<Found>> {
+        call.check_waits()?;
+        let (asked, name) = (Instant::now(), entry_name(name)?);
+        let made = self.changing(call, directory, |at, before| {
+            // The chmod(2) that undoes a umask would take set-gid away, which the new directory inherits.
+            let inherits = kind == FileKind::Directory && before.mode & S_ISGID != 0;
+            if inherits && !call.is_root() && !is_member(call, before.gid) {
+                return Err(Failure::NotLocal);
+            }
+            self.gone_or(at, system_call(at.as_fd(), &name).map_err(Failure::from))?;
+            self.complete(call, (at, directory), &name, (mode, set)).map_err(Failure::after_change)
+        })?;
+        if let Some(found) = &made {
+            self.report_found(found, asked);
+        }
+        Ok(made)
+    }
+
+    /// Finds what was made, and sets what couldn't be set on creation.
+    fn complete(
+        &self,
+        call: Call<'_>,
+        directory: (&Descriptor, &Handle),
+        name: &CStr,
+        (mode, set): (u32, &SetAttributes),
+    ) -> Result<Option<Found>> {
+        let Ok((file, mut attributes)) = self.entry(call, directory, name) else { return Ok(None) };
+        let fixed =
+            set.mode.is_none() && self.undo_umask(directory.0.as_fd(), file.as_fd(), &attributes, mode)?;
+        let set = SetAttributes { size: None, ..*set };
+        if self.finish(call, file.as_fd(), None, &attributes, &set)? || fixed {
+            attributes = self.attributes_of(&*file)?;
+        }
+        Ok(Some(Found { handle: file.handle.clone(), attributes: Some(attributes) }))
+    }
+
+    /// Sets the attributes that couldn't be set on creation. Only root may give files away. Owner and group
+    /// from other users are ignored, as the server does. Returns whether there was something to set.
+    fn finish(
+        &self,
+        call: Call<'_>,
+        file: BorrowedFd<'_>,
+        writable: Option<&OwnedFd>,
+        attributes: &Attributes,
+        set: &SetAttributes,
+    ) -> Result<bool> {
+        let mut set = *set;
+        if !call.is_root() {
+            (set.uid, set.gid) = (None, None);
+        }
+        if !set.is_empty() {
+            self.apply(call, file, writable, attributes, &set)?;
+        }
+        Ok(!set.is_empty())
+    }
+
+    /// Adds the permission bits of `mode` that this process's umask has taken from a new file. Returns whether
+    /// there were any.
+    fn undo_umask(
+        &self,
+        directory: BorrowedFd<'_>,
+        file: BorrowedFd<'_>,
+        attributes: &Attributes,
+        mode: u32,
+    ) -> Result<bool> {
+        let missing = mode & 0o777 & !attributes.mode;
+        if missing == 0 || attributes.kind == FileKind::Symlink {
+            return Ok(false);
+        }
+        // With a default list the umask doesn't apply, and the list has taken the bits.
+        if self.has_default_acl(directory)? {
+            return Ok(false);
+        }
+        self.change_mode(file, attributes.kind, attributes.mode | missing)?;
+        Ok(true)
+    }
+}
+
+fn is_member(call: Call<'_>, group: u32) -> bool {
+    call.user.gid == group || call.user.groups.contains(&group)
+}

@@ -1,0 +1,235 @@
+//! The `O_PATH` descriptors of a tree's files, by the identity of their handles.
+//!
+//! A descriptor costs little, but keeps a removed file's space in use. So their number is bounded, and those
+//! that are out of use are closed from time to time ([`DescriptorCache::close_idle`]). Evicted is a descriptor
+//! that hasn't been used since the last search for one (CLOCK). Descriptors are closed without the lock.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::handle::Handle;
+
+/// A file of the tree.
+#[derive(Debug)]
+pub(crate) struct Descriptor {
+    pub(super) file: OwnedFd,
+    pub(super) handle: Handle,
+}
+
+impl AsFd for Descriptor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// A bounded set of descriptors.
+#[derive(Debug)]
+pub(crate) struct DescriptorCache {
+    budget: usize,
+    clock: Mutex<Clock>,
+}
+
+#[derive(Debug, Default)]
+struct Clock {
+    /// The slots' indices by identity.
+    indices: HashMap<Box<[u8]>, usize>,
+    slots: Vec<Slot>,
+    /// Where the next search begins.
+    hand: usize,
+}
+
+#[derive(Debug)]
+struct Slot {
+    descriptor: Arc<Descriptor>,
+    /// Used since the hand, or `close_idle`, passed.
+    used: bool,
+}
+
+impl DescriptorCache {
+    /// A cache of at most `budget` descriptors, and at least one.
+    pub(crate) fn new(budget: usize) -> Self {
+        Self { budget: budget.max(1), clock: Mutex::default() }
+    }
+
+    /// The descriptor of the file with this identity.
+    pub(crate) fn get(&self, identity: &[u8]) -> Option<Arc<Descriptor>> {
+        let mut clock = self.clock.lock();
+        let index = *clock.indices.get(identity)?;
+        let slot = &mut clock.slots[index];
+        slot.used = true;
+        Some(Arc::clone(&slot.descriptor))
+    }
+
+    /// Adds a descriptor. Returns the one that the cache has for the file from now on: another thread's, if
+    /// that one was faster.
+    pub(crate) fn insert(&self, new: Descriptor) -> Arc<Descriptor> {
+        let mut clock = self.clock.lock();
+        if let Some(index) = clock.indices.get(new.handle.identity()) {
+            return Arc::clone(&clock.slots[*index].descriptor);
+        }
+        let evicted = if clock.slots.len() >= self.budget { Some(clock.evict()) } else { None };
+        let descriptor = Arc::new(new);
+        let index = clock.slots.len();
+        clock.indices.insert(descriptor.handle.identity().into(), index);
+        clock.slots.push(Slot { descriptor: Arc::clone(&descriptor), used: false });
+        drop(clock);
+        drop(evicted);
+        descriptor
+    }
+
+    /// Whether an insertion evicts nothing.
+    pub(crate) fn has_room(&self) -> bool {
+        self.clock.lock().slots.len() < self.budget
+    }
+
+    /// Whether there are no descriptors.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.clock.lock().slots.is_empty()
+    }
+
+    /// Removes a file's descriptor.
+    pub(crate) fn remove(&self, identity: &[u8]) {
+        let mut clock = self.clock.lock();
+        let removed = clock.indices.get(identity).copied().map(|index| clock.remove(index));
+        drop(clock);
+        drop(removed);
+    }
+
+    /// Removes half of the descriptors, because the process or the system has too many.
+    pub(crate) fn halve(&self) {
+        let mut clock = self.clock.lock();
+        let evicted: Vec<_> = (0..clock.slots.len().div_ceil(2)).map(|_| clock.evict()).collect();
+        drop(clock);
+        drop(evicted);
+    }
+
+    /// Removes the descriptors that weren't used since the last call.
+    pub(crate) fn close_idle(&self) {
+        let mut idle = Vec::new();
+        let mut clock = self.clock.lock();
+        let mut index = 0;
+        while let Some(slot) = clock.slots.get_mut(index) {
+            if std::mem::take(&mut slot.used) {
+                index += 1;
+            } else {
+                idle.push(clock.remove(index));
+            }
+        }
+        drop(clock);
+        drop(idle);
+    }
+}
+
+impl Clock {
+    /// Removes the first descriptor from the hand on that wasn't used since the hand passed it. There must be
+    /// one.
+    fn evict(&mut self) -> Arc<Descriptor> {
+        loop {
+            if self.hand >= self.slots.len() {
+                self.hand = 0;
+            }
+            if std::mem::take(&mut self.slots[self.hand].used) {
+                self.hand += 1;
+            } else {
+                return self.remove(self.hand);
+            }
+        }
+    }
+
+    /// Removes a slot; the last one takes its place.
+    fn remove(&mut self, index: usize) -> Arc<Descriptor> {
+        let removed = self.slots.swap_remove(index).descriptor;
+        self.indices.remove(removed.handle.identity());
+        if let Some(moved) = self.slots.get(index) {
+            self.indices.insert(moved.descriptor.handle.identity().into(), index);
+        }
+        removed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    fn descriptor(number: u32) -> Descriptor {
+        let file = File::open("/dev/null").expect("a descriptor").into();
+        Descriptor { file, handle: Handle::new(&number.to_be_bytes()).expect("fits") }
+    }
+
+    fn holds(cache: &DescriptorCache, number: u32) -> bool {
+        cache.get(&number.to_be_bytes()).is_some()
+    }
+
+    /// The numbers below `end` that the cache has, without marking them as used.
+    fn held(cache: &DescriptorCache, end: u32) -> Vec<u32> {
+        let clock = cache.clock.lock();
+        assert_eq!(clock.indices.len(), clock.slots.len());
+        for (identity, index) in &clock.indices {
+            assert_eq!(clock.slots[*index].descriptor.handle.identity(), &identity[..]);
+        }
+        (0..end).filter(|number| clock.indices.contains_key(&number.to_be_bytes()[..])).collect()
+    }
+
+    #[test]
+    fn the_budget_is_never_exceeded_and_used_descriptors_stay() {
+        let cache = DescriptorCache::new(10);
+        cache.insert(descriptor(0));
+        for number in 1..1000 {
+            assert!(holds(&cache, 0), "used before each insertion");
+            cache.insert(descriptor(number));
+            assert!(held(&cache, 1000).len() <= 10);
+        }
+        assert!(!cache.has_room());
+        assert!(holds(&cache, 999), "the last one");
+    }
+
+    #[test]
+    fn a_file_has_one_descriptor() {
+        let cache = DescriptorCache::new(10);
+        let first = cache.insert(descriptor(7));
+        assert!(Arc::ptr_eq(&first, &cache.insert(descriptor(7))));
+        cache.remove(&7_u32.to_be_bytes());
+        assert!(cache.is_empty() && !holds(&cache, 7));
+        cache.remove(&7_u32.to_be_bytes());
+    }
+
+    #[test]
+    fn a_removed_descriptor_stays_open_for_its_users() {
+        let cache = DescriptorCache::new(1);
+        let first = cache.insert(descriptor(1));
+        cache.insert(descriptor(2));
+        assert_eq!(held(&cache, 3), [2]);
+        rustix::fs::fstat(&*first).expect("open");
+    }
+
+    #[test]
+    fn idle_descriptors_are_closed_at_the_second_call() {
+        let cache = DescriptorCache::new(100);
+        (0..10).for_each(|number| drop(cache.insert(descriptor(number))));
+        (0..10).for_each(|number| assert!(holds(&cache, number)));
+        cache.close_idle();
+        assert_eq!(held(&cache, 10).len(), 10, "all were used");
+        assert!(holds(&cache, 3) && holds(&cache, 5));
+        cache.close_idle();
+        assert_eq!(held(&cache, 10), [3, 5]);
+        cache.close_idle();
+        assert!(cache.is_empty());
+    }
+
+    #[test]
+    fn half_is_closed_when_descriptors_are_short() {
+        let cache = DescriptorCache::new(100);
+        cache.halve();
+        (0..7).for_each(|number| drop(cache.insert(descriptor(number))));
+        cache.halve();
+        assert_eq!(held(&cache, 7).len(), 3);
+        cache.halve();
+        cache.halve();
+        assert!(cache.is_empty());
+    }
+}

@@ -1,0 +1,106 @@
+//! REMOVE, RMDIR, RENAME, LINK, and COMMIT of a directory.
+
+use std::os::fd::AsFd;
+use std::time::Instant;
+
+use rustix::fs::{AtFlags, OFlags, fsync, linkat, renameat, unlinkat};
+use rustix::io::Errno;
+
+use super::descriptors::Descriptor;
+use super::failure::{Failure, Result};
+use super::local::{Call, LocalTree, entry_name};
+use crate::error::Status;
+use crate::handle::Handle;
+use crate::types::FileKind;
+
+impl LocalTree {
+    pub(crate) fn remove(&self, call: Call<'_>, directory: &Handle, name: &[u8]) -> Result<()> {
+        self.unlink(call, directory, name, AtFlags::empty())
+    }
+
+    pub(crate) fn remove_dir(&self, call: Call<'_>, directory: &Handle, name: &[u8]) -> Result<()> {
+        self.unlink(call, directory, name, AtFlags::REMOVEDIR)
+    }
+
+    fn unlink(&self, call: Call<'_>, directory: &Handle, name: &[u8], flags: AtFlags) -> Result<()> {
+        call.check_waits()?;
+        let name = entry_name(name)?;
+        self.changing(call, directory, |at, _| {
+            let victim = self.cached_entry(at, &name);
+            self.gone_or(at, unlinkat(&**at, &name, flags).map_err(Failure::from))?;
+            self.forget_removed(victim.as_deref());
+            Ok(())
+        })
+    }
+
+    pub(crate) fn rename(
+        &self,
+        call: Call<'_>,
+        from_directory: &Handle,
+        from: &[u8],
+        to_directory: &Handle,
+        to: &[u8],
+    ) -> Result<()> {
+        call.check_waits()?;
+        let (from, to) = (entry_name(from)?, entry_name(to)?);
+        self.changing(call, from_directory, |from_at, _| {
+            self.changing(call, to_directory, |to_at, _| {
+                let (moved, victim) = (self.cached_entry(from_at, &from), self.cached_entry(to_at, &to));
+                renameat(&**from_at, &from, &**to_at, &to)?;
+                self.forget_removed(victim.as_deref());
+                if let Some(moved) = moved {
+                    moved.handle.moved(to_directory, to.to_bytes());
+                }
+                Ok(())
+            })
+        })
+    }
+
+    /// After the removal of a name: if it was the last one, closes the descriptor and so frees the file's
+    /// space.
+    fn forget_removed(&self, victim: Option<&Descriptor>) {
+        if let Some(victim) = victim {
+            let _ = self.live(victim);
+        }
+    }
+
+    pub(crate) fn link(&self, call: Call<'_>, file: &Handle, directory: &Handle, name: &[u8]) -> Result<()> {
+        call.check_waits()?;
+        let (asked, name) = (Instant::now(), entry_name(name)?);
+        let descriptor = self.find(call, file)?;
+        let (proc, number) = self.proc_entry(descriptor.as_fd())?;
+        let linked = self.changing(call, directory, |at, _| {
+            if self.live(&descriptor)?.kind == FileKind::Directory {
+                return Err(Status::IsDirectory.into());
+            }
+            let made = linkat(proc, number, &**at, &name, AtFlags::SYMLINK_FOLLOW);
+            self.gone_or(at, made.map_err(Failure::from))
+        });
+        if linked != Err(Failure::NotLocal) {
+            self.report(file, None, self.live(&descriptor).ok(), asked);
+        }
+        linked
+    }
+
+    /// Makes the changes of a directory's names durable. Data of files isn't written through the tree.
+    pub(crate) fn commit(&self, call: Call<'_>, file: &Handle) -> Result<()> {
+        call.check_waits()?;
+        let asked = Instant::now();
+        let descriptor = self.find(call, file)?;
+        let attributes = self.live(&descriptor)?;
+        if attributes.kind != FileKind::Directory {
+            return Err(Failure::NotLocal);
+        }
+        let synced = match self.open_again(&*descriptor, OFlags::RDONLY | OFlags::DIRECTORY) {
+            Ok(opened) => fsync(opened),
+            // The server syncs directories that the user may not read.
+            Err(_) => return Err(Failure::NotLocal),
+        };
+        self.report(file, None, Some(attributes), asked);
+        match synced {
+            // A filesystem without fsync of directories.
+            Ok(()) | Err(Errno::INVAL) => Ok(()),
+            Err(errno) => Err(Failure::from(errno).after_change()),
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! A directory tree on this host: from handles and names to descriptors ([`LocalTree`]).
+//!
+//! The operations do what the server's store does for the same request, with the same system calls. So they
+//! have the same results, permissions and errors as over the wire. They run as the thread's user.
+//!
+//! A file is a descriptor with `O_PATH`. A name is resolved one component at a time, below its directory only,
+//! through no symbolic link and into no mount.
+
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Instant;
+
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags, openat, openat2, statx};
+use rustix::io::Errno;
+use rustix::path::DecInt;
+use sys::KernelHandle;
+use user_ids::Identity;
+
+use super::descriptors::{Descriptor, DescriptorCache};
+use super::failure::{Failure, Result};
+use super::open_dirs::OpenDirs;
+use crate::attribute_sink::{AttributeSink, AttributeUpdate, PreOpAttributes};
+use crate::error::Status;
+use crate::handle::{HEAD, Handle};
+use crate::in_memory::is_in_memory;
+use crate::types::{Attributes, Found};
+
+/// Resolution that follows no symbolic link, enters no mount and stays below the starting directory.
+pub(super) const STRICT_RESOLVE: ResolveFlags = ResolveFlags::BENEATH
+    .union(ResolveFlags::NO_SYMLINKS)
+    .union(ResolveFlags::NO_MAGICLINKS)
+    .union(ResolveFlags::NO_XDEV);
+
+const PATH_ONLY: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// The longest name on Linux filesystems in bytes (`NAME_MAX`).
+const MAX_NAME: usize = 255;
+
+/// How many directories above a file are opened again if their descriptors are closed.
+const MAX_REOPENED: usize = 256;
+
+/// Whether an operation may wait for a disk on this thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Waits {
+    /// It may.
+    Allowed,
+    /// It fails with [`Failure::WouldWait`] instead.
+    Forbidden,
+}
+
+/// On whose behalf an operation runs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Call<'a> {
+    /// The user whose ids the thread has.
+    pub(crate) user: &'a Identity,
+    pub(crate) waits: Waits,
+}
+
+impl Call<'_> {
+    /// Fails unless the operation may wait for a disk. For operations that have no variant that never waits.
+    pub(super) fn check_waits(&self) -> Result<()> {
+        if self.waits == Waits::Allowed { Ok(()) } else { Err(Failure::WouldWait) }
+    }
+
+    pub(super) const fn is_root(&self) -> bool {
+        self.user.uid == 0
+    }
+}
+
+/// A directory with everything below it.
+#[derive(Debug)]
+pub(crate) struct LocalTree {
+    pub(super) root: Arc<Descriptor>,
+    /// The first bytes of the handles of all files.
+    head: [u8; HEAD],
+    /// The server's id for the filesystem.
+    fsid: u64,
+    pub(super) descriptors: DescriptorCache,
+    /// The last search by name found a descriptor, so the next one probably does.
+    searches_hit: AtomicBool,
+    pub(super) open_dirs: OpenDirs,
+    /// The directory /proc/self/fd, where it is mounted.
+    proc: Option<OwnedFd>,
+    sink: Option<Arc<dyn AttributeSink>>,
+    is_in_memory: bool,
+}
+
+impl LocalTree {
+    /// The tree below `root`, a directory open for reading, with this handle and filesystem id. At most
+    /// `budget` files are kept open. `None` if clients can't make the handles of the files.
+    pub(crate) fn new(
+        root: OwnedFd,
+        handle: &Handle,
+        fsid: u64,
+        budget: usize,
+        sink: Option<Arc<dyn AttributeSink>>,
+    ) -> Option<Self> {
+        let head = handle.head()?;
+        let is_in_memory = is_in_memory(&root);
+        Some(Self {
+            head,
+            fsid,
+            descriptors: DescriptorCache::new(budget),
+            searches_hit: AtomicBool::new(false),
+            open_dirs: OpenDirs::new(&root),
+            proc: rustix::fs::open(
+                c"/proc/self/fd",
+                OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+                Mode::empty(),
+            )
+            .ok(),
+            root: Arc::new(Descriptor { file: root, handle: handle.clone() }),
+            sink,
+            is_in_memory,
+        })
+    }
+
+    /// Whether the filesystem is in memory, so that no system call waits for a disk.
+    pub(crate) const fn is_in_memory(&self) -> bool {
+        self.is_in_memory
+    }
+
+    /// Closes what wasn't used since the last call.
+    pub(crate) fn close_idle(&self) {
+        self.descriptors.close_idle();
+        self.open_dirs.close_idle();
+    }
+
+    /// The file of a handle.
+    pub(super) fn find(&self, call: Call<'_>, handle: &Handle) -> Result<Arc<Descriptor>> {
+        match self.known(handle) {
+            Some(known) => Ok(known),
+            None => self.reopen(call, handle),
+        }
+    }
+
+    fn known(&self, handle: &Handle) -> Option<Arc<Descriptor>> {
+        if *handle == self.root.handle {
+            return Some(Arc::clone(&self.root));
+        }
+        self.descriptors.get(handle.identity())
+    }
+
+    /// Opens a file again by the names of its handle and of the directories above, as far as these are closed.
+    /// Fails if one of the names belongs to another file now.
+    fn reopen(&self, call: Call<'_>, handle: &Handle) -> Result<Arc<Descriptor>> {
+        let mut way = Vec::new();
+        let mut file = handle.clone();
+        let mut from = loop {
+            let (directory, name) = file.place().ok_or(Failure::NotLocal)?;
+            way.push((file, name));
+            if let Some(known) = self.known(&directory) {
+                break known;
+            }
+            if way.len() >= MAX_REOPENED {
+                return Err(Failure::NotLocal);
+            }
+            file = directory;
+        };
+        while let Some((file, name)) = way.pop() {
+            let name = CString::new(Vec::from(name)).map_err(|_| Failure::NotLocal)?;
+            let opened = self.open_path(call, &from, &name).map_err(|failure| match failure {
+                Failure::WouldWait => failure,
+                // The server finds the file without the directories above it.
+                _ => Failure::NotLocal,
+            })?;
+            if self.identity(&KernelHandle::of(&opened, c"")?) != file.identity() {
+                return Err(Failure::NotLocal);
+            }
+            from = self.descriptors.insert(Descriptor { file: opened, handle: file });
+        }
+        Ok(from)
+    }
+
+    /// Opens a name without following a symbolic link, for use as a [`Descriptor`].
+    pub(super) fn open_path(&self, call: Call<'_>, directory: &Descriptor, name: &CStr) -> Result<OwnedFd> {
+        let cached = match call.waits {
+            Waits::Allowed => ResolveFlags::empty(),
+            Waits::Forbidden => ResolveFlags::CACHED,
+        };
+        let open = || openat2(directory, name, PATH_ONLY, Mode::empty(), STRICT_RESOLVE | cached);
+        match self.with_room(open) {
+            Err(Errno::AGAIN) if call.waits == Waits::Forbidden => Err(Failure::WouldWait),
+            other => Ok(other?),
+        }
+    }
+
+    /// Opens a file. If no descriptor is left, it is tried again with fewer in the cache.
+    pub(super) fn with_room<T>(&self, open: impl Fn() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
+        match open() {
+            Err(Errno::MFILE | Errno::NFILE) => {
+                self.descriptors.halve();
+                open()
+            }
+            other => other,
+        }
+    }
+
+    /// The entry `name` of a directory, and its attributes.
+    pub(super) fn entry(
+        &self,
+        call: Call<'_>,
+        directory: (&Descriptor, &Handle),
+        name: &CStr,
+    ) -> Result<(Arc<Descriptor>, Attributes)> {
+        // Two system calls if the file is known, which then was one call too many if it isn't.
+        if call.waits == Waits::Allowed && self.searches_hit.load(Relaxed) {
+            let kernel = KernelHandle::of(directory.0, name)?;
+            if let Some(known) = self.descriptors.get(&self.identity(&kernel)) {
+                known.handle.moved(directory.1, name.to_bytes());
+                let attributes = self.live(&known)?;
+                return Ok((known, attributes));
+            }
+            self.searches_hit.store(false, Relaxed);
+        }
+        let file = self.open_path(call, directory.0, name)?;
+        let attributes = self.attributes_of(&file)?;
+        let kernel = KernelHandle::of(&file, c"")?;
+        if let Some(known) = self.descriptors.get(&self.identity(&kernel)) {
+            self.searches_hit.store(true, Relaxed);
+            known.handle.moved(directory.1, name.to_bytes());
+            return Ok((known, attributes));
+        }
+        let handle = self.handle(&kernel, directory.1, name)?;
+        Ok((self.descriptors.insert(Descriptor { file, handle }), attributes))
+    }
+
+    /// The descriptor of an entry, if the cache has one.
+    pub(super) fn cached_entry(&self, directory: &Descriptor, name: &CStr) -> Option<Arc<Descriptor>> {
+        if self.descriptors.is_empty() {
+            return None;
+        }
+        let kernel = KernelHandle::of(directory, name).ok()?;
+        self.descriptors.get(&self.identity(&kernel))
+    }
+
+    /// The identity in the handle of a file.
+    fn identity(&self, kernel: &KernelHandle) -> Vec<u8> {
+        let mut identity = Vec::with_capacity(HEAD + 1 + kernel.as_bytes().len());
+        identity.extend_from_slice(&self.head);
+        // A handle of another kind fits into no `Handle`, so there is none that is equal.
+        identity.push(kernel.kind() as u8);
+        identity.extend_from_slice(kernel.as_bytes());
+        identity
+    }
+
+    /// The handle of a file that was found by this name.
+    pub(super) fn handle(&self, kernel: &KernelHandle, directory: &Handle, name: &CStr) -> Result<Handle> {
+        Handle::in_tree(self.head, kernel.kind(), kernel.as_bytes(), (directory, name.to_bytes()))
+            .ok_or(Failure::NotLocal)
+    }
+
+    /// A file's attributes.
+    pub(super) fn attributes_of(&self, file: impl AsFd) -> rustix::io::Result<Attributes> {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        Ok(Attributes::of(&statx(file, c"", flags, StatxFlags::BASIC_STATS)?, self.fsid))
+    }
+
+    /// A file's attributes; `Stale`, and no descriptor any longer, if its last name is gone.
+    pub(super) fn live(&self, file: &Descriptor) -> Result<Attributes> {
+        let attributes = self.attributes_of(file)?;
+        if attributes.nlink == 0 {
+            self.descriptors.remove(file.handle.identity());
+            return Err(Status::Stale.into());
+        }
+        Ok(attributes)
+    }
+
+    /// Turns `NoEntry` into `Stale` if the directory itself is gone.
+    pub(super) fn gone_or<T>(&self, directory: &Descriptor, result: Result<T>) -> Result<T> {
+        match result {
+            Err(Failure::Status(Status::NoEntry)) => self.live(directory).and(Err(Status::NoEntry.into())),
+            other => other,
+        }
+    }
+
+    /// Runs a change of the file or directory of a handle, and reports its attributes from before and after.
+    pub(super) fn changing<T>(
+        &self,
+        call: Call<'_>,
+        handle: &Handle,
+        change: impl FnOnce(&Arc<Descriptor>, &Attributes) -> Result<T>,
+    ) -> Result<T> {
+        let asked = Instant::now();
+        let file = self.find(call, handle)?;
+        let before = match self.live(&file) {
+            Ok(before) => before,
+            Err(failure) => {
+                self.report(handle, None, None, asked);
+                return Err(failure);
+            }
+        };
+        let result = change(&file, &before);
+        let after = self.attributes_of(&file).ok();
+        self.report(handle, Some(&before), after, asked);
+        result
+    }
+
+    /// Reports attributes to the session's attribute sink.
+    pub(super) fn report(
+        &self,
+        file: &Handle,
+        before: Option<&Attributes>,
+        attributes: Option<Attributes>,
+        asked: Instant,
+    ) {
+        if let Some(sink) = &self.sink {
+            let before = before.map(|before| PreOpAttributes {
+                size: before.size,
+                mtime: before.mtime,
+                ctime: before.ctime,
+            });
+            sink.attributes(file, &AttributeUpdate { before, attributes, asked });
+        }
+    }
+
+    /// As [`LocalTree::report`] for a file that was found or made.
+    pub(super) fn report_found(&self, found: &Found, asked: Instant) {
+        self.report(&found.handle, None, found.attributes, asked);
+    }
+
+    /// Opens a file again with these flags, whatever its names are now. Neither waits for a lease nor blocks
+    /// on a pipe.
+    pub(super) fn open_again(&self, file: impl AsFd, flags: OFlags) -> Result<OwnedFd> {
+        let (proc, number) = self.proc_entry(file.as_fd())?;
+        let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        Ok(self.with_room(|| openat(proc, number.as_c_str(), flags, Mode::empty()))?)
+    }
+
+    /// A file's entry in /proc/self/fd, for system calls that take no `O_PATH` descriptor.
+    pub(super) fn proc_entry(&self, file: BorrowedFd<'_>) -> Result<(&OwnedFd, DecInt)> {
+        let proc = self.proc.as_ref().ok_or(Failure::NotLocal)?;
+        Ok((proc, DecInt::new(file.as_raw_fd())))
+    }
+}
+
+/// The name of a directory entry. The server answers for names that are none, and for `.` and `..`.
+pub(super) fn entry_name(name: &[u8]) -> Result<CString> {
+    if matches!(name, b"" | b"." | b"..") || name.len() > MAX_NAME || name.contains(&b'/') {
+        return Err(Failure::NotLocal);
+    }
+    CString::new(name).map_err(|_| Failure::NotLocal)
+}

@@ -1,0 +1,137 @@
+//! READDIR and READDIRPLUS.
+
+use std::ffi::CStr;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Instant;
+
+use rustix::fs::{Access as Rights, OFlags, RawDir, SeekFrom, seek};
+use rustix::io::Errno;
+use sys::KernelHandle;
+
+use super::descriptors::Descriptor;
+use super::failure::{Failure, Result};
+use super::local::{Call, LocalTree};
+use crate::error::Status;
+use crate::handle::Handle;
+use crate::types::{DirEntry, FileKind, Found, Page};
+
+/// The size of the buffer for getdents64(2) in bytes. A page ends where the kernel has filled it, so that the
+/// open directory's position is the page's end.
+const BUFFER: usize = 32 << 10;
+
+/// The bytes of an entry of READDIR or READDIRPLUS beside its name (RFC 1813 section 3.3.16), at least.
+const ENTRY_SIZE: usize = 24;
+const ENTRY_PLUS_SIZE: usize = ENTRY_SIZE + 88 + 48;
+
+impl LocalTree {
+    /// The entries behind a cookie, as [`crate::operations::Operations::read_dir_page`]. The page may exceed
+    /// `count` by what the kernel returns at once.
+    pub(crate) fn read_dir_page(
+        &self,
+        call: Call<'_>,
+        directory: &Handle,
+        (cookie, verifier): (u64, [u8; 8]),
+        count: u32,
+        plus: bool,
+    ) -> Result<Page> {
+        call.check_waits()?;
+        let asked = Instant::now();
+        let at = self.find(call, directory)?;
+        let attributes = self.live(&at)?;
+        if attributes.kind != FileKind::Directory {
+            return Err(Status::NotDirectory.into());
+        }
+        let identity = directory.identity();
+        let ours = self.open_dirs.verifier(identity, &attributes);
+        if cookie != 0 && !self.open_dirs.is_own(verifier, ours) {
+            // A listing that began on the wire goes on there.
+            return Err(Failure::NotLocal);
+        }
+        self.report(directory, None, Some(attributes), asked);
+        let is_current = cookie == 0 || verifier == ours;
+        let file = self.open_dir(&at, identity, cookie, is_current)?;
+        let mut page = Page { verifier: if is_current { ours } else { verifier }, ..Page::default() };
+        let (mut reached, root) = (cookie, attributes.fileid);
+        {
+            let mut buffer = [MaybeUninit::uninit(); BUFFER];
+            let mut entries = RawDir::new(file.as_fd(), &mut buffer);
+            let mut size = 0;
+            page.eof = loop {
+                if size >= count as usize && entries.is_buffer_empty() {
+                    break false;
+                }
+                let Some(entry) = entries.next() else { break true };
+                let entry = entry.map_err(|errno| match errno {
+                    // Linux returns this for a directory that was removed while open.
+                    Errno::NOENT => Failure::from(Status::Stale),
+                    errno => errno.into(),
+                })?;
+                let name = entry.file_name();
+                let is_dots = matches!(name.to_bytes(), b"." | b"..");
+                // What is above the tree's root isn't shown.
+                let is_above = directory == &self.root.handle && name.to_bytes() == b"..";
+                let found = if plus && !is_dots { self.listed(call, (&at, directory), name) } else { None };
+                if let Some(found) = &found {
+                    self.report_found(found, asked);
+                }
+                let (handle, attributes) = match found {
+                    Some(found) => (Some(found.handle), found.attributes),
+                    None => (None, None),
+                };
+                reached = entry.next_entry_cookie();
+                size += name.to_bytes().len() + if plus { ENTRY_PLUS_SIZE } else { ENTRY_SIZE };
+                page.entries.push(DirEntry {
+                    name: name.to_bytes().to_vec(),
+                    fileid: if is_above { root } else { entry.ino() },
+                    cookie: reached,
+                    handle,
+                    attributes,
+                });
+            };
+        }
+        if !page.eof {
+            self.open_dirs.put(identity, reached, file);
+        }
+        Ok(page)
+    }
+
+    /// The directory open for reading at the cookie. If `is_current`, the cookie is valid for any open
+    /// directory.
+    fn open_dir(
+        &self,
+        directory: &Descriptor,
+        identity: &[u8],
+        cookie: u64,
+        is_current: bool,
+    ) -> Result<OwnedFd> {
+        let kept = if cookie == 0 { None } else { self.open_dirs.take(identity, cookie) };
+        if let Some(file) = kept {
+            // It may have been opened by another user.
+            sys::empty_path::access(directory, Rights::READ_OK)?;
+            return Ok(file);
+        }
+        if !is_current {
+            return Err(Status::BadCookie.into());
+        }
+        let file = self.open_again(directory, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        if cookie != 0 {
+            seek(&file, SeekFrom::Start(cookie)).map_err(|_| Failure::from(Status::BadCookie))?;
+        }
+        Ok(file)
+    }
+
+    /// An entry that was listed; `None` if it is gone, or can't be looked up.
+    fn listed(&self, call: Call<'_>, directory: (&Descriptor, &Handle), name: &CStr) -> Option<Found> {
+        if self.descriptors.has_room() {
+            let (file, attributes) = self.entry(call, directory, name).ok()?;
+            return Some(Found { handle: file.handle.clone(), attributes: Some(attributes) });
+        }
+        // A large directory doesn't displace what is in use.
+        let file = self.open_path(call, directory.0, name).ok()?;
+        let attributes = self.attributes_of(&file).ok()?;
+        let kernel = KernelHandle::of(&file, c"").ok()?;
+        let handle = self.handle(&kernel, directory.1, name).ok()?;
+        Some(Found { handle, attributes: Some(attributes) })
+    }
+}
