@@ -43,17 +43,20 @@ impl LocalTree {
     ) -> Result<()> {
         call.check_waits()?;
         let (from, to) = (entry_name(from)?, entry_name(to)?);
-        self.changing(call, from_directory, |from_at, _| {
-            self.changing(call, to_directory, |to_at, _| {
-                let (moved, victim) = (self.cached_entry(from_at, &from), self.cached_entry(to_at, &to));
-                renameat(&**from_at, &from, &**to_at, &to)?;
-                self.forget_removed(victim.as_deref());
-                if let Some(moved) = moved {
-                    moved.handle.moved(to_directory, to.to_bytes());
-                }
-                Ok(())
-            })
-        })
+        let asked = Instant::now();
+        let (from_at, to_at) = (self.find(call, from_directory)?, self.find(call, to_directory)?);
+        let (from_before, to_before) = (self.live(&from_at)?, self.live(&to_at)?);
+        let (moved, victim) = (self.cached_entry(&from_at, &from), self.cached_entry(&to_at, &to));
+        let renamed = renameat(&*from_at, &from, &*to_at, &to);
+        if renamed.is_ok() {
+            self.forget_removed(victim.as_deref());
+            if let Some(moved) = moved {
+                moved.handle.moved(to_directory, to.to_bytes());
+            }
+        }
+        self.report(from_directory, Some(&from_before), self.attributes_of(&*from_at).ok(), asked);
+        self.report(to_directory, Some(&to_before), self.attributes_of(&*to_at).ok(), asked);
+        Ok(renamed?)
     }
 
     /// After the removal of a name: if it was the last one, closes the descriptor and so frees the file's

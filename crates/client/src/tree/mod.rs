@@ -22,6 +22,8 @@ mod local;
 mod open;
 mod open_dirs;
 mod read_dir;
+#[cfg(test)]
+mod tests;
 mod user;
 
 use std::os::fd::AsFd as _;

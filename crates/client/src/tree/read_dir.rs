@@ -1,7 +1,6 @@
 //! READDIR and READDIRPLUS.
 
 use std::ffi::CStr;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
@@ -16,9 +15,10 @@ use crate::error::Status;
 use crate::handle::Handle;
 use crate::types::{DirEntry, FileKind, Found, Page};
 
-/// The size of the buffer for getdents64(2) in bytes. A page ends where the kernel has filled it, so that the
+/// The limits of the buffer for getdents64(2) in bytes. A page ends where the kernel has filled it, so that the
 /// open directory's position is the page's end.
-const BUFFER: usize = 32 << 10;
+const MIN_BUFFER: usize = 1 << 10;
+const MAX_BUFFER: usize = 32 << 10;
 
 /// The bytes of an entry of READDIR or READDIRPLUS beside its name (RFC 1813 section 3.3.16), at least.
 const ENTRY_SIZE: usize = 24;
@@ -54,8 +54,10 @@ impl LocalTree {
         let mut page = Page { verifier: if is_current { ours } else { verifier }, ..Page::default() };
         let (mut reached, root) = (cookie, attributes.fileid);
         {
-            let mut buffer = [MaybeUninit::uninit(); BUFFER];
-            let mut entries = RawDir::new(file.as_fd(), &mut buffer);
+            // An entry with attributes is some four times as long as the kernel's.
+            let share = if plus { 4 } else { 1 };
+            let mut buffer = Vec::with_capacity((count as usize / share).clamp(MIN_BUFFER, MAX_BUFFER));
+            let mut entries = RawDir::new(file.as_fd(), buffer.spare_capacity_mut());
             let mut size = 0;
             page.eof = loop {
                 if size >= count as usize && entries.is_buffer_empty() {

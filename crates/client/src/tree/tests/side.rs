@@ -1,0 +1,228 @@
+//! The two ways to a server's files that the tests compare: a session over the wire, and a tree of the same
+//! directory.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::served::Served;
+use crate::attribute_sink::{AttributeSink, AttributeUpdate};
+use crate::options::{Credential, LaneMode, Options};
+use crate::session::Session;
+use crate::tree::failure::Failure;
+use crate::tree::local::{Call, LocalTree, Waits};
+use crate::tree::user::TreeUsers;
+use crate::types::{
+    Access, AclEntry, Attributes, Create, Found, FsStat, Handle, LaneReport, Node, Page, SetAttributes,
+    Timestamp,
+};
+use crate::url::Url;
+use crate::user::User;
+
+/// An ordinary user.
+pub const USER: u32 = 1000;
+
+/// What the attribute sink has received.
+#[derive(Debug, Default)]
+pub struct Recorder(Mutex<Vec<(Handle, AttributeUpdate)>>);
+
+impl AttributeSink for Recorder {
+    fn attributes(&self, file: &Handle, update: &AttributeUpdate) {
+        self.0.lock().push((file.clone(), *update));
+    }
+
+    fn lane_changed(&self, _: &LaneReport) {}
+}
+
+impl Recorder {
+    pub fn take(&self) -> Vec<(Handle, AttributeUpdate)> {
+        std::mem::take(&mut *self.0.lock())
+    }
+}
+
+/// A server whose files can be used both ways.
+pub struct Both {
+    pub wire: Side,
+    pub tree: Side,
+    pub root: Handle,
+    served: Served,
+}
+
+enum Way {
+    Wire(tokio::runtime::Runtime, Session),
+    Tree(LocalTree, TreeUsers, User),
+}
+
+/// One way, as one user.
+pub struct Side {
+    way: Way,
+    pub seen: Arc<Recorder>,
+}
+
+impl Both {
+    /// `None` if the server's handles can't be made by a client: it isn't root.
+    pub fn new(uid: u32) -> Option<Self> {
+        Self::with_descriptors(uid, 1000)
+    }
+
+    /// As [`Both::new`], with a tree that keeps this many files open.
+    pub fn with_descriptors(uid: u32, budget: usize) -> Option<Self> {
+        let served = Served::new(false, "no_root_squash");
+        let credential = if uid == rustix::process::geteuid().as_raw() {
+            Credential::own()
+        } else {
+            Credential::Sys { uid, gid: uid, groups: vec![uid + 1] }
+        };
+        let url = Url::new("127.0.0.1", Some(served.port()), served.export().to_str()?.as_bytes());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+        let seen = Arc::new(Recorder::default());
+        let options = Options::new().lane(LaneMode::Off).attribute_sink(seen.clone());
+        let session = runtime.block_on(Session::connect(&url, options.credential(credential.clone())));
+        let session = session.expect("a session");
+        let root = session.root();
+        root.head()?;
+        let fsid = runtime.block_on(session.attributes(&root)).expect("attributes").fsid;
+        let wire = Side { way: Way::Wire(runtime, session), seen };
+        let directory = fs::File::open(served.export()).expect("root may").into();
+        let seen = Arc::new(Recorder::default());
+        let local = LocalTree::new(directory, &root, fsid, budget, Some(seen.clone())).expect("a tree");
+        let way = Way::Tree(local, TreeUsers::detect(), User::new(credential));
+        Some(Self { wire, tree: Side { way, seen }, root, served })
+    }
+
+    /// The exported directory.
+    pub fn path(&self) -> PathBuf {
+        self.served.export()
+    }
+}
+
+/// Makes a directory that belongs to the user.
+pub fn make_dir_of(uid: u32, path: &Path) {
+    fs::create_dir(path).expect("made");
+    std::os::unix::fs::chown(path, Some(uid), Some(uid)).expect("root may");
+}
+
+/// Sends an operation to whichever way the side is; `$map` makes the tree's result the wire's.
+macro_rules! operation {
+    ($self:ident, $method:ident($($argument:expr),*)) => {
+        operation!($self, $method($($argument),*), $method($($argument),*), |result| result)
+    };
+    ($self:ident, $method:ident($($argument:expr),*), $map:expr) => {
+        operation!($self, $method($($argument),*), $method($($argument),*), $map)
+    };
+    ($self:ident, $wire:ident($($wire_argument:expr),*), $tree:ident($($argument:expr),*), $map:expr) => {
+        match &$self.way {
+            Way::Wire(runtime, session) => {
+                let result = runtime.block_on(session.$wire($($wire_argument),*));
+                result.map_err(|error| Failure::Status(error.status().unwrap_or_else(|| panic!("{error}"))))
+            }
+            Way::Tree(local, users, user) => users.run(user, |user| {
+                local.$tree(Call { user, waits: Waits::Allowed }, $($argument),*).map($map)
+            }),
+        }
+    };
+}
+
+fn made(found: Option<Found>) -> Found {
+    found.expect("its handle is known")
+}
+
+type Result<T> = std::result::Result<T, Failure>;
+
+impl Side {
+    pub fn local(&self) -> &LocalTree {
+        match &self.way {
+            Way::Wire(..) => panic!("not the tree"),
+            Way::Tree(local, ..) => local,
+        }
+    }
+
+    pub fn lookup(&self, directory: &Handle, name: &[u8]) -> Result<Found> {
+        operation!(self, lookup(directory, name))
+    }
+
+    pub fn attributes(&self, file: &Handle) -> Result<Attributes> {
+        operation!(self, attributes(file))
+    }
+
+    pub fn set_attributes(
+        &self,
+        file: &Handle,
+        set: &SetAttributes,
+        guard: Option<Timestamp>,
+    ) -> Result<Option<Attributes>> {
+        operation!(self, set_attributes(file, set, guard), Some)
+    }
+
+    pub fn access(&self, file: &Handle, wanted: Access) -> Result<Access> {
+        operation!(self, access(file, wanted))
+    }
+
+    pub fn read_link(&self, link: &Handle) -> Result<Vec<u8>> {
+        operation!(self, read_link(link))
+    }
+
+    pub fn create(&self, directory: &Handle, name: &[u8], how: &Create) -> Result<Found> {
+        operation!(self, create(directory, name, how), made)
+    }
+
+    pub fn make_dir(&self, directory: &Handle, name: &[u8], set: &SetAttributes) -> Result<Found> {
+        operation!(self, make_dir(directory, name, set), made)
+    }
+
+    pub fn symlink(
+        &self,
+        directory: &Handle,
+        name: &[u8],
+        target: &[u8],
+        set: &SetAttributes,
+    ) -> Result<Found> {
+        operation!(self, symlink(directory, name, target, set), made)
+    }
+
+    pub fn make_node(
+        &self,
+        directory: &Handle,
+        name: &[u8],
+        node: Node,
+        set: &SetAttributes,
+    ) -> Result<Found> {
+        operation!(self, make_node(directory, name, node, set), make_node(directory, name, set, node), made)
+    }
+
+    pub fn remove(&self, directory: &Handle, name: &[u8]) -> Result<()> {
+        operation!(self, remove(directory, name))
+    }
+
+    pub fn remove_dir(&self, directory: &Handle, name: &[u8]) -> Result<()> {
+        operation!(self, remove_dir(directory, name))
+    }
+
+    pub fn rename(&self, from: (&Handle, &[u8]), to: (&Handle, &[u8])) -> Result<()> {
+        operation!(self, rename(from.0, from.1, to.0, to.1))
+    }
+
+    pub fn link(&self, file: &Handle, directory: &Handle, name: &[u8]) -> Result<()> {
+        operation!(self, link(file, directory, name))
+    }
+
+    pub fn read_dir_page(
+        &self,
+        directory: &Handle,
+        behind: (u64, [u8; 8]),
+        count: u32,
+        plus: bool,
+    ) -> Result<Page> {
+        operation!(self, read_dir_page(directory, behind, count, plus))
+    }
+
+    pub fn fs_stat(&self, file: &Handle) -> Result<FsStat> {
+        operation!(self, fs_stat(file))
+    }
+
+    pub fn acl(&self, file: &Handle) -> Result<Vec<AclEntry>> {
+        operation!(self, acl(file))
+    }
+}
