@@ -42,6 +42,8 @@ control::metrics! {
         probes: Counter<Count> = "probes",
         /// Changes of an open file from one data path to the other.
         data_path_changes as "road_changes": Counter<Count> = "data path changes",
+        /// Operations on names and attributes that were performed in the directory tree, without the server.
+        tree_operations: Counter<Count> = "operations in the tree",
     }
 }
 
@@ -135,6 +137,7 @@ pub(crate) struct SessionCounters {
     pub(crate) bytes_resent: AtomicU64,
     pub(crate) probes: AtomicU64,
     pub(crate) data_path_changes: AtomicU64,
+    pub(crate) tree_operations: AtomicU64,
 }
 
 /// Adds 1.
@@ -168,6 +171,7 @@ impl SessionCounters {
                 bytes_resent: self.bytes_resent.load(Relaxed),
                 probes: self.probes.load(Relaxed),
                 data_path_changes: self.data_path_changes.load(Relaxed),
+                tree_operations: self.tree_operations.load(Relaxed),
             },
         }
     }

@@ -11,7 +11,7 @@
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 
@@ -100,14 +100,6 @@ impl Handle {
         (self.is_sealable() && head[MAGIC.len()] == KERNEL_SCHEME).then_some(head)
     }
 
-    /// The filesystem's own handle in this one, as name_to_handle_at(2) reports it: kind and bytes. `None` if
-    /// [`Handle::head`] is.
-    pub(crate) fn kernel_handle(&self) -> Option<(i32, &[u8])> {
-        self.head()?;
-        let (kind, bytes) = self.identity()[HEAD..].split_first()?;
-        Some((i32::from(*kind), bytes))
-    }
-
     /// The bytes as the server gave them. Those of an unsealed handle are of no use to the server: see
     /// [`Handle::is_sealed`].
     #[must_use]
@@ -155,6 +147,15 @@ impl Handle {
         drop(former);
     }
 
+    /// An unsealed handle, without keeping it in use.
+    pub(crate) fn downgrade(&self) -> Option<WeakHandle> {
+        if self.is_sealed() {
+            return None;
+        }
+        let unsealed = Arc::downgrade(self.unsealed.as_ref()?);
+        Some(WeakHandle { len: self.len, bytes: self.bytes, unsealed })
+    }
+
     /// What names the file: all bytes, or those before the seal.
     pub(crate) fn identity(&self) -> &[u8] {
         let whole = self.whole();
@@ -169,6 +170,26 @@ impl Handle {
 
     fn whole(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
+    }
+}
+
+/// An unsealed handle that may be out of use.
+pub(crate) struct WeakHandle {
+    len: u8,
+    bytes: [u8; HANDLE_MAX],
+    unsealed: Weak<Unsealed>,
+}
+
+impl WeakHandle {
+    /// The handle, if it is still in use.
+    pub(crate) fn upgrade(&self) -> Option<Handle> {
+        Some(Handle { len: self.len, bytes: self.bytes, unsealed: Some(self.unsealed.upgrade()?) })
+    }
+}
+
+impl fmt::Debug for WeakHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "WeakHandle({:?})", self.upgrade())
     }
 }
 
@@ -214,8 +235,6 @@ mod tests {
         let (made, given, other) = (unsealed(&KERNEL, &root), sealed(&KERNEL, 8), sealed(&[8; 12], 8));
         assert_eq!(made, given);
         assert_ne!(made, other);
-        assert_eq!(made.kernel_handle(), Some((0x81, &KERNEL[..])));
-        assert_eq!(made.kernel_handle(), given.kernel_handle());
         assert_eq!(made.place(), Some((root.clone(), b"name"[..].into())));
         assert!(!made.is_sealed() && given.is_sealed());
         let copy = made.clone();
@@ -231,7 +250,7 @@ mod tests {
         let mut bytes = [1; 32];
         bytes[31] = 2;
         assert_ne!(one, Handle::new(&bytes).unwrap());
-        assert_eq!((one.head(), one.kernel_handle(), one.place()), (None, None, None));
+        assert_eq!((one.head(), one.place()), (None, None));
         // The other scheme has a seal, too, but nothing that a client could make.
         let located =
             Handle::new(&[&[2, b'S', b'H', 2, 0, 0, 0, 5][..], &[3; 17], &[7; SEAL]].concat()).unwrap();

@@ -13,6 +13,7 @@ mod backoff;
 mod lane_manager;
 mod open;
 mod probe;
+mod tree;
 
 use std::fmt::Debug;
 use std::sync::atomic::Ordering::SeqCst;
@@ -28,6 +29,7 @@ use crate::types::{Attributes, Handle};
 use lane_manager::EstablishedLane;
 pub(crate) use lane_manager::{LaneManager, NowaitSupport};
 pub(crate) use open::{LaneOpen, OpenPurpose};
+pub(crate) use tree::{GrantedTree, OpenedInTree, TreeTarget};
 
 /// The result of an open, of which a [`crate::File`] is made.
 #[derive(Debug)]

@@ -41,7 +41,7 @@
 //! |---|---|
 //! | values | `handle`, `types`, `counters`, `in_memory` |
 //! | options and errors | `attribute_sink`, `options`, `url`, `error`, `user` |
-//! | operations | `operations` (the interface of an NFS version), `nfs3`, `tree`, `wire` |
+//! | operations | `operations` (their interface), `nfs3`, `tree`, `protocol`, `wire`, `seal_queue` |
 //! | the lane | `open_prefetch`, `lane` |
 //! | unstable writes | `uncommitted_writes` |
 //! | sessions | `session` |
@@ -63,6 +63,8 @@ mod open_prefetch;
 mod operations;
 #[doc(hidden)]
 pub mod options;
+mod protocol;
+mod seal_queue;
 mod session;
 mod tree;
 mod types;

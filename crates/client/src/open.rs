@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, StatxFlags, Timespec, Timestamps, UTIME_NOW};
 use crate::counters::bump;
 use crate::error::{Error, Result, Status};
 use crate::file::File;
-use crate::lane::{LaneOpen, OpenPurpose, OpenedFile};
+use crate::lane::{LaneOpen, OpenPurpose, OpenedFile, OpenedInTree, TreeTarget};
 use crate::open_prefetch::OpenTarget;
 use crate::options::OpenOptions;
 use crate::session::{Follow, PathWalk, Session};
@@ -85,6 +85,16 @@ impl Session {
         path: &[u8],
         options: &OpenOptions,
     ) -> Result<File> {
+        if options.create || options.create_new {
+            let set = SetAttributes { mode: Some(mode_of(options)), ..SetAttributes::default() };
+            let how = if options.create_new { Create::Guarded(set) } else { Create::Unchecked(set) };
+            let target = TreeTarget::New { directory, name, how: &how };
+            match self.open_in_tree(target, path, options).await? {
+                Some(OpenedInTree::File(opening)) => return self.opened(*opening, path, options).await,
+                // What isn't a regular file, the wire refuses or follows.
+                Some(OpenedInTree::Other(_)) | None => {}
+            }
+        }
         if options.create_new {
             return self.create_exclusive(directory, name, path, options).await;
         }
@@ -109,6 +119,18 @@ impl Session {
         Err(refusal(path, Status::TryLater))
     }
 
+    /// Opens or creates a file in the tree.
+    async fn open_in_tree(
+        &self,
+        target: TreeTarget<'_>,
+        path: &[u8],
+        options: &OpenOptions,
+    ) -> Result<Option<OpenedInTree>> {
+        let access = (options.read, options.write);
+        let opened = self.inner.lane.open_in_tree(&self.caller.user, target, access).await;
+        opened.map_err(|error| error.about(|| shown(path)))
+    }
+
     /// Opens an existing file.
     async fn open_existing(
         &self,
@@ -117,7 +139,12 @@ impl Session {
         path: &[u8],
         options: &OpenOptions,
     ) -> Result<File> {
-        if name.len() <= lane::request::MAX_NAME {
+        let target = TreeTarget::Entry { directory, name };
+        let opened = self.open_in_tree(target, path, options).await?;
+        if let Some(OpenedInTree::File(opening)) = opened {
+            return self.opened(*opening, path, options).await;
+        }
+        if opened.is_none() && name.len() <= lane::request::MAX_NAME {
             if options.only_reads()
                 && let Some(opening) = self
                     .inner
@@ -187,6 +214,14 @@ impl Session {
             None | Some(FileKind::Regular) => {}
             Some(FileKind::Directory) => return Err(refusal(path, Status::IsDirectory)),
             Some(_) => return Err(refusal(path, Status::Invalid)),
+        }
+        match self.open_in_tree(TreeTarget::File(&found.handle), path, options).await? {
+            Some(OpenedInTree::File(opening)) => return self.opened(*opening, path, options).await,
+            Some(OpenedInTree::Other(FileKind::Directory)) => {
+                return Err(refusal(path, Status::IsDirectory));
+            }
+            Some(OpenedInTree::Other(_)) => return Err(refusal(path, Status::Invalid)),
+            None => {}
         }
         if options.only_reads()
             && let Some(opening) =

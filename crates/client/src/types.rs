@@ -163,6 +163,11 @@ pub struct LaneReport {
     /// Why there is none: one sentence for each candidate or cause, with what an administrator can do about
     /// it.
     pub reasons: Vec<String>,
+    /// Whether the server has granted the directory tree of the session's root, so that names and attributes
+    /// need no calls to the server.
+    pub tree: bool,
+    /// Why there is a lane and no tree.
+    pub tree_refusal: Option<String>,
 }
 
 macro_rules! counted_operations {

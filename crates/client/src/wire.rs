@@ -12,14 +12,11 @@ use std::time::Duration;
 
 use crate::counters::SessionCounters;
 use crate::error::{Error, Result, Status};
-use crate::nfs3::Nfs3;
 use crate::operations::Operations as _;
 use crate::options::Options;
+use crate::protocol::Protocol;
 use crate::types::Handle;
 use crate::user::User;
-
-/// The NFS version of sessions. They use only its [`Operations`](crate::operations::Operations).
-pub(crate) type Protocol = Nfs3;
 
 /// The first pause after the server has delayed an operation; it doubles up to [`MAX_PAUSE`].
 const MIN_PAUSE: Duration = Duration::from_millis(50);

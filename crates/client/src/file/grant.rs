@@ -21,7 +21,7 @@ use super::nowait::NowaitChoice;
 use crate::counters::{add, bump};
 use crate::error::Result;
 use crate::in_memory::is_in_memory;
-use crate::lane::{GrantHolder, LaneOpen, NowaitSupport, OpenPurpose};
+use crate::lane::{GrantHolder, LaneOpen, NowaitSupport, OpenPurpose, OpenedInTree, TreeTarget};
 use crate::options::LaneMode;
 use crate::types::Handle;
 use crate::uncommitted_writes::{UncommittedWrites, Verifier};
@@ -234,11 +234,16 @@ impl Inner {
 
     /// Requests a grant for this file, which is open already.
     async fn open_again(&self) -> Result<LaneOpen> {
+        let (access, user) = ((self.read, self.write), &self.session.caller.user);
+        let lane = &self.session.inner.lane;
+        match lane.open_in_tree(user, TreeTarget::File(&self.handle), access).await {
+            Ok(Some(OpenedInTree::File(opened))) => return Ok(LaneOpen::Granted(opened)),
+            // The file is open, so the lane and the wire may still have it.
+            _ => {}
+        }
         self.session.caller.seal(&[&self.handle]).await?;
         let target = lane::Target::Handle(self.handle.as_bytes());
-        let (access, purpose) = ((self.read, self.write), OpenPurpose::AlreadyOpen);
-        let user = &self.session.caller.user;
-        self.session.inner.lane.open(user, target, &self.name, access, purpose).await
+        lane.open(user, target, &self.name, access, OpenPurpose::AlreadyOpen).await
     }
 
     /// Begins to use a grant. First makes everything durable that was written over the wire, so that no old

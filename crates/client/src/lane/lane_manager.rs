@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
@@ -15,11 +15,13 @@ use tokio::task::AbortHandle;
 
 use super::GrantHolder;
 use super::backoff::ProbeBackoff;
+use super::tree::{GrantedTree, TreeRequests};
 use crate::attribute_sink::AttributeSink;
 use crate::counters::SessionCounters;
 use crate::open_prefetch::OpenPrefetch;
 use crate::options::{LaneMode, Options};
-use crate::types::{Attributes, LaneReport};
+use crate::seal_queue::SealQueue;
+use crate::types::{Attributes, Handle, LaneReport};
 use crate::user::User;
 
 /// Whether a filesystem supports reads that don't wait for the disk (RWF_NOWAIT).
@@ -72,6 +74,8 @@ pub(crate) struct LaneManager {
     pub(super) mode: AtomicU8,
     pub(super) attribute_sink: Option<Arc<dyn AttributeSink>>,
     pub(super) throttle: u32,
+    /// The most operations in the tree that may wait for a disk on the threads that ask for them.
+    pub(super) max_blocking: usize,
     /// Determines the timeout of an Open, and for how long a session waits for a lane that it requires.
     pub(super) policy: Policy,
     pub(super) rendezvous: RendezvousOptions,
@@ -93,6 +97,13 @@ pub(crate) struct LaneManager {
     pub(super) was_established: AtomicBool,
     /// The time of the last warning about an [`OpenFileLimit`](crate::OpenFileLimit).
     pub(super) last_limit_warning: Mutex<Option<Instant>>,
+    /// The directory tree of the session's root.
+    pub(super) tree: ArcSwapOption<GrantedTree>,
+    pub(super) tree_requests: Mutex<TreeRequests>,
+    /// The directory whose tree is requested. Set once the session knows it.
+    pub(super) root: OnceLock<Handle>,
+    /// Handles that were made in the tree.
+    pub(crate) seals: Arc<SealQueue>,
     /// Files with grants, which are notified when the lane ends.
     files: Mutex<GrantedFiles>,
     /// The id of the filesystem in memory that last refused RWF_NOWAIT; 0 if none did.
@@ -118,6 +129,7 @@ impl LaneManager {
             mode: AtomicU8::new(options.lane as u8),
             attribute_sink: options.attribute_sink.clone(),
             throttle: options.probe_throttle,
+            max_blocking: options.max_blocking,
             policy: options.policy(),
             rendezvous: RendezvousOptions {
                 trusted_uids: options.trusted_uids.clone(),
@@ -135,6 +147,10 @@ impl LaneManager {
             background: AtomicBool::new(false),
             was_established: AtomicBool::new(false),
             last_limit_warning: Mutex::new(None),
+            tree: ArcSwapOption::empty(),
+            tree_requests: Mutex::default(),
+            root: OnceLock::new(),
+            seals: SealQueue::new(),
             files: Mutex::new(GrantedFiles::default()),
             in_memory: AtomicU64::new(0),
             without_nowait: AtomicU64::new(0),
@@ -142,6 +158,11 @@ impl LaneManager {
             open_prefetch: OpenPrefetch::new(getrlimit(Resource::Nofile).current, runtime.clone()),
             runtime,
         })
+    }
+
+    /// Says which directory the session's tree begins with.
+    pub(crate) fn set_root(&self, root: &Handle) {
+        let _ = self.root.set(root.clone());
     }
 
     /// Notes that a filesystem refuses RWF_NOWAIT, so that the next file opened on it needs no trial.
@@ -201,12 +222,15 @@ impl LaneManager {
             let reasons = vec!["the lane is switched off for this session (lane=off)".to_owned()];
             return LaneReport { reasons, ..LaneReport::default() };
         }
+        let (tree, tree_refusal) = self.report_tree();
         match self.live() {
             Some(established) => LaneReport {
                 local: true,
                 instance: Some(lane::nonce::hex(&established.lane.instance())),
                 through: Some(established.lane.through().to_owned()),
                 reasons: Vec::new(),
+                tree,
+                tree_refusal,
             },
             None => LaneReport { reasons: self.reasons.lock().clone(), ..LaneReport::default() },
         }
@@ -227,6 +251,7 @@ impl LaneManager {
         let before = self.established.compare_and_swap(&established, None);
         if before.as_ref().is_some_and(|before| Arc::ptr_eq(before, &established)) {
             tracing::debug!(number, "the lane has ended");
+            self.end_tree();
             *self.reasons.lock() = vec![
                 "the lane has ended: the server stopped or revoked it, or its NFS connection was closed"
                     .to_owned(),

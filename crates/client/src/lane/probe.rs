@@ -116,10 +116,10 @@ impl LaneManager {
         bump(&self.counters.probes);
         self.backoff.lock().begin(self.rpc.stats().reconnects);
         let result = self.handshake(wait).await;
-        self.conclude(result)
+        self.conclude(result).await
     }
 
-    fn conclude(self: &Arc<Self>, result: Result<Lane, ProbeFailure>) -> Option<ProbeFailure> {
+    async fn conclude(self: &Arc<Self>, result: Result<Lane, ProbeFailure>) -> Option<ProbeFailure> {
         match result {
             Ok(lane) => {
                 let number = self.next.fetch_add(1, Relaxed);
@@ -136,6 +136,7 @@ impl LaneManager {
                     // The mode was changed during the probe.
                     self.give_up(number);
                 } else {
+                    self.request_first_tree().await;
                     self.report_change();
                 }
                 None
@@ -246,7 +247,7 @@ impl LaneManager {
             if let Some(manager) = manager.upgrade()
                 && !manager.is_established()
             {
-                manager.conclude(result);
+                manager.conclude(result).await;
             }
         });
     }

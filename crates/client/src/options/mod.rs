@@ -181,6 +181,10 @@ pub struct Options {
     pub unstable_max: usize,
     /// The number of calls in flight for one large read or write, 1 to 64. Default: 8.
     pub window: usize,
+    /// The number of operations in a directory tree that may wait for a disk at once on the threads that ask
+    /// for them. Others that may wait run on threads of their own. A runtime with several threads, on which
+    /// nothing else runs that mustn't wait, is faster with its number of threads less one. Default: 0.
+    pub max_blocking: usize,
     /// Receives the attributes that replies carry, and changes of the lane. Default: `None`.
     pub attribute_sink: Option<Arc<dyn AttributeSink>>,
 }
@@ -208,6 +212,7 @@ impl Default for Options {
             mount_port: None,
             unstable_max: 64 << 20,
             window: 8,
+            max_blocking: 0,
             attribute_sink: None,
         }
     }
@@ -249,6 +254,7 @@ setters! {
     mount_port: impl Into<Option<u16>> => mount_port.into(),
     unstable_max: usize => unstable_max,
     window: usize => window,
+    max_blocking: usize => max_blocking,
     attribute_sink: Arc<dyn AttributeSink> => Some(attribute_sink),
 }
 

@@ -10,6 +10,7 @@ use crate::lane::LaneManager;
 use crate::nfs3::Nfs3;
 use crate::operations::Operations as _;
 use crate::options::{LaneMode, MAX_TRANSFER, Options};
+use crate::protocol::Protocol;
 use crate::types::ExportEntry;
 use crate::uncommitted_writes::UncommittedPool;
 use crate::url::Url;
@@ -80,7 +81,7 @@ impl Session {
         let owner = Arc::new(User::new(options.credential.clone()));
         let counters = Arc::new(SessionCounters::default());
         let mounted = Nfs3::connect(url, options.clone(), &owner, counters.clone()).await?;
-        let protocol = mounted.nfs;
+        let protocol = Protocol::Nfs3(mounted.nfs);
         let sizes = retry_delayed(&options, || protocol.fs_info(&owner, &mounted.root))
             .await
             .map_err(|error| error.about(|| url.to_string()))?;
@@ -92,8 +93,10 @@ impl Session {
             counters: counters.clone(),
             options: options.clone(),
         };
+        let lane = LaneManager::new(&options, mounted.rpc.clone(), owner.clone(), counters.clone());
+        lane.set_root(&mounted.root);
         let inner = Inner {
-            lane: LaneManager::new(&options, mounted.rpc.clone(), owner.clone(), counters.clone()),
+            lane,
             mounted: mounted.path,
             target: mounted.target,
             root: mounted.root,
@@ -105,6 +108,7 @@ impl Session {
             options,
         };
         let caller = WireCaller { wire: Arc::new(wire), user: owner };
+        inner.lane.seals.set_wire(&caller.wire);
         let session = Self { inner: Arc::new(inner), caller };
         if session.inner.lane.mode() != LaneMode::Off {
             session.inner.lane.initial_probe().await.map_err(|error| error.about(|| url.to_string()))?;

@@ -47,10 +47,11 @@ impl Session {
     ) -> Result<Page> {
         let at = (cookie, verifier);
         let page = self
-            .caller
+            .local_first()
             .perform(&[directory], |nfs, user| nfs.read_dir_page(user, directory, at, count, plus))
             .await?;
-        if self.inner.lane.is_established() {
+        // Opens in a tree need no prefetching.
+        if self.inner.lane.is_established() && self.inner.lane.tree().is_none() {
             self.inner.lane.open_prefetch.add_page(directory, cookie, &page);
         }
         Ok(page)

@@ -8,11 +8,13 @@
 //! | `directory` | listings |
 //! | `listed` | names that a listing leaves out after it has started over |
 //! | `cookie_loop` | listings whose cookies repeat |
+//! | `local_first` | the choice between the tree and the wire, for each operation |
 
 mod connect;
 mod cookie_loop;
 mod directory;
 mod listed;
+mod local_first;
 mod operations;
 mod path;
 

@@ -19,7 +19,7 @@ impl Session {
     /// # Errors
     /// The call's.
     pub async fn null(&self) -> Result<()> {
-        self.caller.perform(&[], |nfs, user| nfs.null(user)).await
+        self.local_first().perform(&[], |nfs, user| nfs.null(user)).await
     }
 
     /// A file's attributes (GETATTR).
@@ -27,7 +27,7 @@ impl Session {
     /// # Errors
     /// The server's or the call's.
     pub async fn attributes(&self, file: &Handle) -> Result<Attributes> {
-        self.caller.perform(&[file], |nfs, user| nfs.attributes(user, file)).await
+        self.local_first().perform(&[file], |nfs, user| nfs.attributes(user, file)).await
     }
 
     /// Changes a file's attributes (SETATTR); with `guard` only if its ctime equals it. Returns the
@@ -48,8 +48,10 @@ impl Session {
             Some((uncommitted, _)) => Some(uncommitted.writers.write().await),
             None => None,
         };
-        let attributes =
-            self.caller.perform(&[file], |nfs, user| nfs.set_attributes(user, file, set, guard)).await?;
+        let attributes = self
+            .local_first()
+            .perform(&[file], |nfs, user| nfs.set_attributes(user, file, set, guard))
+            .await?;
         if let Some((uncommitted, size)) = &uncommitted {
             uncommitted.discard(*size, u64::MAX);
         }
@@ -61,7 +63,8 @@ impl Session {
     /// # Errors
     /// The server's or the call's.
     pub async fn lookup(&self, directory: &Handle, name: &[u8]) -> Result<Found> {
-        let found = self.caller.perform(&[directory], |nfs, user| nfs.lookup(user, directory, name)).await;
+        let found =
+            self.local_first().perform(&[directory], |nfs, user| nfs.lookup(user, directory, name)).await;
         found.map_err(|error| error.about(|| named("lookup of", name)))
     }
 
@@ -70,7 +73,7 @@ impl Session {
     /// # Errors
     /// The server's or the call's.
     pub async fn access(&self, file: &Handle, wanted: Access) -> Result<Access> {
-        self.caller.perform(&[file], |nfs, user| nfs.access(user, file, wanted)).await
+        self.local_first().perform(&[file], |nfs, user| nfs.access(user, file, wanted)).await
     }
 
     /// A symbolic link's target (READLINK).
@@ -78,7 +81,7 @@ impl Session {
     /// # Errors
     /// The server's or the call's.
     pub async fn read_link(&self, link: &Handle) -> Result<Vec<u8>> {
-        self.caller.perform(&[link], |nfs, user| nfs.read_link(user, link)).await
+        self.local_first().perform(&[link], |nfs, user| nfs.read_link(user, link)).await
     }
 
     /// Creates a regular file (CREATE).
@@ -86,8 +89,10 @@ impl Session {
     /// # Errors
     /// The server's or the call's.
     pub async fn create(&self, directory: &Handle, name: &[u8], mode: &Create) -> Result<Found> {
-        let made =
-            self.caller.perform(&[directory], |nfs, user| nfs.create(user, directory, name, mode)).await;
+        let made = self
+            .local_first()
+            .perform(&[directory], |nfs, user| nfs.create(user, directory, name, mode))
+            .await;
         self.made("CREATE", directory, name, made).await
     }
 
@@ -96,8 +101,10 @@ impl Session {
     /// # Errors
     /// The server's or the call's.
     pub async fn make_dir(&self, directory: &Handle, name: &[u8], set: &SetAttributes) -> Result<Found> {
-        let made =
-            self.caller.perform(&[directory], |nfs, user| nfs.make_dir(user, directory, name, set)).await;
+        let made = self
+            .local_first()
+            .perform(&[directory], |nfs, user| nfs.make_dir(user, directory, name, set))
+            .await;
         self.made("MKDIR", directory, name, made).await
     }
 
@@ -113,7 +120,7 @@ impl Session {
         set: &SetAttributes,
     ) -> Result<Found> {
         let made = self
-            .caller
+            .local_first()
             .perform(&[directory], |nfs, user| nfs.symlink(user, directory, name, target, set))
             .await;
         self.made("SYMLINK", directory, name, made).await
@@ -131,7 +138,7 @@ impl Session {
         set: &SetAttributes,
     ) -> Result<Found> {
         let made = self
-            .caller
+            .local_first()
             .perform(&[directory], |nfs, user| nfs.make_node(user, directory, name, node, set))
             .await;
         self.made("MKNOD", directory, name, made).await
@@ -156,7 +163,8 @@ impl Session {
     /// # Errors
     /// The server's or the call's.
     pub async fn remove(&self, directory: &Handle, name: &[u8]) -> Result<()> {
-        let removed = self.caller.perform(&[directory], |nfs, user| nfs.remove(user, directory, name)).await;
+        let removed =
+            self.local_first().perform(&[directory], |nfs, user| nfs.remove(user, directory, name)).await;
         removed.map_err(|error| error.about(|| named("removal of", name)))
     }
 
@@ -166,7 +174,7 @@ impl Session {
     /// The server's or the call's.
     pub async fn remove_dir(&self, directory: &Handle, name: &[u8]) -> Result<()> {
         let removed =
-            self.caller.perform(&[directory], |nfs, user| nfs.remove_dir(user, directory, name)).await;
+            self.local_first().perform(&[directory], |nfs, user| nfs.remove_dir(user, directory, name)).await;
         removed.map_err(|error| error.about(|| named("removal of directory", name)))
     }
 
@@ -182,7 +190,7 @@ impl Session {
         to: &[u8],
     ) -> Result<()> {
         let renamed = self
-            .caller
+            .local_first()
             .perform(&[from_directory, to_directory], |nfs, user| {
                 nfs.rename(user, (from_directory, from), (to_directory, to))
             })
@@ -195,8 +203,10 @@ impl Session {
     /// # Errors
     /// The server's or the call's.
     pub async fn link(&self, file: &Handle, directory: &Handle, name: &[u8]) -> Result<()> {
-        let linked =
-            self.caller.perform(&[file, directory], |nfs, user| nfs.link(user, file, directory, name)).await;
+        let linked = self
+            .local_first()
+            .perform(&[file, directory], |nfs, user| nfs.link(user, file, directory, name))
+            .await;
         linked.map_err(|error| error.about(|| named("linking", name)))
     }
 
@@ -205,7 +215,7 @@ impl Session {
     /// # Errors
     /// The server's or the call's.
     pub async fn fs_stat(&self, file: &Handle) -> Result<FsStat> {
-        self.caller.perform(&[file], |nfs, user| nfs.fs_stat(user, file)).await
+        self.local_first().perform(&[file], |nfs, user| nfs.fs_stat(user, file)).await
     }
 
     /// The server's limits and preferences for a file's filesystem (FSINFO).
@@ -213,7 +223,7 @@ impl Session {
     /// # Errors
     /// The server's or the call's.
     pub async fn fs_info(&self, file: &Handle) -> Result<FsInfo> {
-        self.caller.perform(&[file], |nfs, user| nfs.fs_info(user, file)).await
+        self.local_first().perform(&[file], |nfs, user| nfs.fs_info(user, file)).await
     }
 
     /// The limits of names in a file's filesystem (PATHCONF).
@@ -221,7 +231,7 @@ impl Session {
     /// # Errors
     /// The server's or the call's.
     pub async fn path_conf(&self, file: &Handle) -> Result<PathConf> {
-        self.caller.perform(&[file], |nfs, user| nfs.path_conf(user, file)).await
+        self.local_first().perform(&[file], |nfs, user| nfs.path_conf(user, file)).await
     }
 
     /// A file's POSIX access control list (NFSACL's GETACL). A file without one has the list that its mode
@@ -231,7 +241,7 @@ impl Session {
     /// [`Status::NotSupported`] if the server doesn't serve NFSACL, or its filesystem has no such lists; the
     /// server's or the call's.
     pub async fn acl(&self, file: &Handle) -> Result<Vec<AclEntry>> {
-        self.caller.perform(&[file], |nfs, user| nfs.acl(user, file)).await
+        self.local_first().perform(&[file], |nfs, user| nfs.acl(user, file)).await
     }
 
     /// Makes the changes of a directory's names, or of a file's attributes, durable: what fsync(2) does
@@ -248,7 +258,7 @@ impl Session {
         if !self.inner.lane.was_ever_established() {
             return Ok(());
         }
-        match self.caller.perform(&[handle], |nfs, user| nfs.commit(user, handle)).await {
+        match self.local_first().perform(&[handle], |nfs, user| nfs.commit(user, handle)).await {
             Err(error) if !error.status().is_some_and(has_nothing_to_sync) => Err(error),
             _ => Ok(()),
         }

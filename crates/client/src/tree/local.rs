@@ -25,6 +25,7 @@ use crate::attribute_sink::{AttributeSink, AttributeUpdate, PreOpAttributes};
 use crate::error::Status;
 use crate::handle::{HEAD, Handle};
 use crate::in_memory::is_in_memory;
+use crate::seal_queue::SealQueue;
 use crate::types::{Attributes, Found};
 
 /// Resolution that follows no symbolic link, enters no mount and stays below the starting directory.
@@ -84,6 +85,8 @@ pub(crate) struct LocalTree {
     /// The directory /proc/self/fd, where it is mounted.
     proc: Option<OwnedFd>,
     sink: Option<Arc<dyn AttributeSink>>,
+    /// The new handles, which get their seals later.
+    pub(super) seals: Option<Arc<SealQueue>>,
     is_in_memory: bool,
 }
 
@@ -113,6 +116,7 @@ impl LocalTree {
             .ok(),
             root: Arc::new(Descriptor { file: root, handle: handle.clone() }),
             sink,
+            seals: None,
             is_in_memory,
         })
     }
@@ -248,8 +252,13 @@ impl LocalTree {
 
     /// The handle of a file that was found by this name.
     pub(super) fn handle(&self, kernel: &KernelHandle, directory: &Handle, name: &CStr) -> Result<Handle> {
-        Handle::in_tree(self.head, kernel.kind(), kernel.as_bytes(), (directory, name.to_bytes()))
-            .ok_or(Failure::NotLocal)
+        let handle =
+            Handle::in_tree(self.head, kernel.kind(), kernel.as_bytes(), (directory, name.to_bytes()))
+                .ok_or(Failure::NotLocal)?;
+        if let Some(seals) = &self.seals {
+            seals.push(&handle);
+        }
+        Ok(handle)
     }
 
     /// A file's attributes.

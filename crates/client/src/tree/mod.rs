@@ -43,6 +43,7 @@ use self::user::TreeUsers;
 use crate::attribute_sink::AttributeSink;
 use crate::error::{Error, Result};
 use crate::operations::{Operations, ReadReply, WriteReply};
+use crate::seal_queue::SealQueue;
 use crate::types::{
     Access, AclEntry, Attributes, Create, ExportEntry, FileKind, Found, FsInfo, FsStat, Handle, Node, Page,
     PathConf, SetAttributes, Timestamp,
@@ -127,14 +128,16 @@ impl Tree {
         opened: OpenedGrant,
         root: &Handle,
         sink: Option<Arc<dyn AttributeSink>>,
+        seals: Arc<SealQueue>,
         max_blocking: usize,
     ) -> std::result::Result<Self, String> {
         let OpenedGrant { grant, attributes, verifier, .. } = opened;
         let directory = grant.as_fd().try_clone_to_owned().map_err(|error| error.to_string())?;
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let budget = (limit / 4).min(MAX_DESCRIPTORS) as usize;
-        let local = LocalTree::new(directory, root, attributes.file.fsid, budget, sink)
+        let mut local = LocalTree::new(directory, root, attributes.file.fsid, budget, sink)
             .ok_or("the server's handles can't be made by a client")?;
+        local.seals = Some(seals);
         let max = if local.is_in_memory() { usize::MAX } else { max_blocking };
         let blocking = BlockingCalls { running: AtomicUsize::new(0), max };
         let shared = Arc::new(Shared { grant, local, users: TreeUsers::detect(), verifier, blocking });

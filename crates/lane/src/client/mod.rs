@@ -158,6 +158,13 @@ impl Lane {
         self.owner.shared.state()
     }
 
+    /// The generation in which the server grants now: it changes when the server recalls its grants. No system
+    /// call.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.owner.shared.interlock.control().generation
+    }
+
     /// Waits until the lane is draining or gone.
     pub async fn gone(&self) {
         let mut state = self.owner.shared.state.subscribe();

@@ -37,6 +37,12 @@ pub struct MountStatus {
     pub since_seconds: u64,
     /// Why it isn't a faster one.
     pub reasons: Vec<String>,
+    /// Whether names and attributes are local, too, by the directory tree of the server's host.
+    #[serde(default)]
+    pub tree: bool,
+    /// Why there is a lane and no tree.
+    #[serde(default)]
+    pub tree_refusal: Option<String>,
     /// The server's instance, while there is a lane.
     pub instance: Option<String>,
     /// What the kernel asked of the process.
@@ -106,6 +112,8 @@ pub(super) fn snapshot(identity: &MountIdentity, mount: &Mount) -> MountStatus {
         local: report.lane.local,
         since_seconds: age(report.changes.last().map_or(identity.since, |change| change.at)),
         reasons: data_path.reasons(&report),
+        tree: report.lane.tree,
+        tree_refusal: report.lane.tree_refusal,
         instance: report.lane.instance,
         kernel: report.kernel,
         lane: report.counters.lane,

@@ -17,6 +17,8 @@ struct ProbeJson<'a> {
     instance: Option<&'a str>,
     through: Option<&'a str>,
     reasons: &'a [String],
+    tree: bool,
+    tree_refusal: Option<&'a str>,
 }
 
 /// Connects, tries to get a lane, and reports the result.
@@ -40,6 +42,8 @@ pub async fn probe(global: &Global, args: ProbeArgs) -> CommandResult {
             instance: report.instance.as_deref(),
             through: report.through.as_deref(),
             reasons: &report.reasons,
+            tree: report.tree,
+            tree_refusal: report.tree_refusal.as_deref(),
         })?;
     } else {
         for line in words(&report) {
@@ -51,16 +55,22 @@ pub async fn probe(global: &Global, args: ProbeArgs) -> CommandResult {
     Ok(if report.local { Exit::Done } else { Exit::NotLocal })
 }
 
-/// A lane report as text: `local: yes, lane through ..., instance ...`, or `local: no` and a line for each
-/// reason.
+/// A lane report as text: `local: yes, lane through ..., instance ...` and a line about names, or `local: no`
+/// and a line for each reason.
 pub fn words(report: &LaneReport) -> Vec<String> {
     if report.local {
         let through = report.through.as_deref().unwrap_or("an unnamed rendezvous");
         let instance = report.instance.as_deref().unwrap_or("unknown");
-        return vec![format!(
-            "local: yes, lane through {}, instance {instance}",
-            human::name(through.as_bytes())
-        )];
+        let lane =
+            format!("local: yes, lane through {}, instance {instance}", human::name(through.as_bytes()));
+        let names = match &report.tree_refusal {
+            _ if report.tree => "names and attributes: local".to_owned(),
+            None => "names and attributes: by calls to the server".to_owned(),
+            Some(reason) => {
+                format!("names and attributes: by calls to the server ({})", human::name(reason.as_bytes()))
+            }
+        };
+        return vec![lane, names];
     }
     let mut lines = vec!["local: no".to_owned()];
     lines.extend(report.reasons.iter().map(|reason| format!("  {}", human::name(reason.as_bytes()))));
@@ -77,7 +87,16 @@ mod tests {
         report.local = true;
         report.instance = Some("ab".into());
         report.through = Some("/run/samehost/ab.lane".into());
-        assert_eq!(words(&report), ["local: yes, lane through /run/samehost/ab.lane, instance ab"]);
+        report.tree_refusal = Some("the export gives no trees".into());
+        assert_eq!(
+            words(&report),
+            [
+                "local: yes, lane through /run/samehost/ab.lane, instance ab",
+                "names and attributes: by calls to the server (the export gives no trees)"
+            ]
+        );
+        (report.tree, report.tree_refusal) = (true, None);
+        assert_eq!(words(&report)[1], "names and attributes: local");
         report = LaneReport::default();
         report.reasons = vec!["no process listens".into()];
         assert_eq!(words(&report), ["local: no", "  no process listens"]);

@@ -44,6 +44,12 @@ pub fn show(output: &mut Output, status: &MountStatus) -> Result<(), Stop> {
         let label = if index == 0 { "because" } else { "" };
         output.line(format!("  {label:<10}  {}", human::name(reason.as_bytes())))?;
     }
+    let names = match &status.tree_refusal {
+        _ if status.tree => "local, by the directory tree of the server's host".to_owned(),
+        Some(reason) => format!("by calls to the server ({})", human::name(reason.as_bytes())),
+        None => "by calls to the server".to_owned(),
+    };
+    output.line(format!("  names       {names}"))?;
     output.line(format!("  kernel      {}", numbers(&status.kernel)))?;
     output.line(format!("  session     {}", numbers(&status.events)))?;
     output.line("")?;

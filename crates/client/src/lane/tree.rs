@@ -1,0 +1,176 @@
+//! The directory tree of a session: how it is requested, recalled and requested again, and opens in it.
+//!
+//! A session that has a lane asks for the tree of its root, once for each lane and once after each recall. The
+//! server may refuse; the session then uses the lane for files only.
+
+use std::sync::Arc;
+
+use lane::{OpenError, OpenRequest, Target};
+
+use super::OpenedFile;
+use super::lane_manager::{EstablishedLane, LaneManager};
+use crate::counters::bump;
+use crate::error::{Error, Result};
+use crate::options::LaneMode;
+use crate::protocol::Protocol;
+use crate::tree::{Tree, TreeOpen};
+use crate::types::{Create, FileKind, Handle};
+use crate::user::User;
+
+/// The tree of a session, with the number of the lane that it came over.
+#[derive(Debug)]
+pub(crate) struct GrantedTree {
+    tree: Protocol,
+    lane: u64,
+}
+
+/// The requests for a tree.
+#[derive(Debug, Default)]
+pub(super) struct TreeRequests {
+    /// The lane and its generation for which the tree was last requested.
+    last: Option<(u64, u64)>,
+    /// The reason if the server gave none.
+    refusal: Option<String>,
+}
+
+/// The file that is opened in a tree.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum TreeTarget<'a> {
+    File(&'a Handle),
+    Entry { directory: &'a Handle, name: &'a [u8] },
+    New { directory: &'a Handle, name: &'a [u8], how: &'a Create },
+}
+
+/// A file that was opened in a tree.
+pub(crate) enum OpenedInTree {
+    File(Box<OpenedFile>),
+    /// Only regular files are opened.
+    Other(FileKind),
+}
+
+impl GrantedTree {
+    /// The tree's operations.
+    pub(crate) const fn operations(&self) -> &Protocol {
+        &self.tree
+    }
+
+    fn is_live(&self) -> bool {
+        self.tree.as_tree().is_some_and(Tree::is_live)
+    }
+}
+
+impl LaneManager {
+    /// The tree, if the session has one. If the server has recalled it, or could give one since it refused,
+    /// another one is requested in the background.
+    pub(crate) fn tree(self: &Arc<Self>) -> Option<Arc<GrantedTree>> {
+        if let Some(tree) = self.tree.load_full().filter(|tree| tree.is_live()) {
+            return Some(tree);
+        }
+        if let Some(established) = self.live()
+            && self.begin_request(&established)
+        {
+            let manager = self.clone();
+            self.runtime.spawn(async move {
+                manager.request_tree(&established).await;
+                manager.report_change();
+            });
+        }
+        None
+    }
+
+    /// Whether the session has a tree, and the reason if the server refused one.
+    pub(super) fn report_tree(&self) -> (bool, Option<String>) {
+        let has_tree = self.tree.load().as_ref().is_some_and(|tree| tree.is_live());
+        (has_tree, self.tree_requests.lock().refusal.clone())
+    }
+
+    /// Requests the tree of a new lane, and waits for the reply.
+    pub(super) async fn request_first_tree(self: &Arc<Self>) {
+        if let Some(established) = self.live()
+            && self.begin_request(&established)
+        {
+            self.request_tree(&established).await;
+        }
+    }
+
+    /// Whether a tree is to be requested now from this lane. Returns true once for each of its generations.
+    fn begin_request(&self, established: &EstablishedLane) -> bool {
+        let now = Some((established.number, established.lane.generation()));
+        let mut requests = self.tree_requests.lock();
+        if self.mode() == LaneMode::Off || requests.last == now {
+            return false;
+        }
+        requests.last = now;
+        // The former tree has ended, and its directory mustn't stay open.
+        drop(self.tree.swap(None));
+        true
+    }
+
+    async fn request_tree(self: &Arc<Self>, established: &EstablishedLane) {
+        let (Some(credential), Some(root)) = (&self.owner.lane, self.root.get()) else { return };
+        let target = Target::Tree(root.as_bytes());
+        let request = OpenRequest { target, access: lane::Access::ReadWrite, credential };
+        bump(&self.counters.lane.round_trips);
+        let refusal = match tokio::time::timeout(self.open_timeout(), established.lane.open(request)).await {
+            Ok(Ok(opened)) => {
+                let (sink, seals) = (self.attribute_sink.clone(), self.seals.clone());
+                Tree::new(opened, root, sink, seals, self.max_blocking).map(|tree| {
+                    let tree = GrantedTree { tree: Protocol::Tree(tree), lane: established.number };
+                    self.tree.store(Some(Arc::new(tree)));
+                    // The lane may have ended meanwhile.
+                    if !self.is_live(established.number) {
+                        self.end_tree();
+                    }
+                })
+            }
+            Ok(Err(OpenError::TooOld)) => Err("the server's version gives no trees".to_owned()),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err("the server did not answer the request for a tree in time".to_owned()),
+        }
+        .err();
+        if let Some(reason) = &refusal {
+            tracing::debug!(reason, "no tree");
+        }
+        self.tree_requests.lock().refusal = refusal;
+    }
+
+    /// Ends the use of the tree.
+    pub(super) fn end_tree(&self) {
+        drop(self.tree.swap(None));
+    }
+
+    /// Opens a file in the tree. After `None` the server must be asked, and nothing was changed, except that a
+    /// file may have been created if `how` allows an existing one.
+    ///
+    /// # Errors
+    /// As the server's for the same open.
+    pub(crate) async fn open_in_tree(
+        self: &Arc<Self>,
+        user: &User,
+        target: TreeTarget<'_>,
+        access: (bool, bool),
+    ) -> Result<Option<OpenedInTree>> {
+        let Some(granted) = self.tree() else { return Ok(None) };
+        let Some(tree) = granted.tree.as_tree() else { return Ok(None) };
+        let opened = match target {
+            TreeTarget::File(file) => tree.open_handle(user, file, access).await,
+            TreeTarget::Entry { directory, name } => tree.open(user, directory, name, access).await,
+            TreeTarget::New { directory, name, how } => {
+                tree.open_new(user, directory, name, how, access).await
+            }
+        };
+        bump(&self.counters.tree_operations);
+        match opened {
+            Ok(TreeOpen::File(file)) => {
+                bump(&self.counters.lane.opens);
+                let granted = Some((file.grant, granted.lane, tree.verifier()));
+                let (handle, attributes) = (file.handle, file.attributes);
+                let opened = OpenedFile { handle, attributes, granted, refused: None };
+                Ok(Some(OpenedInTree::File(Box::new(opened))))
+            }
+            Ok(TreeOpen::Other(kind)) => Ok(Some(OpenedInTree::Other(kind))),
+            Err(Error::NotLocal) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}

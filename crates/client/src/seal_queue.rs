@@ -1,0 +1,95 @@
+//! Handles that were made in a tree and have no seal yet.
+//!
+//! Without a tree, the session needs sealed handles. A file that still has the name by which it was found gets its
+//! seal when a call needs it (`wire`). That fails for a file that another client has renamed or removed in the
+//! meantime. Therefore handles that live longer than [`SEAL_DELAY`] are sealed in the background. Most handles
+//! of a program that walks a tree don't live that long, and cost the server nothing.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream;
+use parking_lot::Mutex;
+use tokio::runtime::Handle as Runtime;
+
+use crate::handle::{Handle, WeakHandle};
+use crate::wire::{Wire, WireCaller};
+
+/// How long a handle lives before it is sealed.
+const SEAL_DELAY: Duration = Duration::from_secs(1);
+
+/// The most handles that wait. More of them are sealed when a call needs them.
+const MAX_WAITING: usize = 65_536;
+
+/// The number of LOOKUPs under way at once.
+const MAX_CALLS: usize = 16;
+
+#[derive(Debug, Default)]
+struct Waiting {
+    handles: VecDeque<WeakHandle>,
+    /// Whether the task runs that seals them.
+    has_task: bool,
+}
+
+/// The handles of a session that wait for their seals.
+#[derive(Debug)]
+pub(crate) struct SealQueue {
+    runtime: Runtime,
+    wire: OnceLock<Weak<Wire>>,
+    waiting: Mutex<Waiting>,
+}
+
+impl SealQueue {
+    /// An empty queue. Must run in a tokio runtime.
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { runtime: Runtime::current(), wire: OnceLock::new(), waiting: Mutex::default() })
+    }
+
+    /// Says over what the handles are sealed.
+    pub(crate) fn set_wire(&self, wire: &Arc<Wire>) {
+        let _ = self.wire.set(Arc::downgrade(wire));
+    }
+
+    /// Adds a handle, which is sealed later if it is still in use then.
+    pub(crate) fn push(self: &Arc<Self>, handle: &Handle) {
+        let Some(weak) = handle.downgrade() else { return };
+        let mut waiting = self.waiting.lock();
+        if waiting.handles.len() >= MAX_WAITING {
+            return;
+        }
+        waiting.handles.push_back(weak);
+        if !waiting.has_task {
+            waiting.has_task = true;
+            self.runtime.spawn(Arc::clone(self).seal_all());
+        }
+    }
+
+    /// Seals the waiting handles in rounds, until there are none.
+    async fn seal_all(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(SEAL_DELAY).await;
+            let handles = {
+                let mut waiting = self.waiting.lock();
+                if waiting.handles.is_empty() {
+                    waiting.has_task = false;
+                    return;
+                }
+                std::mem::take(&mut waiting.handles)
+            };
+            let Some(wire) = self.wire.get().and_then(Weak::upgrade) else { return };
+            let caller = WireCaller { user: wire.owner.clone(), wire };
+            let unsealed = stream::iter(handles.iter().filter_map(WeakHandle::upgrade));
+            let sealing = unsealed.for_each_concurrent(MAX_CALLS, |handle| {
+                let caller = &caller;
+                async move {
+                    if let Err(error) = caller.seal(&[&handle]).await {
+                        tracing::debug!(?handle, %error, "not sealed");
+                    }
+                }
+            });
+            sealing.await;
+        }
+    }
+}
