@@ -6,8 +6,8 @@
 //! file handles. Such a handle is *unsealed*: it is good for the tree only. It knows the directory and the
 //! name by which the file was found, so that the seal can be had from the server when the wire needs it.
 //!
-//! Invariant: two handles are equal if their identities are, whether they are sealed or not. So a file has one
-//! handle, however it was found.
+//! Invariant: two handles are equal if their identities are, whether they are sealed or not. So a file has
+//! one handle, however it was found.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -71,8 +71,8 @@ impl Handle {
         Some(Self { len: bytes.len() as u8, bytes: whole, unsealed: None })
     }
 
-    /// The handle of a file that was found as `name` in a directory: `head` is the first bytes of every handle
-    /// of the same export ([`Handle::head`]), and `kind` and `kernel_handle` are the file's handle as
+    /// The handle of a file that was found as `name` in a directory: `head` is the first bytes of every
+    /// handle of the same export ([`Handle::head`]), and `kind` and `kernel_handle` are the file's handle as
     /// name_to_handle_at(2) reports it. `None` if they don't fit into a handle.
     pub(crate) fn in_tree(
         head: [u8; HEAD],

@@ -64,7 +64,7 @@ impl LocalTree {
                 return Err(Status::NotSync.into());
             }
             self.apply(call, descriptor.as_fd(), None, before, set)?;
-            Ok(self.attributes_of(descriptor).map_err(|errno| Failure::from(errno).after_change())?)
+            self.attributes_of(descriptor).map_err(|errno| Failure::from(errno).after_change())
         })
     }
 

@@ -250,8 +250,8 @@ impl LocalTree {
         Ok(!set.is_empty())
     }
 
-    /// Adds the permission bits of `mode` that this process's umask has taken from a new file. Returns whether
-    /// there were any.
+    /// Adds the permission bits of `mode` that this process's umask has taken from a new file. Returns
+    /// whether there were any.
     fn undo_umask(
         &self,
         directory: BorrowedFd<'_>,

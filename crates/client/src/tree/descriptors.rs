@@ -1,8 +1,9 @@
 //! The `O_PATH` descriptors of a tree's files, by the identity of their handles.
 //!
 //! A descriptor costs little, but keeps a removed file's space in use. So their number is bounded, and those
-//! that are out of use are closed from time to time ([`DescriptorCache::close_idle`]). Evicted is a descriptor
-//! that hasn't been used since the last search for one (CLOCK). Descriptors are closed without the lock.
+//! that are out of use are closed from time to time ([`DescriptorCache::close_idle`]). Evicted is a
+//! descriptor that hasn't been used since the last search for one (CLOCK). Descriptors are closed without the
+//! lock.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,7 +1,7 @@
 //! Why an operation in a tree has no result: [`Failure`].
 //!
-//! Invariant: an operation that fails with [`Failure::NotLocal`] or [`Failure::WouldWait`] has changed nothing,
-//! so it may be performed elsewhere.
+//! Invariant: an operation that fails with [`Failure::NotLocal`] or [`Failure::WouldWait`] has changed
+//! nothing, so it may be performed elsewhere.
 
 use rustix::io::Errno;
 

@@ -3,8 +3,8 @@
 //! The operations do what the server's store does for the same request, with the same system calls. So they
 //! have the same results, permissions and errors as over the wire. They run as the thread's user.
 //!
-//! A file is a descriptor with `O_PATH`. A name is resolved one component at a time, below its directory only,
-//! through no symbolic link and into no mount.
+//! A file is a descriptor with `O_PATH`. A name is resolved one component at a time, below its directory
+//! only, through no symbolic link and into no mount.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -147,8 +147,8 @@ impl LocalTree {
         self.descriptors.get(handle.identity())
     }
 
-    /// Opens a file again by the names of its handle and of the directories above, as far as these are closed.
-    /// Fails if one of the names belongs to another file now.
+    /// Opens a file again by the names of its handle and of the directories above, as far as these are
+    /// closed. Fails if one of the names belongs to another file now.
     fn reopen(&self, call: Call<'_>, handle: &Handle) -> Result<Arc<Descriptor>> {
         let mut way = Vec::new();
         let mut file = handle.clone();

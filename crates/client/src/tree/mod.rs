@@ -1,7 +1,8 @@
 //! A directory tree that a server on the same host has given to the session: [`Tree`].
 //!
 //! The server gives a directory descriptor in a mount namespace of its own (docs/lane.md). The operations on
-//! names and attributes then are system calls of this process. Each runs between the interlock's `try_get` and
+//! names and attributes then are system calls of this process. Each runs between the interlock's `try_get`
+//! and
 //! `put`, as a read of a granted file does. What the tree can't do, and everything once the server has taken
 //! it back, fails with [`Error::NotLocal`](crate::Error::NotLocal) and has changed nothing.
 //!
@@ -59,12 +60,12 @@ const IDLE_TIME: Duration = Duration::from_secs(30);
 /// A tree that the server has given.
 #[derive(Debug)]
 pub(crate) struct Tree {
-    shared: Arc<Shared>,
+    shared: Arc<TreeState>,
 }
 
 /// What operations on other threads need.
 #[derive(Debug)]
-struct Shared {
+struct TreeState {
     /// The tree's directory. Its interlock is that of all files opened through it.
     grant: Grant,
     local: LocalTree,
@@ -120,7 +121,8 @@ impl Tree {
     /// Uses the directory that the server has opened for [`lane::Target::Tree`] of `root`. Within a tokio
     /// runtime.
     ///
-    /// At most `max_blocking` operations that may wait for a disk run at once on the threads that ask for them.
+    /// At most `max_blocking` operations that may wait for a disk run at once on the threads that ask for
+    /// them.
     ///
     /// # Errors
     /// The reason why the tree can't be used.
@@ -140,7 +142,7 @@ impl Tree {
         local.seals = Some(seals);
         let max = if local.is_in_memory() { usize::MAX } else { max_blocking };
         let blocking = BlockingCalls { running: AtomicUsize::new(0), max };
-        let shared = Arc::new(Shared { grant, local, users: TreeUsers::detect(), verifier, blocking });
+        let shared = Arc::new(TreeState { grant, local, users: TreeUsers::detect(), verifier, blocking });
         let closing = Arc::downgrade(&shared);
         tokio::spawn(async move {
             loop {
@@ -163,7 +165,7 @@ impl Tree {
     }
 }
 
-impl Shared {
+impl TreeState {
     /// Runs an operation on this thread as a user, unless the server has taken the tree back.
     fn run<T>(
         &self,
@@ -175,7 +177,7 @@ impl Shared {
         self.users.run(user, |user| operation(&self.local, Call { user, waits }))
     }
 
-    /// As [`Shared::run`] on a thread that may not wait, or one of a few that may.
+    /// As [`TreeState::run`] on a thread that may not wait, or one of a few that may.
     fn try_run<T>(
         &self,
         user: &User,
@@ -191,7 +193,7 @@ impl Shared {
         match opened {
             Opened::File(file, found) => {
                 let grant = self.grant.derive(file).map_err(|_| Error::NotLocal)?;
-                let Found { handle, attributes } = found;
+                let Found { handle, attributes } = *found;
                 Ok(TreeOpen::File(Box::new(TreeFile { grant, handle, attributes })))
             }
             Opened::Other(kind) => Ok(TreeOpen::Other(kind)),
@@ -199,8 +201,8 @@ impl Shared {
     }
 }
 
-/// Performs a method of [`LocalTree`] with the arguments that are references and those that are values: on this
-/// thread if it doesn't have to wait there, and otherwise on one for blocking calls.
+/// Performs a method of [`LocalTree`] with the arguments that are references and those that are values: on
+/// this thread if it doesn't have to wait there, and otherwise on one for blocking calls.
 macro_rules! perform {
     ($self:ident, $object:literal, $user:ident, $method:ident($($reference:ident),*; $($value:expr),*)) => {{
         let attempt = $self
@@ -259,8 +261,8 @@ impl Tree {
     /// Creates and opens the file `name` in a directory, or opens an existing one as `how` allows.
     ///
     /// # Errors
-    /// As [`Tree::open`] and CREATE. After [`Error::NotLocal`] the file may exist, if `how` allows an existing
-    /// one.
+    /// As [`Tree::open`] and CREATE. After [`Error::NotLocal`] the file may exist, if `how` allows an
+    /// existing one.
     pub(crate) async fn open_new(
         &self,
         user: &User,

@@ -18,7 +18,7 @@ use crate::types::{Attributes, Create, FileKind, Found};
 /// An open file, or what the name belongs to instead.
 pub(crate) enum Opened {
     /// The file, whose attributes are known, with a file description of its own.
-    File(OwnedFd, Found),
+    File(OwnedFd, Box<Found>),
     /// A file that isn't regular.
     Other(FileKind),
 }
@@ -74,7 +74,7 @@ impl LocalTree {
         fcntl_setfl(&file, OFlags::empty())?;
         let found = Found { handle: known.handle.clone(), attributes: Some(attributes) };
         self.report_found(&found, asked);
-        Ok(Opened::File(file, found))
+        Ok(Opened::File(file, Box::new(found)))
     }
 
     /// Creates the file `name` in a directory, and opens it; `how` as for CREATE. An existing file is opened
@@ -89,7 +89,7 @@ impl LocalTree {
     ) -> Result<Opened> {
         let created = self.create_open(call, directory, name, how, access_flags(access))?;
         match (created.found, created.file) {
-            (Some(found), Some(file)) => Ok(Opened::File(file, found)),
+            (Some(found), Some(file)) => Ok(Opened::File(file, Box::new(found))),
             (Some(found), None) => {
                 self.open_handle(call, &found.handle, access).map_err(|failure| match (failure, how) {
                     // The file existed already and wasn't changed.

@@ -1,9 +1,9 @@
 //! Open directories between two pages of a listing, and the verifiers of the pages' cookies.
 //!
 //! A cookie is the filesystem's position in the directory (`d_off`). On filesystems where it is good for one
-//! open directory only, or moves when entries are removed, a cookie is valid while the directory is still open
-//! where the page ended, or hasn't changed. The first half of a verifier is the tree's: a server, and another
-//! tree, refuses it. The second half identifies the directory's state where that matters.
+//! open directory only, or moves when entries are removed, a cookie is valid while the directory is still
+//! open where the page ended, or hasn't changed. The first half of a verifier is the tree's: a server, and
+//! another tree, refuses it. The second half identifies the directory's state where that matters.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::RandomState;

@@ -15,8 +15,8 @@ use crate::error::Status;
 use crate::handle::Handle;
 use crate::types::{DirEntry, FileKind, Found, Page};
 
-/// The limits of the buffer for getdents64(2) in bytes. A page ends where the kernel has filled it, so that the
-/// open directory's position is the page's end.
+/// The limits of the buffer for getdents64(2) in bytes. A page ends where the kernel has filled it, so that
+/// the open directory's position is the page's end.
 const MIN_BUFFER: usize = 1 << 10;
 const MAX_BUFFER: usize = 32 << 10;
 

@@ -37,6 +37,12 @@ impl TreeUsers {
         Self { own, own_gids, acts_as_others: Privilege::detect() == Privilege::Full }
     }
 
+    /// As whom a process without privileges can perform operations.
+    #[cfg(test)]
+    pub(super) fn without_privilege() -> Self {
+        Self { acts_as_others: false, ..Self::detect() }
+    }
+
     /// Runs `work` as a user.
     pub(crate) fn run<T>(&self, user: &User, work: impl FnOnce(&Identity) -> Result<T>) -> Result<T> {
         let credential = user.lane.as_ref().ok_or(Failure::NotLocal)?;

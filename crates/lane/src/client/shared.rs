@@ -231,9 +231,9 @@ impl Grant {
         Self { file: Some(file), id, is_derived: false, expected, owner, modes }
     }
 
-    /// A grant of a file that this process has opened through a granted tree ([`crate::Target::Tree`]). It ends
-    /// with the tree's, and counts as one I/O with it; dropping it sends no release. Its file's I/O modes are
-    /// the tree's.
+    /// A grant of a file that this process has opened through a granted tree ([`crate::Target::Tree`]). It
+    /// ends with the tree's, and counts as one I/O with it; dropping it sends no release. Its file's I/O
+    /// modes are the tree's.
     ///
     /// # Errors
     /// [`OpenError::NoDescriptor`] if the file's descriptor is one of the reserved ones.

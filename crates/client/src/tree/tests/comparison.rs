@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 
-use super::side::{Both, Side, USER, make_dir_of};
+use super::side::{Both, Side, USER, inherit_list, make_dir_of};
 use crate::error::Status;
 use crate::tree::failure::Failure;
 use crate::types::{
@@ -87,6 +87,8 @@ fn prepare(uid: u32, dir: &Path) {
     make_dir_of(uid, &dir.join("set-gid"));
     std::os::unix::fs::chown(dir.join("set-gid"), None, Some(uid + 1)).unwrap();
     fs::set_permissions(dir.join("set-gid"), fs::Permissions::from_mode(0o2775)).unwrap();
+    make_dir_of(uid, &dir.join("with-list"));
+    inherit_list(&dir.join("with-list"));
     fs::write(dir.join("full/entry"), b"x").unwrap();
     fs::write(dir.join("sticky/roots"), b"x").unwrap();
     rustix::fs::mknodat(
@@ -243,6 +245,14 @@ const CASES: &[Case] = &[
     ("create in a set-gid directory", |at| {
         at.side.create(&at.file("set-gid"), b"new", &Create::Guarded(mode(0o666))).map(found)
     }),
+    ("create in a directory with a list", |at| {
+        at.side.create(&at.file("with-list"), b"new", &Create::Guarded(mode(0o666))).map(found)
+    }),
+    ("mkdir in a directory with a list", |at| {
+        let made = at.side.make_dir(&at.file("with-list"), b"new", &mode(0o777))?;
+        let list = at.side.acl(&made.handle)?;
+        Ok(format!("{} {list:?}", found(made)))
+    }),
     ("create in a file", |at| {
         at.side.create(&at.file("file"), b"new", &Create::Guarded(mode(0o600))).map(found)
     }),
@@ -340,7 +350,8 @@ const NOT_LOCAL_FOR_OWNERS: &[Case] = &[
     ("truncate one's own secret", |at| set(at, "secret", size(1))),
 ];
 
-/// Files without a name: the tree has no descriptor of them any longer, and the server says that they are stale.
+/// Files without a name: the tree has no descriptor of them any longer, and the server says that they are
+/// stale.
 const GONE: &[Case] = &[
     ("attributes of a removed file", |at| {
         let file = at.file("secret");

@@ -98,10 +98,36 @@ impl Both {
     }
 }
 
+/// A tree of a scratch directory without a server, as the process's user, with the root's handle.
+pub fn plain(budget: usize) -> (Side, Handle, tempfile::TempDir) {
+    let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory");
+    let file: std::os::fd::OwnedFd = fs::File::open(dir.path()).expect("opens").into();
+    let kernel = sys::KernelHandle::of(&file, c"").expect("a filesystem with handles");
+    let kind = [u8::try_from(kernel.kind()).expect("a small number")];
+    let bytes = [&[2, b'S', b'H', 1, 0, 0, 0, 5][..], &kind, kernel.as_bytes(), &[0; 16]].concat();
+    let root = Handle::new(&bytes).expect("fits");
+    let seen = Arc::new(Recorder::default());
+    let local = LocalTree::new(file, &root, 0, budget, Some(seen.clone())).expect("a tree");
+    let way = Way::Tree(local, TreeUsers::detect(), User::new(Credential::own()));
+    (Side { way, seen }, root, dir)
+}
+
 /// Makes a directory that belongs to the user.
 pub fn make_dir_of(uid: u32, path: &Path) {
     fs::create_dir(path).expect("made");
     std::os::unix::fs::chown(path, Some(uid), Some(uid)).expect("root may");
+}
+
+/// Gives a directory the default list `u::rwx,g::r--,o::---`. False if the filesystem has no lists.
+pub fn inherit_list(dir: &Path) -> bool {
+    let entry = |tag: u16, permissions: u16| {
+        let mut entry = tag.to_le_bytes().to_vec();
+        entry.extend(permissions.to_le_bytes());
+        entry.extend(u32::MAX.to_le_bytes());
+        entry
+    };
+    let list = [&2_u32.to_le_bytes()[..], &entry(1, 7), &entry(4, 4), &entry(32, 0)].concat();
+    rustix::fs::setxattr(dir, c"system.posix_acl_default", &list, rustix::fs::XattrFlags::empty()).is_ok()
 }
 
 /// Sends an operation to whichever way the side is; `$map` makes the tree's result the wire's.
@@ -136,6 +162,18 @@ impl Side {
         match &self.way {
             Way::Wire(..) => panic!("not the tree"),
             Way::Tree(local, ..) => local,
+        }
+    }
+
+    /// Runs `work` on the tree as the side's user.
+    pub fn with_waits<T>(
+        &self,
+        waits: Waits,
+        work: impl FnOnce(&LocalTree, Call<'_>) -> Result<T>,
+    ) -> Result<T> {
+        match &self.way {
+            Way::Wire(..) => panic!("not the tree"),
+            Way::Tree(local, users, user) => users.run(user, |user| work(local, Call { user, waits })),
         }
     }
 

@@ -1,0 +1,225 @@
+//! What a tree keeps open, how it finds files again, and as whom it acts.
+
+use std::fs;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
+
+use rustix::process::umask;
+
+use super::side::{Both, USER, inherit_list, make_dir_of, plain};
+use crate::error::Status;
+use crate::options::Credential;
+use crate::tree::failure::Failure;
+use crate::tree::local::Waits;
+use crate::tree::open::Opened;
+use crate::tree::user::TreeUsers;
+use crate::types::{Create, FileKind, Node, SetAttributes};
+use crate::user::User;
+
+const fn mode(mode: u32) -> SetAttributes {
+    SetAttributes { mode: Some(mode), uid: None, gid: None, size: None, atime: None, mtime: None }
+}
+
+#[test]
+fn closed_files_are_found_again_by_their_names() {
+    // One descriptor at a time.
+    let (side, root, dir) = plain(1);
+    fs::create_dir_all(dir.path().join("a/b/c")).expect("made");
+    fs::write(dir.path().join("a/b/c/file"), b"content").expect("made");
+    fs::write(dir.path().join("a/other"), b"").expect("made");
+    let mut at = root.clone();
+    let mut handles = Vec::new();
+    for name in ["a", "b", "c", "file"] {
+        at = side.lookup(&at, name.as_bytes()).expect("there").handle;
+        handles.push(at.clone());
+    }
+    for _ in 0..3 {
+        let kinds = handles.iter().map(|handle| side.attributes(handle).expect("found again").kind);
+        assert_eq!(kinds.filter(|kind| *kind == FileKind::Directory).count(), 3);
+    }
+    // With the directory moved through this tree, the names are the new ones.
+    let b = &handles[1];
+    side.rename((&handles[0], b"b"), (&root, b"moved")).expect("renamed");
+    side.lookup(&handles[0], b"other").expect("there");
+    b.moved(&root, b"moved");
+    assert_eq!(side.attributes(&handles[3]).expect("found again").size, 7);
+}
+
+#[test]
+fn another_file_of_the_same_name_is_not_taken_for_the_former() {
+    let (side, root, dir) = plain(1);
+    fs::create_dir(dir.path().join("dir")).expect("made");
+    fs::write(dir.path().join("dir/file"), b"content").expect("made");
+    let sub = side.lookup(&root, b"dir").expect("there").handle;
+    let file = side.lookup(&sub, b"file").expect("there").handle;
+    side.attributes(&sub).expect("the only one that stays open");
+    // Renamed, so that the inode's number is in use.
+    fs::rename(dir.path().join("dir/file"), dir.path().join("elsewhere")).expect("renamed");
+    fs::write(dir.path().join("dir/file"), b"another").expect("made");
+    assert_eq!(side.attributes(&file), Err(Failure::NotLocal));
+    fs::remove_file(dir.path().join("dir/file")).expect("there");
+    assert_eq!(side.attributes(&file), Err(Failure::NotLocal));
+}
+
+#[test]
+fn a_removed_file_is_not_kept_open() {
+    let (side, root, dir) = plain(100);
+    for how in 0..3 {
+        fs::write(dir.path().join("victim"), b"content").expect("made");
+        fs::write(dir.path().join("other"), b"content").expect("made");
+        let file = side.lookup(&root, b"victim").expect("there").handle;
+        assert!(side.local().descriptors.get(file.identity()).is_some());
+        match how {
+            0 => side.remove(&root, b"victim").expect("removed"),
+            1 => side.rename((&root, b"other"), (&root, b"victim")).expect("replaced"),
+            _ => {
+                // By another process: noticed at the next use.
+                fs::remove_file(dir.path().join("victim")).expect("there");
+                assert_eq!(side.attributes(&file), Err(Failure::Status(Status::Stale)));
+            }
+        }
+        assert!(side.local().descriptors.get(file.identity()).is_none(), "{how}");
+    }
+}
+
+#[test]
+fn idle_files_are_closed() {
+    let (side, root, dir) = plain(100);
+    fs::write(dir.path().join("file"), b"").expect("made");
+    let file = side.lookup(&root, b"file").expect("there").handle;
+    side.local().close_idle();
+    side.local().close_idle();
+    assert!(side.local().descriptors.is_empty());
+    side.attributes(&file).expect("found again");
+}
+
+#[test]
+fn what_may_wait_is_left_to_threads_that_may() {
+    let (side, root, dir) = plain(100);
+    fs::write(dir.path().join("file"), b"").expect("made");
+    let file = side.lookup(&root, b"file").expect("there").handle;
+    side.with_waits(Waits::Forbidden, |local, call| {
+        assert!(local.attributes(call, &file).is_ok(), "its descriptor is open");
+        assert!(local.lookup(call, &root, b"file").is_ok(), "the kernel has the name");
+        assert!(matches!(local.open(call, &root, b"file", (true, false)), Ok(Opened::File(..))));
+        let refused = Err(Failure::WouldWait);
+        assert_eq!(local.create(call, &root, b"new", &Create::Guarded(mode(0o600))), refused);
+        assert_eq!(local.make_dir(call, &root, b"new", &mode(0o700)), refused);
+        assert_eq!(local.remove(call, &root, b"file"), Err(Failure::WouldWait));
+        assert_eq!(local.read_dir_page(call, &root, (0, [0; 8]), 4096, false), Err(Failure::WouldWait));
+        assert_eq!(local.set_attributes(call, &file, &mode(0o600), None), Err(Failure::WouldWait));
+        Ok(())
+    })
+    .expect("as oneself");
+    assert_eq!(fs::read_dir(dir.path()).expect("listed").count(), 1, "nothing was changed");
+}
+
+#[test]
+fn only_regular_files_are_opened() {
+    let (side, root, dir) = plain(100);
+    fs::write(dir.path().join("file"), b"content").expect("made");
+    std::os::unix::fs::symlink("file", dir.path().join("link")).expect("made");
+    fs::create_dir(dir.path().join("dir")).expect("made");
+    side.make_node(&root, b"pipe", Node::Fifo, &mode(0o600)).expect("made");
+    let opened = |name: &[u8]| {
+        side.with_waits(Waits::Allowed, |local, call| local.open(call, &root, name, (true, true)))
+    };
+    for (name, kind) in
+        [(&b"link"[..], FileKind::Symlink), (b"dir", FileKind::Directory), (b"pipe", FileKind::Fifo)]
+    {
+        assert!(matches!(opened(name), Ok(Opened::Other(other)) if other == kind), "{kind:?}");
+    }
+    let Ok(Opened::File(file, found)) = opened(b"file") else { panic!("it is regular") };
+    assert_eq!(
+        rustix::fs::fcntl_getfl(&file).expect("flags") & !rustix::fs::OFlags::LARGEFILE,
+        rustix::fs::OFlags::RDWR
+    );
+    assert_eq!(rustix::fs::fstat(&file).expect("stat").st_ino, found.attributes.expect("attributes").fileid);
+    assert!(matches!(opened(b"none"), Err(Failure::Status(Status::NoEntry))));
+}
+
+#[test]
+fn a_new_file_is_open_whatever_its_mode() {
+    let (side, root, dir) = plain(100);
+    let create = |how: &Create| {
+        side.with_waits(Waits::Allowed, |local, call| local.open_new(call, &root, b"new", how, (true, true)))
+    };
+    let Ok(Opened::File(file, found)) = create(&Create::Guarded(mode(0))) else { panic!("new") };
+    assert_eq!(rustix::io::pwrite(file.as_fd(), b"data", 0), Ok(4));
+    assert_eq!(found.attributes.expect("attributes").mode, 0);
+    assert!(matches!(create(&Create::Guarded(mode(0o600))), Err(Failure::Status(Status::Exists))));
+    fs::set_permissions(dir.path().join("new"), fs::Permissions::from_mode(0o600)).expect("set");
+    let Ok(Opened::File(_, found)) = create(&Create::Unchecked(mode(0o644))) else { panic!("it may exist") };
+    let attributes = found.attributes.expect("attributes");
+    assert_eq!((attributes.size, attributes.mode), (4, 0o600), "the existing file");
+}
+
+#[test]
+fn a_thread_acts_as_a_user_for_one_operation_only() {
+    let Some(both) = Both::new(USER) else { return };
+    make_dir_of(USER, &both.path().join("dir"));
+    let groups = rustix::process::getgroups();
+    let dir = both.tree.lookup(&both.root, b"dir").expect("there").handle;
+    both.tree.create(&dir, b"file", &Create::Guarded(mode(0o600))).expect("the user's");
+    let refused = both.tree.create(&both.root, b"file", &Create::Guarded(mode(0o600)));
+    assert_eq!(refused, Err(Failure::Status(Status::Access)));
+    assert_eq!((sys::credentials::fsuid(), sys::credentials::fsgid()), (0, 0));
+    assert_eq!(rustix::process::getgroups(), groups);
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        both.tree.with_waits(Waits::Allowed, |_, _| -> Result<(), Failure> { panic!("in the middle") })
+    }));
+    assert!(panicked.is_err());
+    assert_eq!((sys::credentials::fsuid(), sys::credentials::fsgid()), (0, 0));
+}
+
+#[test]
+fn a_process_that_is_not_root_acts_as_itself_only() {
+    let own = TreeUsers::without_privilege();
+    let run = |credential: Credential| own.run(&User::new(credential), |user| Ok(user.uid));
+    let uid = rustix::process::geteuid().as_raw();
+    let gid = rustix::process::getegid().as_raw();
+    assert_eq!(run(Credential::own()), Ok(uid));
+    let more = Credential::Sys { uid, gid, groups: vec![4711] };
+    let other = Credential::Sys { uid: uid + 1, gid, groups: Vec::new() };
+    for credential in [more, other, Credential::None] {
+        assert_eq!(run(credential), Err(Failure::NotLocal));
+    }
+}
+
+/// Set in the process that has another umask.
+const CHILD: &str = "SAMEHOST_TEST_UMASK";
+
+#[test]
+fn modes_are_exact_whatever_the_umask() {
+    if std::env::var(CHILD).is_err() {
+        let (_, module) = module_path!().split_once("::").expect("a module of a test program");
+        let child = Command::new(std::env::current_exe().expect("this program"))
+            .args(["--exact", &format!("{module}::modes_are_exact_whatever_the_umask")])
+            .env(CHILD, "1")
+            .output()
+            .expect("runs");
+        assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));
+        return;
+    }
+    umask(rustix::fs::Mode::from_raw_mode(0o077));
+    let (side, root, dir) = plain(100);
+    let bits = |name: &str| {
+        fs::symlink_metadata(dir.path().join(name)).expect("there").permissions().mode() & 0o7777
+    };
+    side.create(&root, b"file", &Create::Guarded(mode(0o4666))).expect("made");
+    side.make_dir(&root, b"dir", &mode(0o1777)).expect("made");
+    side.make_node(&root, b"pipe", Node::Fifo, &mode(0o622)).expect("made");
+    assert_eq!((bits("file"), bits("dir"), bits("pipe")), (0o4666, 0o1777, 0o622));
+    assert_eq!(
+        side.make_dir(&root, b"private", &mode(0o700)).expect("made").attributes.expect("some").mode,
+        0o700
+    );
+    // A default list replaces the umask.
+    if inherit_list(&dir.path().join("dir")) {
+        let dir = side.lookup(&root, b"dir").expect("there").handle;
+        side.create(&dir, b"file", &Create::Guarded(mode(0o666))).expect("made");
+        assert_eq!(bits("dir/file"), 0o640, "the list forbids the others");
+    }
+    assert_eq!(umask(rustix::fs::Mode::empty()).as_raw_mode(), 0o077, "it isn't the library's to change");
+}
