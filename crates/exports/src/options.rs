@@ -66,6 +66,9 @@ pub struct ExportOptions {
     /// `lane` (default) or `no_lane` (specific to this server): whether files may be granted to local
     /// clients.
     pub lane: bool,
+    /// `tree` (default) or `no_tree` (specific to this server): whether local clients may be granted the
+    /// directory with everything below. Without `lane` there are no trees either.
+    pub tree: bool,
     /// `read_io=buffered|dontcache|direct` (specific to this server); `None`: the server's setting.
     pub read_io: Option<IoMode>,
     /// `write_io=`, likewise.
@@ -86,6 +89,7 @@ impl Default for ExportOptions {
             local_peers: LocalPeers::Verify,
             all_act_as_server_user: false,
             lane: true,
+            tree: true,
             read_io: None,
             write_io: None,
         }
@@ -131,6 +135,8 @@ impl ExportOptions {
             "all_act_as_server_user" => self.all_act_as_server_user = true,
             "lane" => self.lane = true,
             "no_lane" => self.lane = false,
+            "tree" => self.tree = true,
+            "no_tree" => self.tree = false,
             "anonuid" | "anongid" | "fsid" | "sec" | "local_peers" | "read_io" | "write_io" => {
                 return Err(format!("option {option} needs a value: {option}=..."));
             }
@@ -216,7 +222,7 @@ fn unsupported(name: &str, option: &str) -> String {
         _ => {
             "remove it; supported are ro, rw, root_squash, no_root_squash, all_squash, no_all_squash, \
              anonuid=, anongid=, secure, insecure, sync, async, fsid=, subtree_check, no_subtree_check, \
-             sec=sys, local_peers=, all_act_as_server_user, lane, no_lane, read_io=, write_io="
+             sec=sys, local_peers=, all_act_as_server_user, lane, no_lane, tree, no_tree, read_io=, write_io="
         }
     };
     format!("option {option} is not supported: {advice}")
@@ -263,6 +269,9 @@ impl fmt::Display for ExportOptions {
         }
         if !self.lane {
             f.write_str(",no_lane")?;
+        }
+        if !self.tree {
+            f.write_str(",no_tree")?;
         }
         if let Some(mode) = self.read_io {
             write!(f, ",read_io={mode}")?;

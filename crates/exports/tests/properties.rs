@@ -28,6 +28,8 @@ fn nearly_right() -> impl Strategy<Value = String> {
         "anonuid=5",
         "fsid=7",
         "no_lane",
+        "tree",
+        "no_tree",
         "local_peers=trust",
         "all_act_as_server_user",
         "-",

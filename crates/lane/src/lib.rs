@@ -33,7 +33,7 @@ mod socket;
 pub use attributes::{DirectoryChange, GrantAttributes, PreOpAttributes};
 pub use client::{Grant, InFlight, Lane, LaneState, OpenError, OpenedGrant, PrefetchSink};
 pub use nonce::{Commitment, Instance, Nonce};
-pub use peer::PeerCredentials;
+pub use peer::{PeerCredentials, SharedNamespaces};
 pub use rendezvous::{Candidates, NotLocal, Reason, Rendezvous, RendezvousOptions};
 pub use request::{
     Access, CreateMode, LaneCredential, NewFile, OpenRequest, OpenStatus, PrefetchTargets, Target,

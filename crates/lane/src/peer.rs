@@ -6,7 +6,7 @@
 
 use crate::request::LaneCredential;
 
-pub use sys::PeerCredentials;
+pub use sys::{PeerCredentials, SharedNamespaces};
 
 /// Whether the process `peer` may request files in the name of `claimed`.
 ///

@@ -20,7 +20,7 @@ pub use export_table::io_modes::Direction;
 pub use exports::IoMode;
 pub use lifecycle::Server;
 pub use lifecycle::change::Change;
-pub use lifecycle::config::{self, Config};
+pub use lifecycle::config::{self, Config, LaneOffer};
 pub use lifecycle::descriptors::TooFew;
 pub use lifecycle::errors::{ReloadError, StartError};
 pub use lifecycle::running::Reloaded;

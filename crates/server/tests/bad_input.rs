@@ -270,7 +270,7 @@ fn localio_answers_void_to_every_auth_sys_caller() {
 fn a_server_without_a_lane_has_no_localio() {
     let scratch = Scratch::new();
     let mut config = scratch.config("*(insecure)");
-    config.lane = false;
+    config.lane = samehost_server::LaneOffer::Off;
     let server = Server::start(config).unwrap();
     assert_eq!(Client::new(&server).raw(localio::PROGRAM, 1, 1, &[1; 16]).0, ReplyStatus::ProgUnavail);
 }

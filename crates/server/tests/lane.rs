@@ -344,8 +344,11 @@ fn a_nonce_is_valid_for_one_lane() {
 #[test]
 fn a_server_without_a_lane_refuses_every_probe() {
     let scratch = Scratch::new();
-    let server =
-        Server::start(samehost_server::Config { lane: false, ..scratch.config("*(rw,insecure)") }).unwrap();
+    let server = Server::start(samehost_server::Config {
+        lane: samehost_server::LaneOffer::Off,
+        ..scratch.config("*(rw,insecure)")
+    })
+    .unwrap();
     let mut client = Client::new(&server);
     client.mnt(&scratch.export()).unwrap();
     assert_not_local(&server, &client, "the lane is off on this server");

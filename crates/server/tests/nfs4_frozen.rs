@@ -29,7 +29,7 @@ fn server_process() {
         run_dir: base.join("run"),
         state_dir: Some(base.join("state")),
         rpcbind: false,
-        lane: false,
+        lane: samehost_server::LaneOffer::Off,
         threads: 2,
         lease: LEASE,
         ..Config::default()

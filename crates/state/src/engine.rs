@@ -210,6 +210,14 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         self.opens.has_denials()
     }
 
+    /// Whether local processes may open files without [`Engine::grant`]. No open may deny access then, nor may
+    /// one that does be reclaimed: it would exclude nothing.
+    #[must_use]
+    pub fn permits_uncounted_opens(&mut self, now: Time) -> bool {
+        self.end_grace_if_over(now);
+        !self.denies() && !self.in_grace(now)
+    }
+
     /// The number of clients, sessions and states.
     #[must_use]
     pub fn counts(&self) -> (usize, usize, usize) {

@@ -31,7 +31,7 @@ impl Store {
         restore_process_ids();
         let (inner, attached) = (self.inner(), &self.inner().attached);
         let Some(mount) = attached.mount else { return MountChange::Unchanged };
-        let Some(flags) = mounts.0.get(&mount) else { return MountChange::Unmounted };
+        let Some(flags) = mounts.flags.get(&mount) else { return MountChange::Unmounted };
         if attached.is_covered() {
             return MountChange::Covered;
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use ::io::Stability;
 
+use crate::cells::Cells;
 use crate::descriptor_limits::DescriptorLimits;
 use crate::error::{Error, Result};
 use crate::export_tree::ExportTree;
@@ -47,6 +48,7 @@ pub(crate) struct StoreInner {
     pub cloned: bool,
     /// The directory where it is attached.
     pub attached: AttachedMount,
+    pub cells: Cells,
     /// The root on a read-only clone, in a writable store, for grants to clients with read-only access.
     pub reader: Option<OwnedFd>,
     /// The descriptor of the read-only clone itself. Without it the kernel would remove the mount from its

@@ -19,6 +19,7 @@
 //!   or calls [`restore_process_ids`].
 
 mod attributes;
+mod cells;
 mod data_file;
 mod descriptor_limits;
 mod error;
@@ -64,7 +65,9 @@ pub use posix_acl::PosixAcl;
 pub use preserved_file::PreservedFile;
 pub use store::{OpenError, Store, StoreOptions};
 pub use sys::Access;
+pub use sys::cell::Cell;
 pub use sys::locks::FileLock;
+pub use sys::mount::MountFlags;
 pub use user_context::{
     AccessMode, CreateHow, CreatedFile, DataContent, DirEntry, DirPage, Extent, FsInfo, FsStat, Grant,
     Holder, InheritedLockFile, LookupResult, PathConf, QuotaAvailable, ReadResult, SetXattr, SpecialFile,

@@ -17,6 +17,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -26,25 +27,51 @@ use sys::mount::MountFlags;
 use crate::attributes::{Timestamp, status};
 use crate::error::Result;
 
-/// The mounts of this process's mount namespace, by mount id.
+/// The mounts of this process's mount namespace.
 #[derive(Clone, Debug, Default)]
-pub struct Mounts(pub(crate) HashMap<u64, MountFlags>);
+pub struct Mounts {
+    /// By mount id.
+    pub(crate) flags: HashMap<u64, MountFlags>,
+    /// The mount points, with bytes escaped as in mountinfo.
+    points: Vec<Vec<u8>>,
+}
 
 impl Mounts {
     /// Parses `text` as described in proc_pid_mountinfo(5), skipping malformed lines.
     #[must_use]
     pub fn parse(text: &str) -> Mounts {
+        let mut mounts = Mounts::default();
         let mount = |line: &str| {
             let mut fields = line.split(' ');
             let id = fields.next()?.parse().ok()?;
-            let options = fields.nth(4)?;
+            let point = fields.nth(3)?.as_bytes().to_vec();
+            let options = fields.next()?;
             // After the separator: the type, the source, and the filesystem's own options.
             let of_filesystem = fields.skip_while(|field| *field != "-").nth(3)?;
             let has = |options: &str, option| options.split(',').any(|other| other == option);
             let read_only = has(options, "ro") || has(of_filesystem, "ro");
-            Some((id, MountFlags { read_only, no_exec: has(options, "noexec") }))
+            Some((id, MountFlags { read_only, no_exec: has(options, "noexec") }, point))
         };
-        Mounts(text.lines().filter_map(mount).collect())
+        for (id, flags, point) in text.lines().filter_map(mount) {
+            mounts.flags.insert(id, flags);
+            mounts.points.push(point);
+        }
+        mounts
+    }
+
+    /// Whether a mount point lies below the directory at `path`.
+    fn has_below(&self, path: &Path) -> bool {
+        let mut prefix: Vec<u8> = Vec::new();
+        for byte in path.as_os_str().as_bytes() {
+            match byte {
+                b' ' | b'\t' | b'\n' | b'\\' => prefix.extend(format!("\\{byte:03o}").bytes()),
+                _ => prefix.push(*byte),
+            }
+        }
+        if prefix.last() != Some(&b'/') {
+            prefix.push(b'/');
+        }
+        self.points.iter().any(|point| point.len() > prefix.len() && point.starts_with(&prefix))
     }
 }
 
@@ -90,7 +117,7 @@ impl DirectoryId {
 #[derive(Debug)]
 pub(crate) struct AttachedMount {
     /// `O_PATH`. While it is open the mount is busy.
-    _directory: OwnedFd,
+    directory: OwnedFd,
     pub id: DirectoryId,
     /// The mount id; `None` where the kernel doesn't report it.
     pub mount: Option<u64>,
@@ -109,7 +136,7 @@ impl AttachedMount {
             id: DirectoryId::of_open(&directory)?,
             mount: mount_of(&directory),
             path,
-            _directory: directory,
+            directory,
             read_only: AtomicBool::new(false),
             no_exec: AtomicBool::new(false),
             changes: AtomicU64::new(0),
@@ -124,6 +151,17 @@ impl AttachedMount {
     /// How often the mount's options have changed.
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
+    }
+
+    /// The directory on its original mount, before cloning.
+    pub fn directory(&self) -> &OwnedFd {
+        &self.directory
+    }
+
+    /// Whether anything is mounted below the directory, wherever that is now. Yes if that isn't known.
+    pub fn has_mounts_below(&self, mounts: &Mounts) -> bool {
+        let path = std::fs::read_link(format!("/proc/self/fd/{}", self.directory.as_raw_fd()));
+        path.map_or(true, |path| mounts.has_below(&path))
     }
 
     /// Whether the path leads to another mount. If the path doesn't exist any more (a directory of the mount
@@ -164,9 +202,14 @@ mod tests {
              nonsense\n39 35\n",
         );
         let flags = |read_only, no_exec| MountFlags { read_only, no_exec };
-        assert_eq!(mounts.0.len(), 3);
-        assert_eq!(mounts.0[&36], flags(false, false));
-        assert_eq!(mounts.0[&37], flags(true, true));
-        assert_eq!(mounts.0[&38], flags(true, false), "the filesystem itself");
+        assert_eq!(mounts.flags.len(), 3);
+        assert_eq!(mounts.flags[&36], flags(false, false));
+        assert_eq!(mounts.flags[&37], flags(true, true));
+        assert_eq!(mounts.flags[&38], flags(true, false), "the filesystem itself");
+        for (path, below) in [("/", true), ("/mnt", false), ("/mnt2", false), ("/a", false), ("/mn", false)] {
+            assert_eq!(mounts.has_below(Path::new(path)), below, "{path}");
+        }
+        let mounts = Mounts::parse("1 2 8:1 / /a\\040b/c\\134d rw - xfs /dev/b rw\n");
+        assert!(mounts.has_below(Path::new("/a b")) && !mounts.has_below(Path::new("/a b/c\\d")));
     }
 }

@@ -16,6 +16,7 @@ use sys::KernelHandle;
 use sys::mount::{CloneAttributes, clone_detached};
 
 use crate::attributes::{FileKind, status};
+use crate::cells::Cells;
 use crate::descriptor_limits::DescriptorLimits;
 use crate::error::{Error, Result};
 use crate::export_tree::{ExportTree, reopen_directory};
@@ -282,6 +283,7 @@ fn set_up(options: StoreOptions, original: OwnedFd, proc: OwnedFd) -> Result<Sto
         fallbacks,
         cloned,
         attached,
+        cells: Cells::default(),
         reader,
         reader_clone,
         mount,

@@ -40,8 +40,8 @@ impl Cell {
 
     /// The root directory, open for reading.
     #[must_use]
-    pub fn root(&self) -> BorrowedFd<'_> {
-        self.root.as_fd()
+    pub fn root(&self) -> &OwnedFd {
+        &self.root
     }
 
     /// Sets those of `flags` that are `true`, for all descriptors of the cell's files. Needs `CAP_SYS_ADMIN`.

@@ -35,7 +35,7 @@ pub use access::Access;
 pub use attributes::{Attributes, FileKind, SetAttributes, SetTime, Timestamp};
 pub use handle::KernelHandle;
 pub use io_mode::IoMode;
-pub use peer::{PeerCredentials, overflow_uid};
+pub use peer::{PeerCredentials, SharedNamespaces, overflow_uid};
 pub use proc::proc_error;
 pub use read_mostly::ReadMostly;
 pub use reflink::clone_range;

@@ -1,7 +1,9 @@
 //! Credentials of the peer of a Unix socket.
 
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 /// The id that stands for ids without a mapping in this user namespace, unless the system defines another.
@@ -53,6 +55,57 @@ impl PeerCredentials {
             groups,
         })
     }
+}
+
+/// Which namespaces the peer's process shares with this process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SharedNamespaces {
+    /// Its mount namespace is this process's.
+    pub mount: bool,
+    /// Its user namespace is this process's, and that is the host's initial one.
+    pub user: bool,
+}
+
+/// The inode number of the initial user namespace (`PROC_USER_INIT_INO` in linux/proc_ns.h).
+const INITIAL_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
+
+impl SharedNamespaces {
+    /// Examines the process that `credentials` of this socket name. It shares none if it has ended, if it
+    /// can't be examined (without `CAP_SYS_PTRACE`), and before Linux 6.5.
+    ///
+    /// A process id may be used again after the end of its process. The peer's pidfd (`SO_PEERPIDFD`, Linux
+    /// 6.5) shows afterwards that the process has not ended meanwhile.
+    #[must_use]
+    pub fn of(socket: impl AsFd, credentials: &PeerCredentials) -> SharedNamespaces {
+        let none = SharedNamespaces::default();
+        let (Some(pid), Ok(process)) = (credentials.pid, pidfd_of(socket.as_fd().as_raw_fd())) else {
+            return none;
+        };
+        let namespace = |process: &str, kind: &str| {
+            let found = std::fs::metadata(format!("/proc/{process}/ns/{kind}")).ok()?;
+            Some((found.dev(), found.ino()))
+        };
+        let shared = |kind| {
+            let own = namespace("self", kind)?;
+            (namespace(&pid.to_string(), kind)? == own).then_some(own.1)
+        };
+        let (mount, user) = (shared("mnt"), shared("user"));
+        // A pidfd is readable when its process has ended.
+        let mut ended = [PollFd::new(&process, PollFlags::IN)];
+        match poll(&mut ended, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
+            Ok(0) => SharedNamespaces { mount: mount.is_some(), user: user == Some(INITIAL_USER_NAMESPACE) },
+            _ => none,
+        }
+    }
+}
+
+/// `SO_PEERPIDFD`: a descriptor of the peer's process.
+fn pidfd_of(socket: libc::c_int) -> rustix::io::Result<OwnedFd> {
+    const SO_PEERPIDFD: libc::c_int = 77;
+    let mut number = [0_u32];
+    get_option(socket, SO_PEERPIDFD, &mut number)?;
+    // SAFETY: the kernel has just created this descriptor, so nothing else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(number[0] as RawFd) })
 }
 
 /// The user id that stands for users without a mapping in this namespace (`/proc/sys/kernel/overflowuid`).
@@ -119,6 +172,17 @@ mod tests {
         let mut theirs = peer.groups;
         theirs.sort_unstable();
         assert_eq!(theirs, own);
+    }
+
+    #[test]
+    fn our_own_process_shares_our_namespaces() {
+        let (here, _there) = UnixStream::pair().expect("a pair");
+        let peer = PeerCredentials::of(&here).expect("credentials");
+        // Kernels before 6.5 don't say.
+        let says = pidfd_of(here.as_raw_fd()).is_ok();
+        assert_eq!(SharedNamespaces::of(&here, &peer).mount, says);
+        let other = PeerCredentials { pid: None, ..peer };
+        assert_eq!(SharedNamespaces::of(&here, &other), SharedNamespaces::default());
     }
 
     #[test]

@@ -254,7 +254,7 @@ fn no_holder_can_change_clone_move_or_cover_the_mount() {
     let Some(export) = Export::new() else { return };
     for gone in [false, true] {
         let cell = export.cell(READ_ONLY);
-        let root = cell.root().try_clone_to_owned().expect("dup");
+        let root = cell.root().try_clone().expect("dup");
         let below = openat(&root, c"below", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).expect("opens");
         // Once with the namespace that the server keeps, once after its end.
         let _kept = (!gone).then_some(cell);
@@ -426,7 +426,7 @@ fn nothing_that_is_mounted_below_appears() {
                 openat(root, c"below", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).and_then(inode)
             };
             let here = fs::metadata(export.path("export/below")).expect("stat").dev();
-            Ok((here, below(cell.root())?.0, below(detached.as_fd())?.0))
+            Ok((here, below(cell.root().as_fd())?.0, below(detached.as_fd())?.0))
         });
         thread.join().expect("ran")
     });
@@ -440,7 +440,7 @@ fn nothing_that_is_mounted_below_appears() {
 fn a_cell_becomes_read_only_for_those_who_are_in_it() {
     let Some(export) = Export::new() else { return };
     let cell = export.cell(WRITABLE);
-    let held = cell.root().try_clone_to_owned().expect("dup");
+    let held = cell.root().try_clone().expect("dup");
     let below = openat(&held, c"below", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).expect("opens");
     let write = |directory: &OwnedFd| {
         openat(directory, c"w", OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC, Mode::RWXU)

@@ -30,7 +30,7 @@ fn server_process() {
         export_files: vec![base.join("exports")],
         run_dir: base.join("run"),
         state_dir: Some(base.join("state")),
-        lane: std::env::var(LANE).is_ok(),
+        lane: if std::env::var(LANE).is_ok() { server::LaneOffer::On } else { server::LaneOffer::Off },
         rpcbind: false,
         ..server::Config::default()
     };

@@ -18,7 +18,7 @@ pub use lane_server::LaneServer;
 
 use crate::attributes::{DirectoryChange, GrantAttributes};
 use crate::nonce::Instance;
-use crate::peer::PeerCredentials;
+use crate::peer::{PeerCredentials, SharedNamespaces};
 use crate::request::{OpenRequest, OpenStatus};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -49,6 +49,8 @@ pub struct Bound {
     pub nfs_peer: SocketAddr,
     /// The client process.
     pub process: PeerCredentials,
+    /// The namespaces that it shared with the server when the lane began.
+    pub namespaces: SharedNamespaces,
 }
 
 /// One granted file.

@@ -8,6 +8,7 @@ use super::lanes::{Lanes, Room};
 use super::{Bound, GrantService, LaneInfo, LaneOptions, NfsConnection, NonceOutcome};
 use crate::message::{self, HandshakeRefusal, LaneReply};
 use crate::nonce::Nonce;
+use crate::peer::SharedNamespaces;
 use crate::socket;
 use parking_lot::{Condvar, Mutex};
 use std::os::fd::OwnedFd;
@@ -92,7 +93,8 @@ impl ServerShared {
             debug!(lane = displaced.bound.lane, "ends for another user's: its own has the most");
             displaced.end(DISPLACED);
         }
-        let bound = Bound { lane: number, connection: nfs.number, nfs_peer: nfs.peer, process };
+        let namespaces = SharedNamespaces::of(&socket, &process);
+        let bound = Bound { lane: number, connection: nfs.number, nfs_peer: nfs.peer, process, namespaces };
         let lane = match LaneShared::new(bound, through, socket, limits, Arc::clone(&self.budget)) {
             Ok(lane) => Arc::new(lane),
             Err(error) => {

@@ -22,7 +22,7 @@ pub use bench::{BenchArgs, DemoArgs, LoadArgs};
 pub use ctl::{CtlArgs, CtlCommand, IoModeArgs, LaneArgs};
 pub use files::{CatArgs, CpArgs, DfArgs, LsArgs, MkdirArgs, MvArgs, RmArgs, StatArgs};
 pub use mount::{MountArgs, UmountArgs};
-pub use serve::{OnOff, Owners, ServeArgs};
+pub use serve::{Owners, ServeArgs};
 pub use session::SessionArgs;
 pub use target::{Operand, Remote};
 pub use watch::{ProbeArgs, StatusArgs};

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use server::IoMode;
+use server::{IoMode, LaneOffer};
 
 pub const LONG_HELP: &str = "\
 The server runs in the foreground and writes one line to standard output when it accepts calls: \
@@ -50,9 +50,15 @@ pub struct ServeArgs {
     #[arg(long, value_name = "DIR", env = "SAMEHOST_STATE_DIR")]
     pub state_dir: Option<PathBuf>,
 
-    /// Whether clients on this host may have a lane
-    #[arg(long, value_enum, value_name = "on|off", hide_possible_values = true, default_value_t = OnOff::On)]
-    pub lane: OnOff,
+    /// What clients on this host get over the lane: files and directory trees (on), files, or nothing (off)
+    #[arg(
+        long,
+        value_name = "on|files|off",
+        value_parser = lane_offer(),
+        hide_possible_values = true,
+        default_value_t = LaneOffer::On,
+    )]
+    pub lane: LaneOffer,
 
     /// The most open files that all clients on this host together may have over the lane
     ///
@@ -169,6 +175,11 @@ fn io_mode() -> impl TypedValueParser<Value = IoMode> {
     PossibleValuesParser::new(IoMode::ALL.map(|mode| mode.to_string())).try_map(|word| word.parse())
 }
 
+/// Parses a [`LaneOffer`], and lists its values for shell completion.
+fn lane_offer() -> impl TypedValueParser<Value = LaneOffer> {
+    PossibleValuesParser::new(LaneOffer::ALL.map(|offer| offer.to_string())).try_map(|word| word.parse())
+}
+
 /// The form of users and groups in NFSv4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Owners {
@@ -176,13 +187,4 @@ pub enum Owners {
     Numbers,
     /// Its name and a domain.
     Names,
-}
-
-/// A switch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum OnOff {
-    /// On.
-    On,
-    /// Off.
-    Off,
 }

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use server::{Config, LockStore, Server, StartError};
+use server::{Config, LaneOffer, LockStore, Server, StartError};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::cli::{Global, OnOff, Owners, ServeArgs};
+use crate::cli::{Global, Owners, ServeArgs};
 use crate::exit::{CommandResult, Exit, Failure, Stop};
 use crate::output::{Output, print_error};
 use crate::{human, notify};
@@ -29,7 +29,7 @@ pub fn serve(global: &Global, args: ServeArgs) -> CommandResult {
     let mut signals =
         Signals::new([SIGHUP, SIGTERM, SIGINT]).map_err(|error| Failure::new("signal handlers", error))?;
     let until_stdin_ends = args.until_stdin_ends;
-    let lane = args.lane == OnOff::On;
+    let lane = args.lane;
     let server = Server::start(config(global, args, lock_store)).map_err(explain)?;
     announce(&server, lane, global)?;
     if until_stdin_ends {
@@ -72,7 +72,7 @@ fn config(global: &Global, args: ServeArgs, lock_store: Option<Arc<LockStore>>) 
         export_files,
         run_dir: global.run_dir.clone(),
         state_dir: args.state_dir,
-        lane: args.lane == OnOff::On,
+        lane: args.lane,
         read_io: args.read_io,
         write_io: args.write_io,
         rpcbind: !args.no_rpcbind,
@@ -90,7 +90,7 @@ fn config(global: &Global, args: ServeArgs, lock_store: Option<Arc<LockStore>>) 
 
 /// The ready line, `ready: /srv on [::]:2049; lane on, run directory /run/samehost`, and a line for each
 /// limitation of this server. Scripts wait for the first word.
-fn announce(server: &Server, lane: bool, global: &Global) -> Result<(), Stop> {
+fn announce(server: &Server, lane: LaneOffer, global: &Global) -> Result<(), Stop> {
     let addresses: Vec<String> = server.local_addrs().iter().map(ToString::to_string).collect();
     let exports: Vec<String> = server
         .status()
@@ -103,10 +103,9 @@ fn announce(server: &Server, lane: bool, global: &Global) -> Result<(), Stop> {
         })
         .collect();
     let mut line = format!("ready: {} on {}", exports.join(", "), addresses.join(", "));
-    if lane {
-        line.push_str(&format!("; lane on, run directory {}", global.run_dir.display()));
-    } else {
-        line.push_str("; lane off");
+    line.push_str(&format!("; lane {lane}"));
+    if lane != LaneOffer::Off {
+        line.push_str(&format!(", run directory {}", global.run_dir.display()));
     }
     notify::ready(&line);
     let mut output = Output::stdout();

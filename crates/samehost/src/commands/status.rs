@@ -147,6 +147,7 @@ fn exports(output: &mut Output, status: &Status) -> Result<(), Stop> {
         ("export", Align::Left),
         ("read I/O", Align::Left),
         ("write I/O", Align::Left),
+        ("tree", Align::Left),
         ("clients", Align::Left),
     ]);
     for export in &status.exports {
@@ -155,7 +156,7 @@ fn exports(output: &mut Output, status: &Status) -> Result<(), Stop> {
             clients.push_str(&format!("  NOT SERVED: {problem}"));
         }
         let name = human::name(export.path.as_os_str().as_bytes());
-        table.row([name, export.io.read.clone(), export.io.write.clone(), clients]);
+        table.row([name, export.io.read.clone(), export.io.write.clone(), export.tree.clone(), clients]);
     }
     section(output, &table)?;
     for export in &status.exports {

@@ -342,7 +342,18 @@ impl ExportAccess {
         self.store().ok()?.preserve_unlinked(node)
     }
 
-    fn store(&self) -> Result<&Store, store::Error> {
+    /// The export's number.
+    pub(crate) fn export(&self) -> u32 {
+        self.entry.id
+    }
+
+    /// The options that apply to the client.
+    pub(crate) const fn options(&self) -> &ExportOptions {
+        &self.options
+    }
+
+    /// The export's store.
+    pub(crate) fn store(&self) -> Result<&Store, store::Error> {
         self.entry.store.as_deref().map_err(|_| store::Error::Stale)
     }
 

@@ -11,3 +11,4 @@ pub(crate) mod lookups;
 pub(crate) mod refusal_log;
 pub(crate) mod requester;
 pub(crate) mod resolver;
+pub(crate) mod tree_rules;

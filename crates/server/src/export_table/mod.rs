@@ -120,6 +120,17 @@ impl ExportTable {
         had.filter(|old| after.get(old.id).and_then(store) != store(old)).map(|old| old.id).collect()
     }
 
+    /// Whether anything about the export `old` is different in `after`: its directory, its clients, their
+    /// options, or the exports that lie in it.
+    pub(crate) fn tree_differs(&self, after: &Self, old: &ExportEntry) -> bool {
+        let Some(new) = after.get(old.id) else { return true };
+        let same_store = match (&old.store, &new.store) {
+            (Ok(old), Ok(new)) => Arc::ptr_eq(old, new),
+            _ => false,
+        };
+        !same_store || old.export != new.export || self.inner_of(old.id) != after.inner_of(old.id)
+    }
+
     /// Determines which exports lie in which.
     fn relate(&mut self) {
         self.nested = self.entries.iter().filter_map(|entry| self.nest(entry)).collect();

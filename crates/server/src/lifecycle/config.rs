@@ -1,7 +1,9 @@
 //! The configuration of a server.
 
+use std::fmt;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +16,46 @@ pub const DEFAULT_PORT: u16 = 2049;
 
 /// The default directory of the server's Unix sockets.
 pub const DEFAULT_RUN_DIR: &str = "/run/samehost";
+
+/// What clients of this host are offered beside NFS (`--lane`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LaneOffer {
+    /// `on`: open files and whole directories.
+    #[default]
+    On,
+    /// `files`: open files only.
+    Files,
+    /// `off`: nothing. The server has no lane.
+    Off,
+}
+
+impl LaneOffer {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::On, Self::Files, Self::Off];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::On => "on",
+            Self::Files => "files",
+            Self::Off => "off",
+        }
+    }
+}
+
+impl FromStr for LaneOffer {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|offer| offer.name() == name);
+        known.ok_or_else(|| format!("{name:?}: write on, files or off"))
+    }
+}
+
+impl fmt::Display for LaneOffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
 
 /// The configuration of a server. Everything but the exports has a default.
 #[derive(Debug, Clone)]
@@ -30,8 +72,8 @@ pub struct Config {
     pub run_dir: PathBuf,
     /// The directory of the handle key and NFSv4's records; `None` chooses [`default_state_dir`].
     pub state_dir: Option<PathBuf>,
-    /// Whether to offer the lane (`--lane off` clears it).
-    pub lane: bool,
+    /// What clients of this host are offered.
+    pub lane: LaneOffer,
     /// How many open files the clients of this host may have over the lane altogether. Local users share
     /// them; one client gets a quarter at most, which its users share.
     pub lane_grants: usize,
@@ -69,7 +111,7 @@ impl Default for Config {
             export_files: Vec::new(),
             run_dir: PathBuf::from(DEFAULT_RUN_DIR),
             state_dir: None,
-            lane: true,
+            lane: LaneOffer::On,
             lane_grants: 65_536,
             read_io: IoMode::Buffered,
             write_io: IoMode::Buffered,

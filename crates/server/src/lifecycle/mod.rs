@@ -26,7 +26,7 @@ use crate::authorization::access::AccessControl;
 use crate::export_table::io_modes::IoModeSettings;
 use crate::export_table::sources::ExportSources;
 use crate::export_table::{ExportTable, StoreSettings};
-use crate::lifecycle::config::Config;
+use crate::lifecycle::config::{Config, LaneOffer};
 use crate::lifecycle::descriptors::{Demands, Descriptors};
 use crate::lifecycle::errors::{ReloadError, StartError};
 use crate::lifecycle::mount_watch::MountWatch;
@@ -39,7 +39,7 @@ use crate::lifecycle::start::{
 use crate::programs::rpcbind::{self, Registrations};
 use crate::service::drc::Drc;
 use crate::service::nfs4_state::StateManager;
-use crate::service::{AsyncClients, LaneAttempts, MountList, Owners, RunningWrites, Service};
+use crate::service::{AsyncClients, LaneAttempts, MountList, Owners, RunningWrites, Service, Trees};
 use crate::status::{Counters, Status};
 
 /// A running server. Dropping it stops it without grace; [`Server::stop`] is the graceful way.
@@ -107,6 +107,7 @@ impl Server {
             owners: Owners::new(config.nfs4_domain.clone(), config.nfs4_names),
             lane_attempts: LaneAttempts::default(),
             async_clients: AsyncClients::default(),
+            trees: Trees::new(config.lane == LaneOffer::On),
             verifier: Arc::clone(&opening.verifier),
         });
         if let Some(store) = &config.lock_store {

@@ -9,12 +9,12 @@ use control::{Reply, Socket};
 use exports::Export;
 use lane::{Instance, LaneInfo, LaneServer};
 use parking_lot::Mutex;
-use store::{Privilege, Store};
+use store::{Cell, Privilege, Store};
 
 use crate::export_table::mounts::{self, MountChanges};
 use crate::export_table::sources::ExportSources;
-use crate::export_table::{ExportTable, StoreSettings};
-use crate::lifecycle::config::Config;
+use crate::export_table::{ExportEntry, ExportTable, StoreSettings};
+use crate::lifecycle::config::{Config, LaneOffer};
 use crate::lifecycle::errors::ReloadError;
 use crate::service::Service;
 use crate::status::{self, Status};
@@ -119,19 +119,36 @@ impl RunningServer {
     }
 
     /// Replaces the export table. Grants and NFSv4 state in exports that are gone, or that have another
-    /// directory now, end.
+    /// directory now, end; trees end wherever anything about the export has changed.
     fn put_in_place(&self, before: &ExportTable, after: ExportTable) -> Arc<ExportTable> {
         let withdrawn = before.withdrawn(&after);
         self.service.access.replace(after);
         let after = self.service.access.table();
+        let trees = &self.service.trees;
+        // The cells first: a client that notices the recall must find new ones.
+        let (changed, cells) = Self::take_cells(before, |old| before.tree_differs(&after, old));
         if let Some(lane) = &self.lane {
             let differs = |lane: &LaneInfo| self.service.access.differs(before, &after, lane.bound.nfs_peer);
-            lane.recall(|lane| !withdrawn.is_empty() || differs(lane));
+            let has_tree = |lane: &LaneInfo| trees.has(lane.bound.lane, |export| changed.contains(&export));
+            lane.recall(|lane| !withdrawn.is_empty() || differs(lane) || has_tree(lane));
         }
+        trees.retire(cells);
         if !withdrawn.is_empty() {
             self.service.state.withdraw(&withdrawn);
         }
         after
+    }
+
+    /// Takes the cells of the exports of a table that `which` selects away. The caller recalls the trees in
+    /// these exports, and then retires the cells.
+    fn take_cells(table: &ExportTable, which: impl Fn(&ExportEntry) -> bool) -> (Vec<u32>, Vec<Arc<Cell>>) {
+        let (mut exports, mut cells) = (Vec::new(), Vec::new());
+        for entry in table.entries().iter().filter(|entry| which(entry)) {
+            let Ok(store) = &entry.store else { continue };
+            exports.push(entry.id);
+            cells.extend(store.take_cells().into_iter().flatten());
+        }
+        (exports, cells)
     }
 
     /// Must be called after the mounts of this process's namespace have changed. May block on a filesystem
@@ -147,7 +164,16 @@ impl RunningServer {
             }
         };
         let before = self.service.access.table();
+        // A directory is given as a tree only while nothing is mounted in it.
+        let trees = &self.service.trees;
+        let (covered, cells) = Self::take_cells(&before, |entry| {
+            entry.store.as_ref().is_ok_and(|store| store.has_mounts_below(&mounts))
+        });
+        trees.recall(|export| covered.contains(&export));
+        trees.retire(cells);
         let Some(MountChanges { table, news }) = before.follow(&mounts, &self.opening) else { return };
+        // They have the options of the mounts that they were made from.
+        let (_, cells) = Self::take_cells(&before, |_| true);
         news.iter().for_each(|news| tracing::warn!("{news}"));
         if let Some(table) = table {
             self.put_in_place(&before, table);
@@ -156,6 +182,7 @@ impl RunningServer {
             // Grants depend on the options of the mounts.
             lane.recall(|_| true);
         }
+        trees.retire(cells);
     }
 
     pub(crate) fn status(&self) -> Status {
@@ -165,7 +192,7 @@ impl RunningServer {
             notices: self.notices(),
             service: &self.service,
             lane: self.lane.as_deref(),
-            lane_wanted: self.config.lane,
+            lane_wanted: self.config.lane != LaneOffer::Off,
             wire: &self.wire,
         })
     }

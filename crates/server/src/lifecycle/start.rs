@@ -12,8 +12,7 @@ use siphasher::sip128::{Hasher128 as _, SipHasher24};
 
 use super::listen;
 use crate::authorization::admission::ExportAdmission;
-use crate::lifecycle::config::Config;
-use crate::lifecycle::config::default_state_dir;
+use crate::lifecycle::config::{Config, LaneOffer, default_state_dir};
 use crate::lifecycle::descriptors::Descriptors;
 use crate::lifecycle::errors::StartError;
 use crate::programs::lane_grants::LaneGrantService;
@@ -58,7 +57,7 @@ pub(crate) fn start_lane(
     service: &Arc<Service>,
     problems: &mut Vec<String>,
 ) -> Option<Arc<LaneServer>> {
-    if !config.lane {
+    if config.lane == LaneOffer::Off {
         return None;
     }
     let mut options = LaneOptions::new(config.run_dir.clone(), instance);
@@ -68,7 +67,13 @@ pub(crate) fn start_lane(
     options.limits.grants = config.lane_grants;
     options.limits.lane_grants = u32::try_from(config.lane_grants / 4).unwrap_or(u32::MAX).max(1);
     match LaneServer::start(options, Arc::new(LaneGrantService::new(Arc::clone(service)))) {
-        Ok(lane) => Some(Arc::new(lane)),
+        Ok(lane) => {
+            let lane = Arc::new(lane);
+            service.trees.set_lanes(&lane);
+            let trees = Arc::clone(&service.trees);
+            service.state.on_denial(move || trees.recall(|_| true));
+            Some(lane)
+        }
         Err(error) => {
             problems.push(format!("no lane: {error}; clients of this host use the wire"));
             None

@@ -25,7 +25,7 @@ use crate::service::Service;
 
 /// Decides the lane's requests.
 pub(crate) struct LaneGrantService {
-    service: Arc<Service>,
+    pub(super) service: Arc<Service>,
 }
 
 impl LaneGrantService {
@@ -50,11 +50,15 @@ impl LaneGrantService {
         let holder = admitted.holder(&bound.process).map_err(failed)?;
         let user_context = admitted.user_context().map_err(failed)?;
         let node = user_context.node(handle).map_err(failed)?;
-        if matches!(request.target, Target::Tree(_) | Target::Mount(_)) {
-            return Err(OpenStatus::NoTree);
-        }
-        if let Target::New(new) = request.target {
-            return self.make(bound, &admitted, &user_context, (&node, &new), request.access, holder);
+        match request.target {
+            Target::New(new) => {
+                return self.make(bound, &admitted, &user_context, (&node, &new), request.access, holder);
+            }
+            Target::Tree(_) => {
+                return self.open_tree(bound, &admitted, &user_context, (&node, request.access));
+            }
+            Target::Mount(_) => return Err(OpenStatus::NoTree),
+            Target::Handle(_) | Target::Entry { .. } => {}
         }
         // This way the file is known only once it is open, which is too late where NFSv4 state may conflict.
         if let (Target::Entry { name, .. }, lane::Access::Read) = (request.target, request.access)
@@ -66,9 +70,7 @@ impl LaneGrantService {
         }
         let found = match request.target {
             Target::Entry { name, .. } => user_context.find(&node, name).map_err(failed)?,
-            Target::Handle(_) | Target::New(_) | Target::Tree(_) | Target::Mount(_) => {
-                LookupResult::from(node)
-            }
+            _ => LookupResult::from(node),
         };
         self.open_found(&user_context, &found, request.access, holder)
     }
@@ -218,7 +220,7 @@ const fn refused(refusal: Refusal) -> OpenStatus {
 }
 
 /// A store's error as a lane status. Errors that the lane doesn't have are reported by the wire.
-const fn failed(error: store::Error) -> OpenStatus {
+pub(super) const fn failed(error: store::Error) -> OpenStatus {
     use store::Error;
     match error {
         Error::Stale => OpenStatus::Stale,

@@ -10,3 +10,4 @@ pub(crate) mod nfs3;
 pub(crate) mod nfs4;
 pub(crate) mod request;
 pub(crate) mod rpcbind;
+mod tree_grants;

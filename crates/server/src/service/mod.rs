@@ -10,6 +10,7 @@ mod mount_list;
 pub(crate) mod nfs4_state;
 mod owners;
 mod running_writes;
+mod trees;
 mod users;
 
 use std::net::SocketAddr;
@@ -27,6 +28,7 @@ pub(crate) use mount_list::MountList;
 use nfs4_state::StateManager;
 pub(crate) use owners::Owners;
 pub(crate) use running_writes::RunningWrites;
+pub(crate) use trees::Trees;
 pub(crate) use users::OwnerKind;
 
 /// State that the programs share.
@@ -45,6 +47,8 @@ pub(crate) struct Service {
     pub lane_attempts: LaneAttempts,
     /// Connections of clients that share this kernel and sync their changes themselves.
     pub async_clients: AsyncClients,
+    /// The directories that clients of this host have been given.
+    pub trees: Arc<Trees>,
     pub verifier: Arc<WriteVerifier>,
 }
 

@@ -44,6 +44,8 @@ pub(crate) struct Counters {
     localio: Procedures<{ localio::Procedure::ALL.len() }>,
     /// Opens on the lane.
     pub open: ProcedureCounters,
+    /// Opens on the lane of whole directories, also counted in `open`.
+    pub trees: ProcedureCounters,
     /// Opens on the lane of names that don't exist. A client that creates a file asks for it first.
     pub open_not_found: AtomicU64,
 }
@@ -57,6 +59,7 @@ impl Default for Counters {
             nfsacl: std::array::from_fn(|_| ProcedureCounters::default()),
             localio: std::array::from_fn(|_| ProcedureCounters::default()),
             open: ProcedureCounters::default(),
+            trees: ProcedureCounters::default(),
             open_not_found: AtomicU64::default(),
         }
     }

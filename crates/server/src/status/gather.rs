@@ -4,14 +4,15 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Instant, SystemTime};
 
 use lane::LaneServer;
-use store::Store;
+use store::{Mounts, Store};
 
 use super::lane_reason::LaneReasons;
 use super::{
     ConnectionStatus, ExportStatus, GrantStatus, IoStatus, LaneStatus, MountStatus, Status, WireStatus,
 };
-use crate::export_table::ExportEntry;
+use crate::authorization::tree_rules::TreeRefusal;
 use crate::export_table::io_modes::{Direction, effective};
+use crate::export_table::{ExportEntry, ExportTable, mounts};
 use crate::lifecycle::process;
 use crate::service::Service;
 
@@ -30,6 +31,7 @@ pub(crate) struct StatusSources<'a> {
 pub(crate) fn gather(parts: &StatusSources<'_>) -> Status {
     let lanes = parts.lane.map(LaneServer::status).unwrap_or_default();
     let opens = parts.service.counters.open.snapshot();
+    let trees = parts.service.counters.trees.snapshot();
     let not_found = parts.service.counters.open_not_found.load(Relaxed).min(opens.errors);
     let why = LaneReasons::new(parts.service, parts.lane, parts.lane_wanted, &lanes);
     Status {
@@ -43,12 +45,15 @@ pub(crate) fn gather(parts: &StatusSources<'_>) -> Status {
         exports: exports(parts.service),
         connections: connections(parts.wire, why),
         wire: wire(parts.wire),
-        mounts: mounts(parts.service),
+        mounts: mounted(parts.service),
         grants: GrantStatus {
             open: lanes.iter().map(|lane| lane.grants).sum(),
             granted: opens.ops - opens.errors.min(opens.ops),
             refused: opens.errors - not_found,
             not_found,
+            trees: parts.service.trees.count() as u64,
+            trees_granted: trees.ops - trees.errors.min(trees.ops),
+            trees_refused: trees.errors,
         },
         lanes: lanes
             .into_iter()
@@ -67,6 +72,7 @@ pub(crate) fn gather(parts: &StatusSources<'_>) -> Status {
 
 fn exports(service: &Service) -> Vec<ExportStatus> {
     let table = service.access.table();
+    let mounts = mounts::read();
     table
         .entries()
         .iter()
@@ -77,6 +83,7 @@ fn exports(service: &Service) -> Vec<ExportStatus> {
             problem: entry.problem(),
             io: export_io(service, entry),
             io_notes: store(entry).map(|store| words(&store.io_notes())).unwrap_or_default(),
+            tree: tree(service, &table, entry, mounts.as_ref().ok()),
             copied_writes: store(entry).map_or(0, Store::copied_writes),
         })
         .collect()
@@ -107,6 +114,28 @@ fn export_io(service: &Service, entry: &ExportEntry) -> IoStatus {
         modes.join(", ")
     };
     IoStatus { read: modes(Direction::Read), write: modes(Direction::Write) }
+}
+
+/// Whether an export's directory is given to clients of this host.
+fn tree(service: &Service, table: &ExportTable, entry: &ExportEntry, mounts: Option<&Mounts>) -> String {
+    if !service.trees.offered() {
+        return TreeRefusal::FilesOnly.to_string();
+    }
+    let Some(mounts) = mounts else { return "what is mounted in it is not known".to_owned() };
+    if let Err(refusal) = table.check_tree(entry, mounts) {
+        return refusal.to_string();
+    }
+    let mut words: Vec<String> = Vec::new();
+    for client in entry.export.clients() {
+        let word = match TreeRefusal::of_options(&client.options) {
+            Some(refusal) => refusal.to_string(),
+            None => "given".to_owned(),
+        };
+        if !words.contains(&word) {
+            words.push(word);
+        }
+    }
+    words.join(", ")
 }
 
 fn connections(wire: &rpc::server::Server, mut why: LaneReasons<'_>) -> Vec<ConnectionStatus> {
@@ -147,7 +176,7 @@ fn age(since: SystemTime) -> u64 {
     since.elapsed().unwrap_or_default().as_secs()
 }
 
-fn mounts(service: &Service) -> Vec<MountStatus> {
+fn mounted(service: &Service) -> Vec<MountStatus> {
     let shown = |(host, path): (String, Vec<u8>)| MountStatus {
         host,
         path: String::from_utf8_lossy(&path).into_owned(),

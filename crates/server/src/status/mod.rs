@@ -76,6 +76,11 @@ pub struct ExportStatus {
     /// Fallbacks where the filesystem doesn't support a mode, in words; known once one has been needed.
     #[serde(default)]
     pub io_notes: Vec<String>,
+    /// Whether clients of this host may be given the directory itself: `given`, or why not, in words;
+    /// several reasons, separated by commas, if its clients differ. A client can be refused for another
+    /// reason, which its own probe shows.
+    #[serde(default)]
+    pub tree: String,
     /// How many direct writes were copied to aligned memory first.
     #[serde(default)]
     pub copied_writes: u64,
@@ -167,6 +172,12 @@ control::metrics! {
         refused: Counter<Count> = "refused",
         /// Requested since the start for names that don't exist. A client that creates a file asks first.
         not_found: Counter<Count> = "not found",
+        /// Whole directories open now; counted in `open`, too.
+        trees: Gauge<Count> = "trees open",
+        /// Whole directories given since the start; counted in `granted`, too.
+        trees_granted: Counter<Count> = "trees given",
+        /// Whole directories refused since the start; counted in `refused`, too.
+        trees_refused: Counter<Count> = "trees refused",
     }
 }
 

@@ -236,7 +236,7 @@ impl UserContext<'_> {
     }
 
     /// Climbs from `dir` to the export's root; `Stale` when it isn't reached.
-    fn is_below_root(&self, dir: &OwnedFd) -> Result<()> {
+    pub(super) fn is_below_root(&self, dir: &OwnedFd) -> Result<()> {
         let identity = |file: &OwnedFd| rustix::fs::fstat(file).map(|stat| (stat.st_dev, stat.st_ino));
         let root = rustix::fs::fstat(self.store.tree.root.file()).map(|stat| (stat.st_dev, stat.st_ino))?;
         let mut at = dir.try_clone()?;

@@ -25,6 +25,7 @@ mod read_dir;
 mod remove;
 mod space;
 mod sync_metadata;
+mod tree;
 mod types;
 mod xattrs;
 

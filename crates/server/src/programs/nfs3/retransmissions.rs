@@ -69,6 +69,7 @@ impl Rig {
             owners: crate::service::Owners::new(None, false),
             lane_attempts: Default::default(),
             async_clients: Default::default(),
+            trees: crate::service::Trees::new(false),
             verifier: Arc::clone(&opening.verifier),
         });
         let config = Config { listen: vec!["127.0.0.1:0".parse().unwrap()], threads: 4, ..Config::default() };

@@ -95,6 +95,9 @@ pub(crate) struct StateManager {
     effects: EffectExecutor,
     /// [`Engine::denies`], published.
     denies: AtomicBool,
+    /// Called when an open denies access and none did before, once that is published and before the OPEN is
+    /// answered.
+    denial_began: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// [`Engine::delegated`], published. A caller that doesn't see a delegation yet meets its kernel lease.
     delegated: [AtomicUsize; 2],
     /// Stable storage has a longer lease than clients get now, until the grace period ends.
@@ -164,6 +167,7 @@ impl StateManager {
             engine: Mutex::new(locked),
             effects,
             denies: AtomicBool::new(false),
+            denial_began: OnceLock::new(),
             delegated: Default::default(),
             promised_more: AtomicBool::new(grace > lease),
             start: Instant::now(),
@@ -186,6 +190,11 @@ impl StateManager {
         })?;
         let _ = manager.leases.set(leases);
         Ok(manager)
+    }
+
+    /// Sets what is called when an open denies access and none did before. It must not call this manager.
+    pub(crate) fn on_denial(&self, notify: impl Fn() + Send + Sync + 'static) {
+        let _ = self.denial_began.set(Box::new(notify));
     }
 
     /// Keeps locks across a restart, and takes over those of the last run.
@@ -220,13 +229,17 @@ impl StateManager {
         let now = locked.advance(elapsed);
         let result = with(&mut locked, now);
         let effects = locked.engine.take_effects(now);
-        self.denies.store(locked.engine.denies(), Ordering::Release);
+        let denies = locked.engine.denies();
+        let begins = !self.denies.swap(denies, Ordering::AcqRel) && denies;
         for (published, count) in self.delegated.iter().zip(locked.engine.delegated()) {
             published.store(count, Ordering::Release);
         }
         let closed = locked.remove_closed_files(&effects.closed);
         let effects = self.effects.prepare(effects, closed);
         drop(locked);
+        if begins && let Some(notify) = self.denial_began.get() {
+            notify();
+        }
         effects.apply(&self.callbacks);
         result
     }
@@ -348,6 +361,12 @@ impl StateManager {
     /// Whether there is any write delegation.
     pub(crate) fn has_write_delegations(&self) -> bool {
         self.delegated[1].load(Ordering::Acquire) > 0
+    }
+
+    /// Whether files may be opened that this manager doesn't know of: see
+    /// [`Engine::permits_uncounted_opens`].
+    pub(crate) fn permits_uncounted_opens(&self) -> bool {
+        self.run(|engine, now| engine.permits_uncounted_opens(now))
     }
 
     /// Whether a delegation or a denial may conflict with an access of some file.
