@@ -43,8 +43,9 @@ msrv:
 	scripts/setup build
 	scripts/check-msrv
 
-# Measures, and writes the results into docs/benchmarks.md. Takes half an hour on an otherwise idle machine. Parts only:
-# make bench BENCH='--only mount', or a cell: '--only mount:tmpfs:randread:16-jobs'; --profile profiles it.
+# Measures, and writes the results into docs/benchmarks.md. Takes an hour on an otherwise idle machine. Parts only:
+# make bench BENCH='--only mount', or a cell: '--only mount:tmpfs:randread:16-jobs', '--only trees:ext4'; --profile profiles it.
+# The peer of single operations is libfuse's example program: '--only operations --passthrough-ll PATH'.
 bench: nfsload
 	$(CARGO) build --release --locked -p samehost -p samehost-bench
 	SAMEHOST_BIN=$(CURDIR)/target/release/samehost target/release/samehost-bench --write docs/benchmarks.md $(BENCH)

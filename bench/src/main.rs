@@ -12,12 +12,14 @@ mod mount;
 mod network;
 mod nfs4;
 mod peers;
+mod perf;
 mod report;
 mod selection;
 mod server_pair;
 mod small;
 mod start;
 mod steal_time;
+mod trees;
 
 use std::path::PathBuf;
 
@@ -35,20 +37,25 @@ const PLOT: &str = "benchmarks-mount.svg";
 /// Measures Samehost: raw filesystem, lane and wire, and its server beside nfs-ganesha.
 #[derive(Debug, Parser)]
 struct Cli {
-    /// What to measure: parts, or the cells of the part mount that have all of the given words
-    /// (mount:tmpfs:randread:16-jobs)
+    /// What to measure: parts, or the cells of a part that have all of the given words (trees:ext4,
+    /// mount:tmpfs:randread:16-jobs)
     #[arg(
         long,
         value_delimiter = ',',
-        default_value = "data-paths,small,mount,peers,network,nfs4,io-modes,start"
+        default_value = "data-paths,small,mount,trees,operations,commands,peers,network,nfs4,io-modes,start"
     )]
     only: Vec<Selection>,
-    /// Profile the mount's cells with perf(1) instead of measuring them
+    /// Profile the cells of mount or trees with perf(1) instead of measuring them
     #[arg(long)]
     profile: bool,
-    /// Filesystems: tmpfs, ext4, xfs
-    #[arg(long, value_delimiter = ',', default_value = "tmpfs,ext4")]
+    /// Filesystems: tmpfs, ext4, xfs (default: all for trees, operations and commands, otherwise tmpfs and
+    /// ext4)
+    #[arg(long, value_delimiter = ',')]
     on: Vec<String>,
+    /// Columns of trees, operations and commands: raw, mount-grant, tree-uring, tree-fuse, tree, files, wire,
+    /// passthrough-ll-uring, passthrough-ll-fuse (default: all)
+    #[arg(long, value_delimiter = ',')]
+    paths: Vec<String>,
     /// Runs of each measurement; the result is their median
     #[arg(long, default_value_t = 5)]
     runs: usize,
@@ -58,6 +65,9 @@ struct Cli {
     /// The load generator (make nfsload)
     #[arg(long, default_value = "target/bench/nfsload")]
     nfsload: PathBuf,
+    /// libfuse's example passthrough_ll, the peer of operations; without it its columns are left out
+    #[arg(long, default_value = "target/bench/passthrough_ll")]
+    passthrough_ll: PathBuf,
     /// Put the tables into this file, replacing those of the same titles
     #[arg(long)]
     write: Option<PathBuf>,
@@ -77,6 +87,9 @@ enum Part {
     /// Open, read and close every file of a directory by NFSv4, twice; prints JSON
     #[command(hide = true)]
     Nfs4Small(nfs4::Small),
+    /// Do one operation on every file of a directory; prints JSON
+    #[command(hide = true)]
+    Operation(trees::Timed),
     /// Stream a file, or read random blocks until standard input ends; prints JSON
     #[command(hide = true)]
     IoWorker(io_modes::Worker),
@@ -88,6 +101,9 @@ struct Effort {
     runs: usize,
     seconds: f64,
     nfsload: PathBuf,
+    /// The columns of trees, operations and commands to measure; all if empty.
+    paths: Vec<String>,
+    passthrough_ll: PathBuf,
 }
 
 fn main() -> Result<()> {
@@ -97,28 +113,43 @@ fn main() -> Result<()> {
         Some(Part::Nfs4Load(load)) => return load.run(),
         Some(Part::Nfs4Small(small)) => return small.run(),
         Some(Part::IoWorker(worker)) => return worker.run(),
+        Some(Part::Operation(operation)) => return operation.run(),
         None => {}
     }
     samehost_tests::need_root();
     let nfsload =
         cli.nfsload.canonicalize().with_context(|| format!("{}: make nfsload", cli.nfsload.display()))?;
-    let effort = Effort { runs: cli.runs.max(1), seconds: cli.seconds, nfsload };
+    let effort = Effort {
+        runs: cli.runs.max(1),
+        seconds: cli.seconds,
+        nfsload,
+        paths: cli.paths,
+        passthrough_ll: cli.passthrough_ll,
+    };
     let begun = steal_time::CpuTime::now();
     let mut tables: Vec<Table> = Vec::new();
     let mut plot = None;
     for only in &cli.only {
         eprintln!("bench: {only}");
-        if only.part != "mount" && (cli.profile || !only.is_whole()) {
-            bail!("--only {only}: only mount has cells, and profiles");
-        }
+        let of_trees = trees::PARTS.contains(&only.part.as_str());
+        let mut on: Vec<&str> = match (cli.on.is_empty(), of_trees) {
+            (false, _) => cli.on.iter().map(String::as_str).collect(),
+            (true, true) => trees::FILESYSTEMS.to_vec(),
+            (true, false) => vec!["tmpfs", "ext4"],
+        };
+        on.retain(|kind| only.takes(&[kind]));
         match only.part.as_str() {
-            "mount" if cli.profile => print!("{}", mount::profile(&effort, only, &cli.on)?),
+            "mount" if cli.profile => print!("{}", mount::profile(&effort, only)?),
+            "trees" if cli.profile => print!("{}", trees::profile(&effort, &on)?),
+            part if cli.profile => bail!("--only {part}: only mount and trees have profiles"),
             "mount" => {
-                let found = mount::measure(&effort, only, &cli.on, PLOT)?;
+                let found = mount::measure(&effort, only, PLOT)?;
                 tables.extend(found.tables);
                 plot = found.plot;
             }
-            part => tables.extend(measure(&effort, part, &cli.on)?),
+            _ if on.is_empty() => bail!("--only {only}: the cells of this part are filesystems"),
+            part if of_trees => tables.extend(trees::measure(&effort, part, &on)?),
+            _ => tables.extend(measure(&effort, only, &on)?),
         }
     }
     if cli.profile {
@@ -142,20 +173,21 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Measures a part that isn't divided into cells.
-fn measure(effort: &Effort, part: &str, on: &[String]) -> Result<Vec<Table>> {
+/// Measures one of the other parts, on the filesystems `on` if it isn't bound to others.
+fn measure(effort: &Effort, only: &Selection, on: &[&str]) -> Result<Vec<Table>> {
     let mut tables = Vec::new();
-    match part {
+    match only.part.as_str() {
+        "start" | "network" | "nfs4" | "io-modes" if !only.is_whole() => bail!("--only {only}: has no cells"),
         "start" => tables.push(start::measure(effort)?),
         "network" => tables.push(network::measure(effort)?),
         "nfs4" => tables.extend(nfs4::measure(effort, "tmpfs", Place::new("tmpfs")?.path())?),
         "io-modes" => {
             for kind in ["ext4", "xfs"] {
-                eprintln!("bench: {part} on {kind}");
+                eprintln!("bench: io-modes on {kind}");
                 tables.push(io_modes::measure(effort, kind)?);
             }
         }
-        "data-paths" | "small" | "peers" => {
+        part @ ("data-paths" | "small" | "peers") => {
             for kind in on {
                 eprintln!("bench: {part} on {kind}");
                 let place = Place::new(kind)?;
@@ -168,11 +200,18 @@ fn measure(effort: &Effort, part: &str, on: &[String]) -> Result<Vec<Table>> {
         }
         other => {
             bail!(
-                "--only {other}: there are data-paths, small, mount, peers, network, nfs4, io-modes and start"
+                "--only {other}: there are data-paths, small, mount, trees, operations, commands, peers, \
+                 network, nfs4, io-modes and start"
             )
         }
     }
     Ok(tables)
+}
+
+/// Drops the kernel's caches, so that the next read comes from the disk or the server.
+fn drop_caches() -> Result<()> {
+    samehost_tests::run_ok(&mut std::process::Command::new("sync"));
+    std::fs::write("/proc/sys/vm/drop_caches", "3").context("/proc/sys/vm/drop_caches")
 }
 
 /// A directory on a filesystem of a given kind.
@@ -190,10 +229,11 @@ impl Place {
         })
     }
 
-    /// The same with the disk's image in memory, so that the disk's own speed isn't measured.
-    fn in_memory(kind: &str) -> Result<Self> {
+    /// The same with the disk's image of this size in memory, so that the disk's own speed isn't measured.
+    fn in_memory(kind: &str, mebibytes: u64) -> Result<Self> {
+        let parent = std::path::Path::new("/dev/shm");
         Ok(match kind {
-            "ext4" | "xfs" => Self::Disk(Disk::in_directory(kind, 1024, std::path::Path::new("/dev/shm"))),
+            "ext4" | "xfs" => Self::Disk(Disk::in_directory(kind, mebibytes, parent)),
             other => Self::new(other)?,
         })
     }

@@ -1,21 +1,20 @@
-//! The mount as applications use it: fio, small files and metadata, each on the plain directory, on a mount
-//! with a lane and on one without; and the mount over the wire compared with libnfs.
+//! Data of a mount as applications use it: fio on the plain directory, on a mount with a lane and on one
+//! without; and the mount over the wire compared with libnfs. Names and small files are in [`crate::trees`].
 
 mod fio;
-mod fixture;
 mod libnfs;
-mod perf;
 mod plot;
-mod trees;
 
 use anyhow::{Result, ensure};
 use samehost_tests::{Mount, Server};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use crate::figure::Table;
 use crate::selection::Selection;
 use crate::{Effort, Place};
+
+/// MiB of a disk's image.
+const DISK: u64 = 1024;
 
 /// Mount options that select a data path.
 const LANE: &str = "lane=required";
@@ -82,16 +81,15 @@ pub struct Found {
     pub plot: Option<String>,
 }
 
-/// Measures everything that `only` selects. `picture` is the plot's file name, `on` are the filesystems for
-/// small files.
-pub fn measure(effort: &Effort, only: &Selection, on: &[String], picture: &str) -> Result<Found> {
+/// Measures everything that `only` selects. `picture` is the plot's file name.
+pub fn measure(effort: &Effort, only: &Selection, picture: &str) -> Result<Found> {
     let mut found = Found::default();
     let mut cells = Vec::new();
     for kind in ["tmpfs", "ext4", "xfs"] {
         if !fio::wanted(only, kind) {
             continue;
         }
-        let place = Place::in_memory(kind)?;
+        let place = Place::in_memory(kind, DISK)?;
         let of_kind = fio::cells(effort, only, kind, place.path())?;
         let mut table = fio::table(kind, &of_kind);
         if cells.is_empty() && only.is_whole() {
@@ -103,42 +101,21 @@ pub fn measure(effort: &Effort, only: &Selection, on: &[String], picture: &str) 
         cells.extend(of_kind);
     }
     if only.takes(&["libnfs"]) {
-        found.tables.push(libnfs::measure(effort, Place::in_memory("tmpfs")?.path())?);
+        found.tables.push(libnfs::measure(effort, Place::in_memory("tmpfs", DISK)?.path())?);
     }
-    for kind in on {
-        if only.takes(&["trees", kind]) {
-            found.tables.push(trees::measure(effort, kind, Place::in_memory(kind)?.path())?);
-        }
-    }
-    ensure!(!found.tables.is_empty(), "{only}: no cell has all of these words: {}", words(on));
+    ensure!(!found.tables.is_empty(), "{only}: no cell has all of these words: {}, libnfs", fio::WORDS);
     found.plot = only.is_whole().then(|| plot::svg(&cells));
     Ok(found)
 }
 
 /// Profiles the cells that `only` selects, as text.
-pub fn profile(effort: &Effort, only: &Selection, on: &[String]) -> Result<String> {
+pub fn profile(effort: &Effort, only: &Selection) -> Result<String> {
     let mut text = String::new();
     for kind in ["tmpfs", "ext4", "xfs"] {
         if fio::wanted(only, kind) {
-            text += &fio::profile(effort, only, kind, Place::in_memory(kind)?.path())?;
+            text += &fio::profile(effort, only, kind, Place::in_memory(kind, DISK)?.path())?;
         }
     }
-    for kind in on {
-        if only.takes(&["trees", kind]) {
-            text += &trees::profile(Place::in_memory(kind)?.path())?;
-        }
-    }
-    ensure!(!text.is_empty(), "{only}: nothing to profile has all of these words: {}", words(on));
+    ensure!(!text.is_empty(), "{only}: nothing to profile has all of these words: {}", fio::WORDS);
     Ok(text)
-}
-
-fn words(on: &[String]) -> String {
-    format!("{}, libnfs, trees with {}", fio::WORDS, on.join(" or "))
-}
-
-/// Drops the kernel's caches, so that the next read comes from the disk or the server.
-fn drop_caches() -> Result<()> {
-    use anyhow::Context as _;
-    samehost_tests::run_ok(&mut Command::new("sync"));
-    std::fs::write("/proc/sys/vm/drop_caches", "3").context("/proc/sys/vm/drop_caches")
 }

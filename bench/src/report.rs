@@ -7,15 +7,45 @@ use std::fs;
 use crate::Effort;
 use crate::figure::Table;
 
-/// The file's first paragraph.
-const INTRODUCTION: &str = "# Benchmarks\n\nWritten by `make bench`; each section gives the command that \
-                            measures it again, and the machine on which it was measured. Shown are medians \
-                            of several runs, and after the sign half the distance between the fastest and \
-                            the slowest run. The compared things took turns in one run on one machine, so \
-                            the ratios are what counts: each is the median of the ratios of neighbouring \
-                            runs, with the spread of those. Stolen time (steal in proc(5)) is what a virtual \
-                            machine's host gave to others meanwhile: if it is more than a few percent, \
-                            measure again.\n";
+/// The file's introduction.
+const INTRODUCTION: &str = "# Benchmarks
+
+Written by `make bench`; each section gives the command that measures it again, and the machine on which \
+it was measured. Shown are medians of several runs, and after the sign half the distance between the \
+fastest and the slowest run. The compared things took turns in one run on one machine, so the ratios are \
+what counts: each is the median of the ratios of neighbouring runs, with the spread of those. Stolen time \
+(steal in proc(5)) is what a virtual machine's host gave to others meanwhile: if it is more than a few \
+percent, measure again.
+
+The tables of small files, single operations and whole trees have a column for each data path. Raw is the \
+directory itself. With a mount grant the export itself is mounted, and Samehost serves nothing. With a \
+tree names and attributes are system calls on a directory that the server granted; a mount gets the \
+kernel's requests by io_uring or through /dev/fuse. With files only (`serve --lane files`) open files are \
+granted, and names and attributes are calls over the wire. Over the wire (`lane=off`), calls transfer \
+data, too. A data path that the measured build or machine lacks is left out, and the section says why.
+";
+
+/// The longest line of prose.
+const MAX_COLUMNS: usize = 110;
+
+/// `text` in lines of at most [`MAX_COLUMNS`], with its own line breaks kept.
+fn wrapped(text: &str) -> String {
+    let mut lines = Vec::new();
+    for line in text.split('\n') {
+        let mut current = String::new();
+        for word in line.split(' ') {
+            if !current.is_empty() && current.chars().count() + 1 + word.chars().count() > MAX_COLUMNS {
+                lines.push(std::mem::take(&mut current));
+            }
+            if !current.is_empty() {
+                current.push(' ');
+            }
+            current.push_str(word);
+        }
+        lines.push(current);
+    }
+    lines.join("\n")
+}
 
 /// The new text of the file: a section replaces the one of the same title, a new one is appended. `stolen`
 /// is the steal time in percent of the processors' time.
@@ -36,7 +66,7 @@ pub fn merged(old: &str, tables: &[Table], effort: &Effort, stolen: u64, argumen
             None => sections.push(new),
         }
     }
-    let mut text = INTRODUCTION.to_owned();
+    let mut text = wrapped(INTRODUCTION);
     for section in sections {
         let _ = write!(text, "\n{}\n", section.trim_end());
     }
@@ -44,21 +74,17 @@ pub fn merged(old: &str, tables: &[Table], effort: &Effort, stolen: u64, argumen
 }
 
 fn section(table: &Table, effort: &Effort, stolen: u64, arguments: &[String]) -> String {
-    let (title, description) = (&table.title, &table.description);
+    let (title, description) = (&table.title, wrapped(&table.description));
     let mut text = format!("## {title}\n\n{description}\n\n| {} |\n", table.head.join(" | "));
     let rule: Vec<&str> = (0..table.head.len()).map(|i| if i == 0 { "---" } else { "---:" }).collect();
     let _ = writeln!(text, "| {} |", rule.join(" | "));
     for row in &table.rows {
         let _ = writeln!(text, "| {} |", row.join(" | "));
     }
-    let _ = writeln!(
-        text,
-        "\n`{}`: {} runs of {} s; {}; {stolen} % stolen.",
-        command(arguments),
-        effort.runs,
-        effort.seconds,
-        machine()
-    );
+    let (command, machine) = (command(arguments), machine());
+    let (runs, seconds) = (effort.runs, effort.seconds);
+    let origin = format!("`{command}`: {runs} runs of {seconds} s; {machine}; {stolen} % stolen.");
+    let _ = writeln!(text, "\n{}", wrapped(&origin));
     text
 }
 
@@ -67,7 +93,7 @@ fn command(arguments: &[String]) -> String {
     let mut kept = Vec::new();
     let mut words = arguments.iter().map(String::as_str);
     while let Some(word) = words.next() {
-        if matches!(word, "--nfsload" | "--write") {
+        if matches!(word, "--nfsload" | "--passthrough-ll" | "--write") {
             words.next();
         } else {
             kept.push(word);
@@ -97,4 +123,17 @@ fn machine() -> String {
         .map_or_else(|| "Linux".to_owned(), |name| name.trim_matches('"').to_owned());
     let version = release.trim().split('-').next().unwrap_or_default();
     format!("{processors} processors ({model}), {memory} GiB, {system}, Linux {version}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prose_is_wrapped_and_keeps_its_line_breaks() {
+        let word = "x".repeat(50);
+        let text = format!("{word} {word} {word}\n\nshort");
+        assert_eq!(wrapped(&text), format!("{word} {word}\n{word}\n\nshort"));
+        assert_eq!(wrapped(&"x".repeat(200)), "x".repeat(200));
+    }
 }

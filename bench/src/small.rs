@@ -16,9 +16,9 @@ use client::{OpenOptions, Options, Url};
 use samehost_tests::scratch::pattern;
 use samehost_tests::{Serve, Server};
 
-use crate::Effort;
 use crate::data_paths::json_of;
 use crate::figure::{Figure, Table, microseconds, ratio};
+use crate::{Effort, drop_caches};
 
 /// Number of files.
 const FILES: usize = 5000;
@@ -169,9 +169,4 @@ fn read_all(
         None => drop(command.arg("small-files").arg(export)),
     }
     json_of(&mut command)
-}
-
-fn drop_caches() -> Result<()> {
-    samehost_tests::run_ok(&mut Command::new("sync"));
-    std::fs::write("/proc/sys/vm/drop_caches", "3").context("/proc/sys/vm/drop_caches")
 }

@@ -158,10 +158,21 @@ impl Serve {
     /// # Panics
     /// When it doesn't come up.
     pub fn start(self) -> Server {
+        self.try_start().unwrap_or_else(|log| panic!("the server ended:\n{log}"))
+    }
+
+    /// As [`Serve::start`].
+    ///
+    /// # Errors
+    /// What it wrote if it ended instead.
+    ///
+    /// # Panics
+    /// When it neither gets ready nor ends.
+    pub fn try_start(self) -> Result<Server, String> {
         let daemon = self.spawn();
         let mut server = Server { serve: self, daemon, port: 0 };
-        server.wait_until_ready();
-        server
+        server.wait_until_ready()?;
+        Ok(server)
     }
 
     /// The command with the prefix. The prefix may change to a user without access to the build directory,
@@ -196,14 +207,15 @@ pub struct Server {
 }
 
 impl Server {
-    fn wait_until_ready(&mut self) {
+    /// Its output if it ends instead.
+    fn wait_until_ready(&mut self) -> Result<(), String> {
         // The port may have been 0. A restart uses the same port, which clients know already.
         let daemon = &mut self.daemon;
         let line = wait_for("the server's ready line", || {
             let ready = daemon.log().lines().find(|l| l.starts_with("ready: ")).map(str::to_owned);
-            assert!(ready.is_some() || daemon.alive(), "the server ended:\n{}", daemon.log());
-            ready
-        });
+            let ended = ready.is_none() && !daemon.alive();
+            if ended { Some(Err(daemon.log())) } else { ready.map(Ok) }
+        })?;
         let address = line.split("; ").next().and_then(|l| l.split(" on ").last()).unwrap_or_default();
         let address = address.split(", ").next().unwrap_or_default();
         self.port = address
@@ -214,6 +226,7 @@ impl Server {
         if let Some((host, "0")) = self.serve.listen.rsplit_once(':') {
             self.serve.listen = format!("{host}:{}", self.port);
         }
+        Ok(())
     }
 
     /// The port it listens on.
@@ -304,7 +317,7 @@ impl Server {
     pub fn restart(&mut self) {
         self.daemon.kill();
         self.daemon = self.serve.spawn();
-        self.wait_until_ready();
+        self.wait_until_ready().unwrap_or_else(|log| panic!("the server ended:\n{log}"));
     }
 }
 
@@ -323,6 +336,15 @@ impl Status {
     pub fn calls(&self, data_path: &str, procedure: &str) -> u64 {
         let pointer = format!("/counters/{data_path}/{procedure}/ops");
         self.0.pointer(&pointer).and_then(Value::as_u64).unwrap_or(0)
+    }
+
+    /// All calls over a data path (`wire` or `lane`) except those that establish a mount or a lane.
+    pub fn all_calls(&self, data_path: &str) -> u64 {
+        let procedures = self.0.pointer(&format!("/counters/{data_path}")).and_then(Value::as_object);
+        let counted = procedures.into_iter().flatten();
+        let of_files =
+            counted.filter(|(name, _)| !name.starts_with("MOUNT.") && !name.starts_with("LOCALIO."));
+        of_files.filter_map(|(_, procedure)| procedure["ops"].as_u64()).sum()
     }
 
     /// READ, WRITE and COMMIT calls over the wire together: 0 if all data went over the lane.

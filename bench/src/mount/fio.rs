@@ -8,10 +8,11 @@ use anyhow::{Context, Result};
 use samehost_tests::Serve;
 use serde_json::Value;
 
-use super::{DataPath, perf};
+use super::DataPath;
 use crate::Effort;
 use crate::data_paths::json_of;
 use crate::figure::{Figure, Table, bytes_per_second, per_second, ratio};
+use crate::perf;
 use crate::selection::Selection;
 
 /// Bytes of all files of a run together.

@@ -10,11 +10,11 @@ use anyhow::{Context, Result, ensure};
 use samehost_tests::process::run_within;
 use samehost_tests::{Mount, Serve};
 
+use super::WIRE;
 use super::fio::{COMPARED_LOADS, FILE, SIZE, create_files};
-use super::{WIRE, drop_caches};
-use crate::Effort;
 use crate::data_paths::json_of;
 use crate::figure::{Figure, Table, bytes_per_second, ratio};
+use crate::{Effort, drop_caches};
 
 /// One table.
 pub fn measure(effort: &Effort, place: &Path) -> Result<Table> {

@@ -1,0 +1,432 @@
+//! The data paths from an application to the files of a directory, as data, and directories opened over them.
+//!
+//! A data path that this build or this machine lacks is left out, with the reason. Calls to the server prove
+//! that a directory is on its data path: they are counted at the server while files are created.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use samehost_tests::samehost::binary;
+use samehost_tests::{Mount, Scratch, Serve, Server, run, run_ok};
+
+use crate::drop_caches;
+
+/// The option of exports(5) for mount grants.
+const MOUNT_GRANT: &str = "mount_grant";
+
+/// One data path.
+#[derive(Debug)]
+pub struct DataPath {
+    /// The column's heading.
+    pub heading: &'static str,
+    /// Its name in `--paths`.
+    pub name: &'static str,
+    /// How to open it, the first that succeeds; earlier builds need the later ones. None for the plain
+    /// directory.
+    setups: &'static [Setup],
+    /// What proves it.
+    proof: Proof,
+}
+
+/// A server and a client.
+#[derive(Debug)]
+struct Setup {
+    /// The server's `--lane`.
+    lane: &'static str,
+    /// An option of the export, or none.
+    export: &'static str,
+    client: Client,
+}
+
+/// How an application reaches the server.
+#[derive(Debug, Clone, Copy)]
+enum Client {
+    /// A mount with these options.
+    Mount(&'static str),
+    /// The commands with this `--lane`.
+    Command(&'static str),
+}
+
+/// What must be observed while [`PROBE_FILES`] files are created.
+#[derive(Debug, Clone, Copy)]
+enum Proof {
+    /// Nothing: there is no server.
+    Nothing,
+    /// The kernel says that the mountpoint has another filesystem than FUSE, and the server isn't asked.
+    NotFuse,
+    /// The server isn't asked for each file.
+    NotAsked,
+    /// Each file is opened over the lane.
+    OpensOverLane,
+    /// The server is asked over the wire only.
+    Wire,
+}
+
+const fn setup(lane: &'static str, client: Client) -> Setup {
+    Setup { lane, export: "", client }
+}
+
+const RAW: DataPath = DataPath { heading: "raw", name: "raw", setups: &[], proof: Proof::Nothing };
+
+/// The data paths to a mounted directory, in the order of the tables.
+pub const MOUNTED: [DataPath; 6] = [
+    RAW,
+    DataPath {
+        heading: "mount grant",
+        name: "mount-grant",
+        setups: &[Setup { lane: "on", export: MOUNT_GRANT, client: Client::Mount("lane=required") }],
+        proof: Proof::NotFuse,
+    },
+    DataPath {
+        heading: "tree, io_uring",
+        name: "tree-uring",
+        setups: &[setup("on", Client::Mount("lane=required,uring=required"))],
+        proof: Proof::NotAsked,
+    },
+    DataPath {
+        heading: "tree, /dev/fuse",
+        name: "tree-fuse",
+        setups: &[
+            setup("on", Client::Mount("lane=required,uring=off")),
+            setup("on", Client::Mount("lane=required")),
+        ],
+        proof: Proof::NotAsked,
+    },
+    DataPath {
+        heading: "files only",
+        name: "files",
+        setups: &[
+            setup("files", Client::Mount("lane=required,uring=off")),
+            setup("files", Client::Mount("lane=required")),
+            setup("on", Client::Mount("lane=required")),
+        ],
+        proof: Proof::OpensOverLane,
+    },
+    DataPath {
+        heading: "wire",
+        name: "wire",
+        setups: &[setup("on", Client::Mount("lane=off,uring=off")), setup("on", Client::Mount("lane=off"))],
+        proof: Proof::Wire,
+    },
+];
+
+/// The data paths of the commands, in the order of the tables.
+pub const COMMANDS: [DataPath; 4] = [
+    RAW,
+    DataPath {
+        heading: "tree",
+        name: "tree",
+        setups: &[setup("on", Client::Command("required"))],
+        proof: Proof::NotAsked,
+    },
+    DataPath {
+        heading: "files only",
+        name: "files",
+        setups: &[setup("files", Client::Command("required")), setup("on", Client::Command("required"))],
+        proof: Proof::OpensOverLane,
+    },
+    DataPath {
+        heading: "wire",
+        name: "wire",
+        setups: &[setup("on", Client::Command("off"))],
+        proof: Proof::Wire,
+    },
+];
+
+/// Files that are created to prove a data path.
+const PROBE_FILES: u64 = 64;
+
+/// How long a new client may take to get to its data path.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// statfs(2)'s number for FUSE.
+const FUSE_SUPER_MAGIC: i64 = 0x6573_5546;
+
+/// A column that isn't measured.
+#[derive(Debug)]
+pub struct LeftOut {
+    /// Its heading.
+    pub heading: &'static str,
+    /// Why it isn't.
+    pub reason: String,
+}
+
+/// Calls to the server.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Calls {
+    /// Over the lane.
+    pub lane: u64,
+    /// Over the wire.
+    pub wire: u64,
+}
+
+impl Calls {
+    /// The calls since `earlier`.
+    pub fn since(self, earlier: Self) -> Self {
+        Self { lane: self.lane.saturating_sub(earlier.lane), wire: self.wire.saturating_sub(earlier.wire) }
+    }
+
+    fn sum(self) -> u64 {
+        self.lane + self.wire
+    }
+}
+
+/// An empty directory, opened over a data path.
+pub struct Site {
+    /// The data path.
+    pub data_path: &'static DataPath,
+    export: PathBuf,
+    prefix: &'static [&'static str],
+    remote: Option<Remote>,
+}
+
+/// What a command needs to reach a file.
+pub struct ReachedByCommand {
+    /// Its URL.
+    pub url: String,
+    /// The value of `--lane`.
+    pub lane: &'static str,
+    /// The run directory.
+    pub run_dir: PathBuf,
+}
+
+/// The server of a directory and its client.
+struct Remote {
+    setup: &'static Setup,
+    server: Server,
+    mount: Option<Mount>,
+}
+
+impl Site {
+    /// Opens a new directory in `place`; server and client run through the command `prefix`. Without this
+    /// data path the reason.
+    pub fn open(
+        data_path: &'static DataPath,
+        place: &Path,
+        prefix: &'static [&'static str],
+    ) -> Result<Result<Self, String>> {
+        let export = place.join(data_path.name);
+        fs::create_dir(&export).with_context(|| export.display().to_string())?;
+        let mut site = Self { data_path, export, prefix, remote: None };
+        let mut reason = None;
+        for setup in data_path.setups {
+            site.remote = match Remote::start(setup, &site.export, prefix)? {
+                Ok(remote) => Some(remote),
+                Err(why) => {
+                    reason = Some(why);
+                    continue;
+                }
+            };
+            reason = site.disproved()?;
+            if reason.is_none() {
+                break;
+            }
+        }
+        if let Some(reason) = reason {
+            site.clear()?;
+            return Ok(Err(reason));
+        }
+        fs::create_dir(site.export.join("work"))?;
+        Ok(Ok(site))
+    }
+
+    /// The directory to work in, as applications reach it; for commands on the server's own path.
+    pub fn work(&self) -> PathBuf {
+        self.root().join("work")
+    }
+
+    fn root(&self) -> &Path {
+        self.remote.as_ref().and_then(|remote| remote.mount.as_ref()).map_or(&self.export, Mount::path)
+    }
+
+    /// What the commands need to reach `name` in the directory; `None` for a mount or the plain directory.
+    pub fn reached_by_command(&self, name: &str) -> Option<ReachedByCommand> {
+        let remote = self.remote.as_ref()?;
+        let Client::Command(lane) = remote.setup.client else { return None };
+        let (url, run_dir) = (remote.server.url(self.export.join(name)), remote.server.run_dir().to_owned());
+        Some(ReachedByCommand { url, lane, run_dir })
+    }
+
+    /// The calls to the server so far; none without a server. One round trip over the lane may open several
+    /// files: those of a mount count once.
+    pub fn calls(&self) -> Calls {
+        let Some(remote) = &self.remote else { return Calls::default() };
+        let calls = remote.counted_by_server();
+        let round_trips = || remote.mount.as_ref()?.status()?["lane"]["round_trips"].as_u64();
+        Calls { lane: round_trips().unwrap_or(calls.lane), ..calls }
+    }
+
+    /// The calls that the server has counted so far.
+    fn calls_at_server(&self) -> Calls {
+        self.remote.as_ref().map(Remote::counted_by_server).unwrap_or_default()
+    }
+
+    /// Empties the caches of the kernel, the server and the client.
+    pub fn restart_cold(&mut self) -> Result<()> {
+        let Some(remote) = &mut self.remote else { return drop_caches() };
+        if let Some(mount) = &remote.mount {
+            mount.unmount();
+        }
+        ensure!(remote.server.stop().success(), "the server failed at its stop");
+        drop_caches()?;
+        remote.server.restart();
+        if let (Some(mount), Client::Mount(options)) = (&remote.mount, remote.setup.client) {
+            run_ok(&mut through(self.prefix, &mount.command(&remote.server.url(&self.export), options)));
+        }
+        match self.disproved()? {
+            Some(reason) => bail!("{} was lost: {reason}", self.data_path.heading),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes all files, directly rather than through the client: this isn't measured.
+    pub fn clear(self) -> Result<()> {
+        drop(self.remote);
+        fs::remove_dir_all(&self.export).with_context(|| self.export.display().to_string())
+    }
+
+    /// Why this isn't the data path that it should be; `None` if it is.
+    fn disproved(&self) -> Result<Option<String>> {
+        if matches!(self.data_path.proof, Proof::Nothing) {
+            return Ok(None);
+        }
+        let start = Instant::now();
+        loop {
+            let calls = self.probe()?;
+            let reason = match self.data_path.proof {
+                Proof::NotFuse if is_fuse(self.root())? => {
+                    Some("the directory isn't mounted itself".to_owned())
+                }
+                Proof::NotFuse | Proof::NotAsked if calls.sum() >= PROBE_FILES / 2 => {
+                    Some(format!("the server is asked {} times for {PROBE_FILES} files", calls.sum()))
+                }
+                Proof::OpensOverLane if calls.lane < PROBE_FILES => {
+                    Some(format!("{} opens over the lane for {PROBE_FILES} files", calls.lane))
+                }
+                Proof::Wire if calls.lane > 0 || calls.wire < PROBE_FILES => {
+                    Some(format!("{} calls over the lane, {} over the wire", calls.lane, calls.wire))
+                }
+                _ => None,
+            };
+            if reason.is_none() || start.elapsed() > SETTLE_TIMEOUT {
+                return Ok(reason);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Creates and removes files; the calls to the server for the creation.
+    fn probe(&self) -> Result<Calls> {
+        let before = self.calls_at_server();
+        if let Some(reached) = self.reached_by_command("probe") {
+            let files = Scratch::in_memory();
+            create_files(files.path())?;
+            let mut command = Command::new(binary());
+            command.args(["cp", "-r", "--quiet", "--lane", reached.lane]).arg(files.path()).arg(reached.url);
+            run_ok(command.env("SAMEHOST_RUN_DIR", reached.run_dir));
+        } else {
+            let files = self.root().join("probe");
+            fs::create_dir(&files)?;
+            create_files(&files)?;
+        }
+        let calls = self.calls_at_server().since(before);
+        fs::remove_dir_all(self.root().join("probe"))?;
+        Ok(calls)
+    }
+}
+
+impl Remote {
+    fn counted_by_server(&self) -> Calls {
+        let status = self.server.status();
+        Calls { lane: status.all_calls("lane"), wire: status.all_calls("wire") }
+    }
+
+    /// Starts the server and mounts; the reason if one of the two doesn't know its options, or says that it
+    /// can't.
+    fn start(
+        setup: &'static Setup,
+        export: &Path,
+        prefix: &'static [&'static str],
+    ) -> Result<Result<Self, String>> {
+        let mut options = "rw,insecure,no_root_squash".to_owned();
+        if !setup.export.is_empty() {
+            options = format!("{options},{}", setup.export);
+        }
+        let serve = Serve::new(format!("{} *({options})", export.display()));
+        let serve = serve.arguments(["--lane", setup.lane]).through(prefix.iter().copied());
+        let server = match serve.try_start() {
+            Ok(server) => server,
+            Err(log) => return Ok(Err(first_line(&log))),
+        };
+        let Client::Mount(options) = setup.client else {
+            return Ok(Ok(Self { setup, server, mount: None }));
+        };
+        let mount = Mount::unmounted(&server);
+        let output = run(&mut through(prefix, &mount.command(&server.url(export), options)));
+        if !output.status.success() {
+            return Ok(Err(first_line(&String::from_utf8_lossy(&output.stderr))));
+        }
+        Ok(Ok(Self { setup, server, mount: Some(mount) }))
+    }
+}
+
+/// The sites of the data paths that `wanted` selects, and those that this build or machine lacks.
+pub fn open_all(
+    data_paths: &'static [DataPath],
+    wanted: &[String],
+    place: &Path,
+    prefix: &'static [&'static str],
+) -> Result<(Vec<Site>, Vec<LeftOut>)> {
+    let (mut sites, mut left_out) = (Vec::new(), Vec::new());
+    for data_path in data_paths {
+        if !wanted.is_empty() && !wanted.iter().any(|name| name == data_path.name) {
+            continue;
+        }
+        match Site::open(data_path, place, prefix)? {
+            Ok(site) => sites.push(site),
+            Err(reason) => left_out.push(LeftOut::new(data_path.heading, reason)),
+        }
+    }
+    Ok((sites, left_out))
+}
+
+impl LeftOut {
+    /// Leaves a column out, and says so.
+    pub fn new(heading: &'static str, reason: String) -> Self {
+        eprintln!("bench: left out: {heading}: {reason}");
+        Self { heading, reason }
+    }
+}
+
+/// `command`, run through the command `prefix`.
+pub fn through(prefix: &[&str], command: &Command) -> Command {
+    let mut words = prefix.iter().map(std::ffi::OsStr::new).chain([command.get_program()]);
+    let mut all = Command::new(words.next().unwrap_or_default());
+    all.args(words).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => all.env(name, value),
+            None => all.env_remove(name),
+        };
+    }
+    all
+}
+
+fn create_files(directory: &Path) -> Result<()> {
+    (0..PROBE_FILES).try_for_each(|number| fs::write(directory.join(number.to_string()), b"x"))?;
+    Ok(())
+}
+
+fn is_fuse(path: &Path) -> Result<bool> {
+    Ok(rustix::fs::statfs(path)?.f_type == FUSE_SUPER_MAGIC)
+}
+
+/// The first line of a program's output, without the program's name and the list of what else there is.
+fn first_line(output: &str) -> String {
+    let line = output.lines().find(|line| !line.trim().is_empty()).unwrap_or("no reason was given");
+    let line = line.strip_prefix("samehost: ").or_else(|| line.strip_prefix("error: ")).unwrap_or(line);
+    line.split("; ").next().unwrap_or(line).to_owned()
+}
