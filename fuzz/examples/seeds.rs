@@ -347,7 +347,8 @@ fn lane_messages() -> std::io::Result<()> {
         };
         seed(name, encode(&open))?;
     }
-    for (name, target) in [("open-tree", Target::Tree(b"directory")), ("open-mount", Target::Mount(b"root"))] {
+    let whole = [("open-tree", Target::Tree(b"directory")), ("open-mount", Target::Mount(b"root"))];
+    for (name, target) in whole {
         let (releases, access) = (vec![], Access::ReadWrite);
         let credential = credential.clone();
         let open = LaneRequest::Open { serial: 5, releases, target, access, credential };

@@ -69,6 +69,9 @@ pub struct ExportOptions {
     /// `tree` (default) or `no_tree` (specific to this server): whether local clients may be granted the
     /// directory with everything below. Without `lane` there are no trees either.
     pub tree: bool,
+    /// `mount_grant` or `no_mount_grant` (default; specific to this server): whether root of the server's host
+    /// may be granted the directory as a mount. Not without `lane` and `tree`.
+    pub mount_grant: bool,
     /// `read_io=buffered|dontcache|direct` (specific to this server); `None`: the server's setting.
     pub read_io: Option<IoMode>,
     /// `write_io=`, likewise.
@@ -90,6 +93,7 @@ impl Default for ExportOptions {
             all_act_as_server_user: false,
             lane: true,
             tree: true,
+            mount_grant: false,
             read_io: None,
             write_io: None,
         }
@@ -137,6 +141,8 @@ impl ExportOptions {
             "no_lane" => self.lane = false,
             "tree" => self.tree = true,
             "no_tree" => self.tree = false,
+            "mount_grant" => self.mount_grant = true,
+            "no_mount_grant" => self.mount_grant = false,
             "anonuid" | "anongid" | "fsid" | "sec" | "local_peers" | "read_io" | "write_io" => {
                 return Err(format!("option {option} needs a value: {option}=..."));
             }
@@ -222,7 +228,8 @@ fn unsupported(name: &str, option: &str) -> String {
         _ => {
             "remove it; supported are ro, rw, root_squash, no_root_squash, all_squash, no_all_squash, \
              anonuid=, anongid=, secure, insecure, sync, async, fsid=, subtree_check, no_subtree_check, \
-             sec=sys, local_peers=, all_act_as_server_user, lane, no_lane, tree, no_tree, read_io=, write_io="
+             sec=sys, local_peers=, all_act_as_server_user, lane, no_lane, tree, no_tree, mount_grant, \
+             no_mount_grant, read_io=, write_io="
         }
     };
     format!("option {option} is not supported: {advice}")
@@ -272,6 +279,9 @@ impl fmt::Display for ExportOptions {
         }
         if !self.tree {
             f.write_str(",no_tree")?;
+        }
+        if self.mount_grant {
+            f.write_str(",mount_grant")?;
         }
         if let Some(mode) = self.read_io {
             write!(f, ",read_io={mode}")?;

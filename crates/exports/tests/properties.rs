@@ -30,6 +30,8 @@ fn nearly_right() -> impl Strategy<Value = String> {
         "no_lane",
         "tree",
         "no_tree",
+        "mount_grant",
+        "no_mount_grant",
         "local_peers=trust",
         "all_act_as_server_user",
         "-",

@@ -16,6 +16,7 @@ use lane::{Access, OpenStatus, OpenedGrant, Target};
 use proto::nfs4::{OpenClaim4, SHARE_ACCESS_READ};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2};
 use rustix::io::Errno;
+use rustix::mount::{MoveMountFlags, move_mount};
 use samehost_server::{Config, LaneOffer, Server};
 use xdr::Opaque;
 
@@ -190,6 +191,13 @@ fn nothing_can_be_changed_in_a_tree_for_reading_or_of_a_read_only_export() {
     }
 }
 
+/// The namespaces that a server in this process finds to be shared with a client in this process. Before
+/// Linux 6.5 it can't find out.
+fn namespaces() -> lane::SharedNamespaces {
+    let (here, _there) = std::os::unix::net::UnixStream::pair().unwrap();
+    lane::SharedNamespaces::of(&here, &lane::PeerCredentials::of(&here).unwrap())
+}
+
 /// Becomes an ordinary user, on this thread alone.
 fn become_user(id: u32, groups: &[u32]) {
     use rustix::process::{Gid, Uid};
@@ -199,11 +207,31 @@ fn become_user(id: u32, groups: &[u32]) {
     rustix::thread::set_thread_uid(Uid::from_raw(id)).unwrap();
 }
 
-/// Asks for a tree as a process of user `peer` that claims to be `claim`, and returns what `with` makes of it.
+/// Requests a tree as a process of user `peer` that claims to be `claim`, and returns what `with` makes of the
+/// answer.
 fn asked<T: Send>(
+    clients: &str,
+    peer: (u32, &[u32]),
+    claim: u32,
+    with: impl FnOnce(&Scratch, Result<OpenedGrant, OpenStatus>) -> T + Send,
+) -> T {
+    asked_for(clients, peer, claim, tree_of, with)
+}
+
+fn tree_of(handle: &[u8]) -> Target<'_> {
+    Target::Tree(handle)
+}
+
+fn mount_of(handle: &[u8]) -> Target<'_> {
+    Target::Mount(handle)
+}
+
+/// As [`asked`], for a tree or a mount.
+fn asked_for<T: Send>(
     clients: &str,
     (peer, groups): (u32, &[u32]),
     claim: u32,
+    target: fn(&[u8]) -> Target<'_>,
     with: impl FnOnce(&Scratch, Result<OpenedGrant, OpenStatus>) -> T + Send,
 ) -> T {
     let scratch = Scratch::new();
@@ -221,8 +249,7 @@ fn asked<T: Send>(
             let mut result = None;
             run(async {
                 let lane = lane(scratch, client).await;
-                let tree =
-                    open(&lane, Target::Tree(&root), Access::ReadWrite, &user(claim, claim, &[])).await;
+                let tree = open(&lane, target(&root), Access::ReadWrite, &user(claim, claim, &[])).await;
                 result = Some(with(scratch, tree));
             });
             result.unwrap()
@@ -235,14 +262,15 @@ fn asked<T: Send>(
 fn only_users_whom_the_export_does_not_squash_get_a_tree() {
     use OpenStatus::{Denied, TreeSquashed};
     const SQUASH: &str = "*(rw,insecure,root_squash)";
+    let unsquashed = if namespaces().mount { None } else { Some(TreeSquashed) };
     for (clients, peer, claim, expected) in [
         (OPEN, (0, &[][..]), 0, None),
         // Root may act for its users.
         (OPEN, (0, &[]), 1000, None),
         (OPEN, (1000, &[]), 1000, None),
         (OPEN, (1000, &[0]), 1000, None),
-        (SQUASH, (1000, &[]), 1000, None),
-        (SQUASH, (1000, &[2000]), 1000, None),
+        (SQUASH, (1000, &[]), 1000, unsquashed),
+        (SQUASH, (1000, &[2000]), 1000, unsquashed),
         // Root is squashed, whoever it claims to be, and so is its group.
         (SQUASH, (0, &[]), 0, Some(TreeSquashed)),
         (SQUASH, (0, &[]), 1000, Some(TreeSquashed)),
@@ -250,7 +278,7 @@ fn only_users_whom_the_export_does_not_squash_get_a_tree() {
         ("*(rw,insecure,all_squash)", (1000, &[]), 1000, Some(TreeSquashed)),
         ("*(rw,insecure,all_squash,anonuid=1000,anongid=1000)", (1000, &[]), 1000, Some(TreeSquashed)),
         ("*(rw,insecure,all_squash,no_root_squash)", (0, &[]), 0, Some(TreeSquashed)),
-        // Somebody else's uid.
+        // Another user's uid.
         (OPEN, (1000, &[]), 2000, Some(Denied)),
         (OPEN, (1000, &[]), 0, Some(Denied)),
         (SQUASH, (1000, &[]), 2000, Some(Denied)),
@@ -262,7 +290,7 @@ fn only_users_whom_the_export_does_not_squash_get_a_tree() {
 
 #[test]
 fn the_kernel_checks_every_access_in_a_tree() {
-    asked("*(rw,insecure)", (1000, &[]), 1000, |scratch, tree| {
+    asked(OPEN, (1000, &[]), 1000, |scratch, tree| {
         let tree = tree.unwrap();
         assert_eq!(below(&tree.grant, "private", OFlags::RDONLY).err(), Some(Errno::ACCESS));
         let made = below(&tree.grant, "own", OFlags::CREATE | OFlags::WRONLY).unwrap();
@@ -274,7 +302,7 @@ fn the_kernel_checks_every_access_in_a_tree() {
 #[test]
 fn a_directory_that_the_user_may_not_read_is_not_listed() {
     let scratch = Scratch::new();
-    let server = scratch.serve("*(rw,insecure)");
+    let server = scratch.serve(OPEN);
     let mut client = Client::new(&server);
     let root = client.mnt(&scratch.export()).unwrap();
     fs::write(scratch.at("known"), "data").unwrap();
@@ -540,4 +568,52 @@ fn a_directory_is_given_on_a_read_only_mount_and_recalled_when_that_changes() {
         let tree = open(&lane, Target::Tree(&root), Access::ReadWrite, &admin).await.unwrap();
         assert_eq!(change(&tree.grant, "g"), Ok(()));
     });
+}
+
+#[test]
+fn root_of_the_host_gets_a_mount_where_the_export_says_so() {
+    const MOUNTS: &str = "*(rw,insecure,no_root_squash,mount_grant)";
+    let of_host = namespaces().mount && namespaces().user;
+    let unless_refused = if of_host { None } else { Some(OpenStatus::NoTree) };
+    for (clients, peer, expected) in [
+        (MOUNTS, 0, unless_refused),
+        (OPEN, 0, Some(OpenStatus::NoTree)),
+        ("*(rw,insecure,no_root_squash,mount_grant,no_tree)", 0, Some(OpenStatus::NoTree)),
+        ("*(rw,insecure,no_root_squash,mount_grant,no_lane)", 0, Some(OpenStatus::NoLane)),
+        ("*(rw,insecure,root_squash,mount_grant)", 0, Some(OpenStatus::TreeSquashed)),
+        (MOUNTS, 1000, Some(OpenStatus::NoTree)),
+    ] {
+        let status = asked_for(clients, (peer, &[]), peer, mount_of, |_, mount| mount.map(drop).err());
+        assert_eq!(status, expected, "{clients}: {peer}");
+    }
+    for (clients, access, expected) in [
+        (MOUNTS, Access::ReadWrite, Ok(())),
+        (MOUNTS, Access::Read, Err(Errno::ROFS)),
+        ("*(ro,insecure,no_root_squash,mount_grant)", Access::ReadWrite, Err(Errno::ROFS)),
+    ] {
+        if !of_host {
+            break;
+        }
+        let scratch = Scratch::new();
+        let server = scratch.serve(clients);
+        let mut client = Client::new(&server);
+        let root = client.mnt(&scratch.export()).unwrap();
+        fs::write(scratch.at("f"), "data").unwrap();
+        let point = scratch.dir.path().join("point");
+        fs::create_dir(&point).unwrap();
+        run(async {
+            let lane = lane(&scratch, &mut client).await;
+            let mount = open(&lane, Target::Mount(&root), access, &user(0, 0, &[])).await.unwrap();
+            let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+            move_mount(&mount.grant, "", rustix::fs::CWD, &point, flags).unwrap();
+            let _mounted = Mounted(&point);
+            assert_eq!(fs::read(point.join("f")).unwrap(), b"data");
+            let attached = fs::File::open(&point).unwrap();
+            assert_eq!(change(&attached, "d"), expected, "{clients} {access:?}");
+            assert_eq!(scratch.at("d").exists(), expected.is_ok());
+            server.reload().unwrap();
+            assert!(mount.grant.is_live());
+            assert_eq!(server.status().exports[0].tree, "given, to root of this host as a mount");
+        });
+    }
 }

@@ -210,8 +210,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         self.opens.has_denials()
     }
 
-    /// Whether local processes may open files without [`Engine::grant`]. No open may deny access then, nor may
-    /// one that does be reclaimed: it would exclude nothing.
+    /// Whether local processes may open files without [`Engine::grant`]: not while an open denies access to
+    /// others, nor while such an open may be reclaimed, which would exclude nothing.
     #[must_use]
     pub fn permits_uncounted_opens(&mut self, now: Time) -> bool {
         self.end_grace_if_over(now);

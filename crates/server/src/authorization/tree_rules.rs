@@ -8,6 +8,9 @@
 //! - The export doesn't squash the process. Where it squashes root, the process must be in the server's own
 //!   mount namespace: root of that namespace reaches the directory anyway. Root of a container without a user
 //!   namespace doesn't, and could take the descriptor from any process of the container.
+//!
+//! A mount is given to root of the host only, because its holder can clear its flags, `ro` among them: uid 0
+//! in the server's mount namespace and in the initial user namespace, not squashed, and if the export says so.
 
 use exports::{ExportOptions, Squash};
 use lane::{Bound, SharedNamespaces};
@@ -31,6 +34,9 @@ pub(crate) enum TreeRefusal {
     /// The export squashes this user.
     #[error("users are squashed")]
     Squashed,
+    /// The export doesn't give mounts, or not to this process.
+    #[error("no mount_grant, or the client isn't root of this host")]
+    NoMount,
     /// The export squashes root, and root of the client's container isn't root of the host.
     #[error(
         "root is squashed, and the client is in another mount namespace, or the kernel is older than 6.5"
@@ -97,6 +103,13 @@ impl ExportAccess {
         }
         let holder = self.holder(&bound.process).map_err(|_| TreeRefusal::NotServed)?;
         TreeRefusal::of_holder(holder, bound.namespaces).map_or(Ok(()), Err)
+    }
+
+    /// Checks whether the process of a lane may be given the mount of this export's directories.
+    pub(crate) fn check_mount(&self, bound: &Bound) -> Result<(), TreeRefusal> {
+        self.check_tree(bound)?;
+        let of_host = bound.namespaces.mount && bound.namespaces.user && bound.process.uid == Some(0);
+        if self.options().mount_grant && of_host { Ok(()) } else { Err(TreeRefusal::NoMount) }
     }
 }
 

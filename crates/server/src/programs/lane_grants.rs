@@ -19,6 +19,7 @@ use store::{
     SetAttributes, UserContext, Wcc,
 };
 
+use super::tree_grants::Whole;
 use crate::authorization::access::{ExportAccess, Refusal};
 use crate::authorization::requester::{Requester, Transport};
 use crate::service::Service;
@@ -55,9 +56,13 @@ impl LaneGrantService {
                 return self.make(bound, &admitted, &user_context, (&node, &new), request.access, holder);
             }
             Target::Tree(_) => {
-                return self.open_tree(bound, &admitted, &user_context, (&node, request.access));
+                let asked = (&*node, request.access, Whole::Tree);
+                return self.open_tree(bound, &admitted, &user_context, asked);
             }
-            Target::Mount(_) => return Err(OpenStatus::NoTree),
+            Target::Mount(_) => {
+                let asked = (&*node, request.access, Whole::Mount);
+                return self.open_tree(bound, &admitted, &user_context, asked);
+            }
             Target::Handle(_) | Target::Entry { .. } => {}
         }
         // This way the file is known only once it is open, which is too late where NFSv4 state may conflict.

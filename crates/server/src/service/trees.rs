@@ -125,7 +125,7 @@ impl BusyCells {
             }
         });
         if let Err(error) = started {
-            tracing::error!(%error, "clients that keep a directory of a changed export can still write there");
+            tracing::error!(%error, "a cell can't be made read-only: clients that keep it can write there");
             cells.clear();
         }
     }
@@ -137,7 +137,7 @@ fn made_read_only(cell: &Cell) -> bool {
         Ok(()) => true,
         Err(Errno::BUSY | Errno::AGAIN) => false,
         Err(errno) => {
-            tracing::error!(%errno, "a cell can't be made read-only: clients that keep it can still write there");
+            tracing::error!(%errno, "a cell can't be made read-only: clients that keep it can write there");
             true
         }
     }

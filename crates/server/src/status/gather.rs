@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Instant, SystemTime};
 
+use exports::Squash;
 use lane::LaneServer;
 use store::{Mounts, Store};
 
@@ -129,6 +130,9 @@ fn tree(service: &Service, table: &ExportTable, entry: &ExportEntry, mounts: Opt
     for client in entry.export.clients() {
         let word = match TreeRefusal::of_options(&client.options) {
             Some(refusal) => refusal.to_string(),
+            None if client.options.mount_grant && client.options.squash == Squash::None => {
+                "given, to root of this host as a mount".to_owned()
+            }
             None => "given".to_owned(),
         };
         if !words.contains(&word) {
