@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 use samehost_tests::process::run_ok;
 use samehost_tests::scratch::pattern;
-use samehost_tests::{Daemon, Mount, Scratch, Serve, need_root, wait_for};
+use samehost_tests::{Daemon, Mount, Scratch, Serve, UringSwitch, need_root, wait_for};
 
 const LANE: &str = "lane, passed through";
 
@@ -63,7 +63,17 @@ fn create_tree(tree: &Path) {
 
 /// Runs three kinds of load, and `interrupt` `rounds` times meanwhile; after each round the mount must return
 /// to its lane. `changes` is the most data path changes that this may cause.
-fn under_load(rounds: usize, changes: u64, mut interrupt: impl FnMut(&mut samehost_tests::Server, &Mount)) {
+fn under_load(rounds: usize, changes: u64, interrupt: impl FnMut(&mut samehost_tests::Server, &Mount)) {
+    under_load_on(None, rounds, changes, interrupt);
+}
+
+/// As [`under_load`], over io_uring if its switch is given.
+fn under_load_on(
+    switch: Option<UringSwitch>,
+    rounds: usize,
+    changes: u64,
+    mut interrupt: impl FnMut(&mut samehost_tests::Server, &Mount),
+) {
     need_root();
     let scratch = Scratch::in_memory();
     let export = scratch.mkdir("export");
@@ -71,11 +81,13 @@ fn under_load(rounds: usize, changes: u64, mut interrupt: impl FnMut(&mut sameho
     create_tree(&tree);
     let mut server = Serve::openly(&export).start();
     let mount = Mount::unmounted(&server);
-    let mut command = mount.command(&server.url(&export), "lane=auto");
+    let uring = if switch.is_some() { "required" } else { "off" };
+    let mut command = mount.command(&server.url(&export), &format!("lane=auto,uring={uring}"));
     command.arg("--foreground").env("SAMEHOST_LOG", "info");
     let daemon = Daemon::start("samehost mount", &mut command, &scratch.join("log")).expect("it starts");
     wait_for("the mount", || mount.is_mounted().then_some(()));
     mount.wait_for_data_path(LANE);
+    drop(switch);
     let stop = AtomicBool::new(false);
     let done = [AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0)];
     std::thread::scope(|scope| {
@@ -168,6 +180,16 @@ fn the_lane_is_switched_off_and_on() {
         mount.set_lane("off");
         assert_uses_wire(mount);
         mount.set_lane("auto");
+    });
+}
+
+#[test]
+fn the_server_is_killed_and_restarted_under_a_mount_over_io_uring() {
+    need_root();
+    let Some(on) = UringSwitch::set(true) else { return };
+    under_load_on(Some(on), 3, 6, |server, _| {
+        server.kill();
+        server.restart();
     });
 }
 

@@ -24,7 +24,13 @@ fn requests_blocked_on_a_disk_do_not_block_others() {
     need_root();
     let disk = Disk::new("ext4", 64);
     let server = Serve::openly(disk.path()).start();
-    let mount = Mount::new(&server, disk.path(), SERVED);
+    requests_do_not_wait(&disk, &Mount::new(&server, disk.path(), &format!("{SERVED},uring=off")));
+    if let Some(mount) = Mount::over_uring(&server, disk.path(), SERVED) {
+        requests_do_not_wait(&disk, &mount);
+    }
+}
+
+fn requests_do_not_wait(disk: &Disk, mount: &Mount) {
     for name in ["overwritten", "appended", "cut", "allocated", "read"] {
         fs::write(mount.join(name), pattern(1, 10_000)).expect("there is room");
     }
@@ -33,7 +39,7 @@ fn requests_blocked_on_a_disk_do_not_block_others() {
     let (cut, allocated) = (writing(&mount.join("cut")), writing(&mount.join("allocated")));
     let read = File::open(mount.join("read")).expect("opens");
     std::thread::scope(|scope| {
-        let frozen = Frozen::new(&disk);
+        let frozen = Frozen::new(disk);
         scope.spawn(|| overwritten.write_all_at(b"over", 0).expect("after the thaw"));
         scope.spawn(move || appended.write_all(b"behind").expect("after the thaw"));
         scope.spawn(|| cut.set_len(7).expect("after the thaw"));

@@ -19,12 +19,14 @@ pub mod qemu;
 pub mod rpcbind;
 pub mod samehost;
 pub mod scratch;
+pub mod uring;
 
 pub use mount::Mount;
 pub use netns::Netns;
 pub use process::{Daemon, run, run_ok, wait_for};
 pub use samehost::{Serve, Server};
 pub use scratch::Scratch;
+pub use uring::UringSwitch;
 
 use std::path::PathBuf;
 use std::time::Duration;

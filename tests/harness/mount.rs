@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::process::{run, run_ok};
 use crate::samehost::{Server, binary};
-use crate::{Scratch, wait_for};
+use crate::{Scratch, UringSwitch, wait_for};
 
 /// A mounted share. Unmounted when dropped, in any state.
 #[derive(Debug)]
@@ -27,6 +27,15 @@ impl Mount {
         let mount = Self::unmounted(server);
         run_ok(&mut mount.command(&server.url(export), options));
         mount
+    }
+
+    /// As [`Mount::new`], with FUSE over io_uring. `None`, with a note, if this kernel doesn't have it.
+    ///
+    /// # Panics
+    /// When it can't be mounted.
+    pub fn over_uring(server: &Server, export: &Path, options: &str) -> Option<Self> {
+        let _on = UringSwitch::set(true)?;
+        Some(Self::new(server, export, &format!("{options},uring=required")))
     }
 
     /// A mountpoint without a mount, for tests that mount by themselves.

@@ -40,4 +40,7 @@ pub enum Error {
     /// The runtime couldn't register the device.
     #[error("watching /dev/fuse: {0}")]
     Watch(io::Error),
+    /// FUSE over io_uring is required and can't be had; with the reason and the next step.
+    #[error("uring=required: {0}")]
+    NoUring(String),
 }

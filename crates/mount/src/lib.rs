@@ -1,10 +1,10 @@
 //! A FUSE filesystem over `client`, with passthrough for granted files.
 //!
-//! A [`Mount`] is a server's directory in this host's tree. The kernel sends requests over /dev/fuse
-//! (`fuse`). `requests` reads them and replies, and `filesystem` handles each by calls of the client. `inode`
-//! has the state of one file, including two state machines without side effects: the attribute cache and the
-//! kernel's I/O mode. `options` parses mount options. [`process`] starts and runs the process that serves a
-//! mount.
+//! A [`Mount`] is a server's directory in this host's tree. The kernel sends requests over io_uring
+//! (`queues`) or /dev/fuse (`fuse`). `requests` has them handled and replies, and `filesystem` handles each
+//! by calls of the client. `inode` has the state of one file, including two state machines without side
+//! effects: the attribute cache and the kernel's I/O mode. `options` parses mount options. [`process`] starts
+//! and runs the process that serves a mount.
 //!
 //! If the server is on this host, a file is opened over the lane and its descriptor is handed to the kernel.
 //! Reads and writes then reach the server's filesystem without any process in between. If the kernel refuses
@@ -26,6 +26,7 @@ pub mod options;
 mod passthrough;
 mod privileges;
 pub mod process;
+mod queues;
 mod report;
 mod requests;
 mod runtime;
@@ -35,6 +36,6 @@ mod users;
 pub use error::Error;
 pub use fuse::attach::{FSTYPE, detach};
 pub use mount::Mount;
-pub use report::{LaneChange, MountCounters, MountReport};
+pub use report::{FuseTransport, LaneChange, MountCounters, MountReport};
 pub use runtime::runtime;
-pub use settings::{AttributeTimes, Direct, LookupCache, MountOptions};
+pub use settings::{AttributeTimes, Direct, LookupCache, MountOptions, UringMode};

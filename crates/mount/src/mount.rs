@@ -25,9 +25,10 @@ use crate::fuse::request::{ControlOperation, DecodeError, FuseRequest, Init, Ope
 use crate::inode::InodeTable;
 use crate::passthrough::Passthrough;
 use crate::privileges;
-use crate::report::{LaneHistory, MountCounters, MountReport};
+use crate::queues::{self, PreparedQueues};
+use crate::report::{FuseTransport, LaneHistory, MountCounters, MountReport};
 use crate::requests::Requests;
-use crate::settings::MountOptions;
+use crate::settings::{MountOptions, UringMode};
 
 /// Bytes of the largest READ and WRITE.
 const MAX_TRANSFER: u32 = 1 << 20;
@@ -68,6 +69,7 @@ pub struct Mount {
     at: PathBuf,
     filesystem: Arc<Filesystem>,
     requests: Arc<Requests>,
+    transport: FuseTransport,
     history: Arc<LaneHistory>,
     ended: watch::Receiver<Option<String>>,
 }
@@ -106,41 +108,45 @@ impl Mount {
         let device = Device::new(attach::attach(at, &attach_options(&options))?);
         // From here on a mount that can't be served must be detached. Nothing here waits, so a caller that
         // drops this future has either no mount or a served one.
-        let negotiated = negotiate(&device, &options);
-        let served = negotiated.and_then(|negotiated| {
-            nonblocking(&device).map_err(Error::Watch)?;
-            watch_device(device).map(|device| (negotiated, device)).map_err(Error::Watch)
-        });
-        let (negotiated, device) = match served {
-            Ok(served) => served,
-            Err(error) => {
-                let _ = attach::detach(at, true);
-                return Err(error);
-            }
-        };
-        // A failure (in a container, say) costs speed on the wire only.
-        let _ = raise_read_ahead(at);
+        let detached = DetachOnDrop(at);
+        let (negotiated, prepared) = negotiate(&device, &options)?;
+        nonblocking(&device).map_err(Error::Watch)?;
+        let device = Arc::new(watch_device(device).map_err(Error::Watch)?);
         let passthrough = Passthrough::new(passthrough_obstacle(&options, &negotiated));
-        let device = Arc::new(device);
+        let uring = options.uring;
         let filesystem = Arc::new(Filesystem::new(session, options, device, inodes, passthrough));
         let requests = Requests::new(filesystem.clone());
+        let started = prepared.and_then(|prepared| {
+            let started = prepared.start(&requests, &tokio::runtime::Handle::current());
+            started.map_err(|errno| format!("the kernel refuses an io_uring queue: {errno}"))
+        });
+        let (queues, transport) = match started {
+            Ok(queues) => (Some(queues), FuseTransport::Uring),
+            Err(reason) if uring == UringMode::Required => return Err(Error::NoUring(reason)),
+            Err(reason) => (None, FuseTransport::Device { reason }),
+        };
+        std::mem::forget(detached);
+        // A failure (in a container, say) costs speed on the wire only.
+        let _ = raise_read_ahead(at);
         let (end, ended) = watch::channel(None);
         let served = requests.clone();
+        if let Some(queues) = &queues {
+            filesystem.set_queues(queues);
+        }
         tokio::spawn(async move {
             let max_len = negotiated.max_write as usize + HEADROOM;
-            let reason = match served.serve(max_len).await {
-                Ok(()) => "unmounted".to_owned(),
-                Err(error) => format!("/dev/fuse: {error}"),
-            };
+            let reason = serve(&served, max_len, queues.is_some()).await;
             if tokio::time::timeout(FINISH_TIMEOUT, served.finish()).await.is_err() {
                 tracing::warn!("unmounted before all calls were done: hidden names may be left behind");
             }
+            // The queues' threads end, and with them the rings.
+            drop(queues);
             end.send_replace(Some(reason));
         });
         if filesystem.options().attributes.on {
             tokio::spawn(refresh(Arc::downgrade(&filesystem)));
         }
-        Ok(Self { at: at.to_owned(), filesystem, requests, history, ended })
+        Ok(Self { at: at.to_owned(), filesystem, requests, transport, history, ended })
     }
 
     /// Waits until the filesystem is unmounted. Returns the reason in words.
@@ -185,6 +191,7 @@ impl Mount {
         let session = self.filesystem.session();
         let (requests, under_way) = self.requests.count();
         MountReport {
+            transport: self.transport.clone(),
             lane: session.lane(),
             not_passed,
             kernel: MountCounters {
@@ -198,6 +205,32 @@ impl Mount {
             changes: self.history.list(),
             counters: session.counters(),
         }
+    }
+}
+
+/// Detaches a filesystem that can't be served.
+struct DetachOnDrop<'a>(&'a Path);
+
+impl Drop for DetachOnDrop<'_> {
+    fn drop(&mut self) {
+        let _ = attach::detach(self.0, true);
+    }
+}
+
+/// Serves the filesystem until it is unmounted. Returns the reason of its end in words.
+async fn serve(requests: &Arc<Requests>, max_len: usize, has_queues: bool) -> String {
+    let read = requests.serve(max_len);
+    let served = if has_queues {
+        tokio::select! {
+            served = read => served,
+            never = requests.watch_callers() => match never {},
+        }
+    } else {
+        read.await
+    };
+    match served {
+        Ok(()) => "unmounted".to_owned(),
+        Err(error) => format!("/dev/fuse: {error}"),
     }
 }
 
@@ -246,8 +279,12 @@ fn nonblocking(device: &Device) -> std::io::Result<()> {
     Ok(rustix::fs::fcntl_setfl(device, flags | OFlags::NONBLOCK)?)
 }
 
-/// Reads INIT, the kernel's first request, and negotiates the version and the flags.
-fn negotiate(device: &Device, options: &MountOptions) -> Result<Negotiated, Error> {
+/// Reads INIT, the kernel's first request, and negotiates the version and the flags. Returns the io_uring
+/// queues as well, or why there are none.
+fn negotiate(
+    device: &Device,
+    options: &MountOptions,
+) -> Result<(Negotiated, Result<PreparedQueues, String>), Error> {
     let failed = |what: &str, errno: Errno| Error::Kernel(format!("{what}: {errno}"));
     let mut buffer = vec![0; MAX_TRANSFER as usize + HEADROOM];
     loop {
@@ -292,17 +329,42 @@ fn negotiate(device: &Device, options: &MountOptions) -> Result<Negotiated, Erro
             // flag would drop a file's whole cache with every write.
             wanted |= init::AUTO_INVAL_DATA;
         }
-        let flags = flags & wanted;
+        let max_write = if flags & init::MAX_PAGES == 0 { 32 * 4096 } else { MAX_TRANSFER };
+        // From the reply on the kernel waits for the queues.
+        let queues = prepare_queues(device, flags, max_write, options.uring);
+        match &queues {
+            Ok(_) => wanted |= init::OVER_IO_URING,
+            Err(reason) if options.uring == UringMode::Required => {
+                return Err(Error::NoUring(reason.clone()));
+            }
+            Err(_) => {}
+        }
         let negotiated = Negotiated {
-            flags,
+            flags: flags & wanted,
             max_readahead: max_readahead.max(READAHEAD),
-            max_write: if flags & init::MAX_PAGES == 0 { 32 * 4096 } else { MAX_TRANSFER },
+            max_write,
             max_background: MAX_BACKGROUND,
         };
         let reply = FuseReply::default().init(&negotiated);
         device.reply(unique, &reply.0).map_err(|errno| failed("replying to INIT", errno))?;
-        return Ok(negotiated);
+        return Ok((negotiated, queues));
     }
+}
+
+/// The io_uring queues, or why there are none. `offered` are INIT's flags.
+fn prepare_queues(
+    device: &Device,
+    offered: u64,
+    max_write: u32,
+    mode: UringMode,
+) -> Result<PreparedQueues, String> {
+    if mode == UringMode::Off {
+        return Err("io_uring is switched off for this mount (uring=off)".to_owned());
+    }
+    if offered & init::OVER_IO_URING == 0 {
+        return Err(queues::not_offered());
+    }
+    PreparedQueues::new(device, max_write as usize)
 }
 
 /// Why no file can be passed through, if that is known without an open.

@@ -71,9 +71,23 @@ control::metrics! {
     }
 }
 
+/// The transport of the kernel's requests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FuseTransport {
+    /// io_uring, with a queue for each CPU.
+    Uring,
+    /// Reads of /dev/fuse, and why it isn't io_uring.
+    Device {
+        /// In words, with the next step if there is one.
+        reason: String,
+    },
+}
+
 /// The status of a mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountReport {
+    /// How the kernel's requests arrive.
+    pub transport: FuseTransport,
     /// Whether there is a lane, and if not, why not.
     pub lane: LaneReport,
     /// Why the last open of a granted file wasn't passed through; `None` if it was.

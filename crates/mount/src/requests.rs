@@ -1,14 +1,20 @@
-//! The requests of a mount: read from the device, handled by a task each, replied to when it is done.
+//! The requests of a mount: received from the kernel, handled, and replied to.
 //!
-//! 1. One task reads. It never waits for a server: a request that may is handled by a task of its own. With
-//!    [`MAX_REQUESTS`] of them it stops reading until one is done; the kernel queues the rest.
-//! 2. A request gets exactly one reply: from its task, or, if the task is aborted, from its [`ReplyGuard`].
-//! 3. FORGET and RELEASE take effect before the next request is read, in the kernel's order.
+//! 1. One task reads /dev/fuse. It never waits for a server: a request that may is handled by a task of its
+//!    own. With [`MAX_REQUESTS`] of them it stops reading until one is done; the kernel queues the rest. Over
+//!    io_uring ([`crate::queues`]) a queue's thread begins the requests, and one becomes a task only if it
+//!    has to wait. FORGET and INTERRUPT come by /dev/fuse in any case.
+//! 2. A request gets exactly one reply: from its handler, or, if that is aborted, from its [`ReplyGuard`].
+//! 3. FORGET and RELEASE take effect before the next request is read from /dev/fuse, or received by the same
+//!    queue, in the kernel's order. A request that depends on RELEASEs of other queues waits for them
+//!    ([`Filesystem::receive_releases`]).
 //! 4. INTERRUPT says that the caller got a signal. As on a hard mount of the kernel's client, only a fatal
 //!    signal counts: the task is aborted if the caller is dying, now or later, because the kernel sends
 //!    INTERRUPT only once. The server may still execute the call, as with every kill between two machines.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::convert::Infallible;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -17,11 +23,13 @@ use bytes::Bytes;
 use futures_util::future::{AbortHandle, Abortable, FutureExt as _};
 use parking_lot::Mutex;
 use rustix::io::Errno;
+use sys::fuse_queue::FuseEntry;
 use tokio::io::Interest;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::filesystem::{Filesystem, RequestContext};
+use crate::filesystem::{ClosingFile, Filesystem, Outcome, RequestContext};
 use crate::fuse::request::{ControlOperation, DecodeError, FileOperation, FuseRequest, Header, Operation};
+use crate::queues::Inbox;
 use crate::users;
 
 /// Requests under way at once.
@@ -33,31 +41,67 @@ const MAX_BATCH: usize = 64;
 /// The interval at which an interrupted caller is checked for a fatal signal.
 const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The requests under way.
+/// The interval at which the callers of waiting requests are checked that no INTERRUPT was sent for.
+const CALLER_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// INTERRUPTs that are kept until their requests are received.
+const MAX_EARLY_INTERRUPTS: usize = 256;
+
+/// Requests over io_uring of which at most this many bytes aren't a WRITE's data, or little of it.
+const SMALL: usize = 64 << 10;
+
+/// The requests of a mount.
 #[derive(Debug)]
 pub(crate) struct Requests {
     filesystem: Arc<Filesystem>,
     permits: Arc<Semaphore>,
+    under_way: Mutex<UnderWay>,
+    received: AtomicU64,
+}
+
+/// The requests that wait.
+#[derive(Debug, Default)]
+struct UnderWay {
     /// By request number, with the caller's thread.
-    under_way: Mutex<HashMap<u64, (AbortHandle, u32)>>,
-    read: AtomicU64,
+    requests: HashMap<u64, (AbortHandle, u32)>,
+    /// The numbers of interrupted requests that weren't under way then. INTERRUPT may overtake a request that
+    /// comes through a queue, and for such a request the kernel doesn't repeat it.
+    interrupted: VecDeque<u64>,
+}
+
+/// Where a reply goes.
+#[derive(Debug)]
+enum ReplyChannel {
+    Device,
+    Queue(FuseEntry, Arc<Inbox>),
 }
 
 /// Ensures the reply to a request: `EINTR` if it is dropped without one.
 struct ReplyGuard {
     requests: Arc<Requests>,
     unique: u64,
-    is_sent: bool,
+    /// `None`: the reply is sent.
+    channel: Option<ReplyChannel>,
 }
 
 impl ReplyGuard {
-    /// Sends the reply. An error of the device means that the kernel doesn't wait for it any more.
+    /// Sends the reply. An error means that the kernel doesn't wait for it any more. That isn't known for a
+    /// queue: it ends with the whole connection, and then all files are closed.
     fn send(&mut self, result: Result<&[u8], Errno>) -> Result<(), Errno> {
-        self.is_sent = true;
-        let device = self.requests.filesystem.device().get_ref();
-        match result {
-            Ok(body) => device.reply(self.unique, body),
-            Err(errno) => device.reply_error(self.unique, errno),
+        match self.channel.take() {
+            None => Ok(()),
+            Some(ReplyChannel::Device) => {
+                let device = self.requests.filesystem.device().get_ref();
+                match result {
+                    Ok(body) => device.reply(self.unique, body),
+                    Err(errno) => device.reply_error(self.unique, errno),
+                }
+            }
+            Some(ReplyChannel::Queue(mut entry, inbox)) => {
+                set_reply(&mut entry, result);
+                inbox.reply(entry);
+                Ok(())
+            }
         }
     }
 
@@ -65,14 +109,45 @@ impl ReplyGuard {
     fn send_and_forget(mut self, result: Result<&[u8], Errno>) {
         let _ = self.send(result);
     }
+
+    /// As [`ReplyGuard::send`], on the queue's own thread: returns the entry with the reply.
+    fn into_entry(mut self, result: Result<&[u8], Errno>) -> Option<FuseEntry> {
+        match self.channel.take()? {
+            ReplyChannel::Queue(mut entry, _) => {
+                set_reply(&mut entry, result);
+                Some(entry)
+            }
+            ReplyChannel::Device => None,
+        }
+    }
+}
+
+fn set_reply(entry: &mut FuseEntry, result: Result<&[u8], Errno>) {
+    match result {
+        Ok(body) if body.len() <= entry.capacity() => entry.set_reply(0, body),
+        // The kernel asks for no more than INIT has negotiated.
+        Ok(_) => entry.set_reply(-Errno::IO.raw_os_error(), &[]),
+        Err(errno) => entry.set_reply(-errno.raw_os_error(), &[]),
+    }
 }
 
 impl Drop for ReplyGuard {
     fn drop(&mut self) {
-        self.requests.under_way.lock().remove(&self.unique);
-        if !self.is_sent {
+        if self.channel.is_some() {
             let _ = self.send(Err(Errno::INTR));
         }
+    }
+}
+
+/// Removes a request from those under way.
+struct UnderWayGuard {
+    requests: Arc<Requests>,
+    unique: u64,
+}
+
+impl Drop for UnderWayGuard {
+    fn drop(&mut self) {
+        self.requests.under_way.lock().requests.remove(&self.unique);
     }
 }
 
@@ -82,13 +157,13 @@ impl Requests {
             filesystem,
             permits: Arc::new(Semaphore::new(MAX_REQUESTS)),
             under_way: Mutex::default(),
-            read: AtomicU64::new(0),
+            received: AtomicU64::new(0),
         })
     }
 
-    /// The number of requests that were read, and of those that are under way.
+    /// The number of requests that were received, and of those that wait.
     pub(crate) fn count(&self) -> (u64, usize) {
-        (self.read.load(Relaxed), self.under_way.lock().len())
+        (self.received.load(Relaxed), self.under_way.lock().requests.len())
     }
 
     /// Reads requests, of up to `max_len` bytes, until the filesystem is unmounted.
@@ -138,7 +213,7 @@ impl Requests {
     }
 
     async fn begin(self: &Arc<Self>, message: Bytes) {
-        self.read.fetch_add(1, Relaxed);
+        self.received.fetch_add(1, Relaxed);
         match FuseRequest::decode(message) {
             Ok(FuseRequest { header, operation: Operation::File(operation) }) => {
                 self.spawn(header, operation).await;
@@ -160,7 +235,7 @@ impl Requests {
                 nodes.iter().for_each(|(node, count)| self.filesystem.forget(*node, *count));
             }
             ControlOperation::Release { fh } => self.release(header, fh).await,
-            ControlOperation::Interrupt { unique } => self.interrupt(header, unique),
+            ControlOperation::Interrupt { unique } => self.interrupt_requested(header, unique),
             ControlOperation::Destroy => self.guard(header.unique).send_and_forget(Ok(&[])),
             // Only the first request can be INIT.
             ControlOperation::Init(_) => self.guard(header.unique).send_and_forget(Err(Errno::NOSYS)),
@@ -168,31 +243,131 @@ impl Requests {
     }
 
     fn guard(self: &Arc<Self>, unique: u64) -> ReplyGuard {
-        ReplyGuard { requests: self.clone(), unique, is_sent: false }
+        ReplyGuard { requests: self.clone(), unique, channel: Some(ReplyChannel::Device) }
     }
 
     async fn spawn(self: &Arc<Self>, header: Header, operation: FileOperation) {
         let Ok(permit) = self.permits.clone().acquire_owned().await else { return };
-        let (abort, registration) = AbortHandle::new_pair();
-        self.under_way.lock().insert(header.unique, (abort, header.pid));
-        let mut guard = self.guard(header.unique);
-        let filesystem = self.filesystem.clone();
-        let work = async move {
-            let request = RequestContext { header, received: Instant::now() };
-            match filesystem.handle(&request, operation).await {
-                Ok(outcome) => {
-                    let sent = guard.send(Ok(&outcome.reply.0));
-                    if let (Err(_), Some(opened)) = (sent, outcome.opened) {
-                        // The kernel didn't take the reply and will send no RELEASE.
-                        Box::pin(filesystem.undo_open(opened)).await;
-                    }
-                    filesystem.buffers().put(outcome.reply.0);
-                }
-                Err(errno) => drop(guard.send(Err(errno))),
-            }
+        let guard = self.guard(header.unique);
+        let (requests, request) = (self.clone(), RequestContext { header, received: Instant::now() });
+        self.spawn_waiting(&header, async move {
+            let result = requests.filesystem.handle(&request, operation).await;
+            requests.deliver(result, guard).await;
             drop(permit);
+        });
+    }
+
+    /// Spawns the rest of a request that may wait; INTERRUPT aborts it.
+    fn spawn_waiting(self: &Arc<Self>, header: &Header, work: impl Future<Output = ()> + Send + 'static) {
+        let (abort, registration) = AbortHandle::new_pair();
+        let is_interrupted = {
+            let mut under_way = self.under_way.lock();
+            under_way.requests.insert(header.unique, (abort, header.pid));
+            let early = under_way.interrupted.iter().position(|unique| *unique == header.unique);
+            early.and_then(|index| under_way.interrupted.remove(index)).is_some()
         };
-        tokio::spawn(Abortable::new(work, registration));
+        let guard = UnderWayGuard { requests: self.clone(), unique: header.unique };
+        tokio::spawn(Abortable::new(
+            async move {
+                let _guard = guard;
+                work.await;
+            },
+            registration,
+        ));
+        if is_interrupted {
+            self.interrupt(header.unique);
+        }
+    }
+
+    /// Sends the reply of a handler.
+    async fn deliver(&self, result: Result<Outcome, Errno>, mut guard: ReplyGuard) {
+        match result {
+            Ok(outcome) => {
+                let sent = guard.send(Ok(&outcome.reply.0));
+                if let (Err(_), Some(opened)) = (sent, outcome.opened) {
+                    // The kernel didn't take the reply and will send no RELEASE.
+                    Box::pin(self.filesystem.undo_open(opened)).await;
+                }
+                self.filesystem.buffers().put(outcome.reply.0);
+            }
+            Err(errno) => drop(guard.send(Err(errno))),
+        }
+    }
+
+    /// Begins a request that a queue's thread has received. Returns the entry if it has the reply; otherwise
+    /// the reply comes through the inbox. Runs on that thread, with the runtime's context.
+    pub(crate) fn begin_queued(self: &Arc<Self>, entry: FuseEntry, inbox: &Arc<Inbox>) -> Option<FuseEntry> {
+        self.received.fetch_add(1, Relaxed);
+        let decoded = FuseRequest::decode(self.message(&entry));
+        let guard = |unique| ReplyGuard {
+            requests: self.clone(),
+            unique,
+            channel: Some(ReplyChannel::Queue(entry, inbox.clone())),
+        };
+        match decoded {
+            Ok(FuseRequest { header, operation: Operation::File(operation) }) => {
+                self.handle_queued(header, operation, guard(header.unique))
+            }
+            Ok(FuseRequest { header, operation: Operation::Control(ControlOperation::Release { fh }) }) => {
+                self.release_queued(fh, guard(header.unique))
+            }
+            // The kernel sends the others by /dev/fuse.
+            Ok(FuseRequest { header, operation: Operation::Control(_) }) => {
+                guard(header.unique).into_entry(Err(Errno::NOSYS))
+            }
+            Err(DecodeError::Refused { unique, errno, .. }) => guard(unique).into_entry(Err(errno)),
+            Err(error @ DecodeError::NoHeader(_)) => {
+                tracing::warn!(%error, "a malformed request");
+                guard(0).into_entry(Err(Errno::IO))
+            }
+        }
+    }
+
+    /// The bytes of a request. They are copied: the server may get a WRITE's data again long after the reply,
+    /// and the entry's memory belongs to the kernel then.
+    fn message(&self, entry: &FuseEntry) -> Bytes {
+        let parts = entry.request();
+        let len = parts.iter().map(|part| part.len()).sum();
+        let mut buffer = if len > SMALL { self.filesystem.buffers().take() } else { Vec::new() };
+        buffer.clear();
+        buffer.reserve(len);
+        parts.iter().for_each(|part| buffer.extend_from_slice(part));
+        if len > SMALL { self.filesystem.buffers().share(buffer, len) } else { buffer.into() }
+    }
+
+    fn handle_queued(
+        self: &Arc<Self>,
+        header: Header,
+        operation: FileOperation,
+        guard: ReplyGuard,
+    ) -> Option<FuseEntry> {
+        let requests = self.clone();
+        let mut work = Box::pin(async move {
+            // The entries of all queues are fewer than the permits.
+            let permit = requests.permits.clone().acquire_owned().await;
+            let request = RequestContext { header, received: Instant::now() };
+            (requests.filesystem.handle(&request, operation).await, permit)
+        });
+        // Mostly there is nothing to wait for, and no other thread has to wake up.
+        match catch_unwind(AssertUnwindSafe(|| (&mut work).now_or_never())) {
+            Ok(Some((Ok(outcome), _permit))) => {
+                let entry = guard.into_entry(Ok(&outcome.reply.0));
+                self.filesystem.buffers().put(outcome.reply.0);
+                entry
+            }
+            Ok(Some((Err(errno), _permit))) => guard.into_entry(Err(errno)),
+            Ok(None) => {
+                let requests = self.clone();
+                self.spawn_waiting(&header, async move {
+                    let (result, permit) = work.await;
+                    requests.deliver(result, guard).await;
+                    drop(permit);
+                });
+                None
+            }
+            // As for a task that panics.
+            Err(_) => guard.into_entry(Err(Errno::INTR)),
+        }
     }
 
     /// Closes a file in the order of the kernel's requests, and leaves what may wait to another task. The
@@ -202,9 +377,46 @@ impl Requests {
         self.guard(header.unique).send_and_forget(released.as_ref().map(|_| &[][..]).map_err(|errno| *errno));
         let Ok(Some(closing)) = released else { return };
         let Ok(permit) = self.permits.clone().acquire_owned().await else { return };
+        self.finish_close(closing, permit, None);
+    }
+
+    /// As [`Requests::release`], on a queue's thread.
+    fn release_queued(self: &Arc<Self>, fh: u64, guard: ReplyGuard) -> Option<FuseEntry> {
+        let closing = match self.filesystem.release(fh) {
+            Ok(Some(closing)) => closing,
+            Ok(None) => return guard.into_entry(Ok(&[])),
+            Err(errno) => return guard.into_entry(Err(errno)),
+        };
+        match self.permits.clone().try_acquire_owned() {
+            Ok(permit) => {
+                self.finish_close(closing, permit, None);
+                guard.into_entry(Ok(&[]))
+            }
+            Err(_) => {
+                // Without a reply the kernel sends fewer.
+                let requests = self.clone();
+                tokio::spawn(async move {
+                    let Ok(permit) = requests.permits.clone().acquire_owned().await else { return };
+                    requests.finish_close(closing, permit, Some(guard));
+                });
+                None
+            }
+        }
+    }
+
+    /// Does what is left of a close, and then replies if there is a guard.
+    fn finish_close(
+        self: &Arc<Self>,
+        closing: ClosingFile,
+        permit: OwnedSemaphorePermit,
+        guard: Option<ReplyGuard>,
+    ) {
         let filesystem = self.filesystem.clone();
         let mut finish = Box::pin(async move {
             filesystem.finish_close(closing).await;
+            if let Some(guard) = guard {
+                guard.send_and_forget(Ok(&[]));
+            }
             drop(permit);
         });
         // Mostly there is nothing to wait for, and no other thread has to wake up for it.
@@ -217,29 +429,62 @@ impl Requests {
     pub(crate) async fn finish(&self) {
         self.filesystem.close_all().await;
         let _ = self.permits.acquire_many(MAX_REQUESTS as u32).await;
+        // A request may have opened a file meanwhile.
+        self.filesystem.close_all().await;
     }
 
-    /// The caller of a request got a signal.
-    fn interrupt(self: &Arc<Self>, header: &Header, unique: u64) {
-        let Some((abort, pid)) = self.under_way.lock().get(&unique).cloned() else {
+    /// The kernel's INTERRUPT.
+    fn interrupt_requested(self: &Arc<Self>, header: &Header, unique: u64) {
+        let is_under_way = {
+            let mut under_way = self.under_way.lock();
+            let is_under_way = under_way.requests.contains_key(&unique);
+            if !is_under_way && self.filesystem.has_queues() {
+                if under_way.interrupted.len() == MAX_EARLY_INTERRUPTS {
+                    under_way.interrupted.pop_front();
+                }
+                under_way.interrupted.push_back(unique);
+            }
+            is_under_way
+        };
+        if is_under_way {
+            self.interrupt(unique);
+        } else {
             // The request isn't read yet, or done. With EAGAIN the kernel sends INTERRUPT again if it still
             // waits.
             let _ = self.filesystem.device().get_ref().reply_error(header.unique, Errno::AGAIN);
-            return;
-        };
+        }
+    }
+
+    /// The caller of a request under way got a signal.
+    fn interrupt(self: &Arc<Self>, unique: u64) {
         let requests = self.clone();
         tokio::spawn(async move {
             loop {
+                let Some((abort, pid)) = requests.under_way.lock().requests.get(&unique).cloned() else {
+                    return;
+                };
                 // A caller outside of this PID namespace can't be checked.
                 if pid == 0 || users::is_dying(pid) {
                     abort.abort();
                     return;
                 }
                 tokio::time::sleep(SIGNAL_CHECK_INTERVAL).await;
-                if !requests.under_way.lock().contains_key(&unique) {
-                    return;
-                }
             }
         });
+    }
+
+    /// Aborts requests of dying callers that came through queues, as long as this is polled. The kernel sends
+    /// no INTERRUPT if the signal comes while a request is on its way to its queue's thread
+    /// (fs/fuse/dev_uring.c, `fuse_uring_prepare_send`).
+    pub(crate) async fn watch_callers(&self) -> Infallible {
+        loop {
+            tokio::time::sleep(CALLER_CHECK_INTERVAL).await;
+            let waiting: Vec<(AbortHandle, u32)> = self.under_way.lock().requests.values().cloned().collect();
+            for (abort, pid) in waiting {
+                if pid != 0 && users::is_dying(pid) {
+                    abort.abort();
+                }
+            }
+        }
     }
 }

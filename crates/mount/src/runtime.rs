@@ -22,10 +22,13 @@ pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
         .worker_threads(workers)
         .thread_name("samehost-mount")
         .enable_all()
-        .on_thread_start(|| {
-            // Without the permission the mount behaves as any other FUSE filesystem.
-            let _ = rustix::process::configure_io_flusher_behavior(true);
-            privileges::drop_fsetid();
-        })
+        .on_thread_start(prepare_thread)
         .build()
+}
+
+/// Sets what every thread that handles requests has (see [`runtime`]).
+pub(crate) fn prepare_thread() {
+    // Without the permission the mount behaves as any other FUSE filesystem.
+    let _ = rustix::process::configure_io_flusher_behavior(true);
+    privileges::drop_fsetid();
 }

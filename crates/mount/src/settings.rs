@@ -25,6 +25,18 @@ pub enum Direct {
     Server,
 }
 
+/// Whether requests come over io_uring (Linux 6.14) or by reads of /dev/fuse.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum UringMode {
+    /// Over io_uring where the kernel offers it and this process may use it.
+    #[default]
+    Auto,
+    /// By /dev/fuse.
+    Off,
+    /// Over io_uring; without it the mount fails.
+    Required,
+}
+
 /// How long attributes are valid without asking the server, nfs(5)'s acregmin, acregmax, acdirmin and
 /// acdirmax. The time starts at the minimum, and doubles up to the maximum while a file is found unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,6 +99,8 @@ pub struct MountOptions {
     /// Opens may be passed through in the kernel. Otherwise the mount's process reads and writes granted
     /// files itself.
     pub passthrough: bool,
+    /// Whether requests come over io_uring.
+    pub uring: UringMode,
     /// A call that times out in a soft session fails with ETIMEDOUT instead of EIO (`softerr`).
     pub softerr: bool,
 }
@@ -108,6 +122,7 @@ impl Default for MountOptions {
             lookup_cache: LookupCache::All,
             direct: Direct::EndToEnd,
             passthrough: true,
+            uring: UringMode::Auto,
             softerr: false,
         }
     }

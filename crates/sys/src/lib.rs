@@ -14,6 +14,7 @@ pub mod credentials;
 pub mod empty_path;
 pub mod fanotify;
 pub mod fuse;
+pub mod fuse_queue;
 pub mod handle;
 mod io_mode;
 pub mod lease;

@@ -35,7 +35,7 @@ impl Filesystem {
     pub(super) async fn read_dir(&self, args: &ReadDirArgs) -> Result<FuseReply, Errno> {
         let open = self.directories.get(args.fh).ok_or(Errno::BADF)?;
         if args.offset == 0 {
-            self.hidden.wait_for_removals(&open.inode.handle).await;
+            self.wait_for_removals(&open.inode.handle).await;
         }
         let size = args.size as usize;
         let mut reply = FuseReply::with_capacity(size);

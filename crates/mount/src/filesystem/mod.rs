@@ -41,7 +41,7 @@ mod search_revocation;
 mod silly_rename;
 mod space;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use client::{AttributeUpdate, Attributes, Found, PathConf, Session};
@@ -56,11 +56,13 @@ use crate::fuse::request::Header;
 use crate::inode::{Inode, InodeTable};
 use crate::open_table::{OpenDirectory, OpenFile, OpenTable};
 use crate::passthrough::Passthrough;
+use crate::queues::Queues;
 use crate::settings::MountOptions;
 use crate::users::{User, Users};
 use blocking::BlockingCalls;
 use kernel_cache::KernelCache;
 use negative_names::NegativeNames;
+pub(crate) use open::ClosingFile;
 use path_cache::PathCache;
 use silly_rename::HiddenNames;
 
@@ -81,6 +83,8 @@ pub(crate) struct Filesystem {
     passthrough: Passthrough,
     buffers: Arc<Buffers>,
     path_conf: OnceCell<PathConf>,
+    /// The queues that requests come through; `None`: /dev/fuse.
+    queues: OnceLock<Weak<Queues>>,
 }
 
 /// The caller and the time of a request.
@@ -168,6 +172,7 @@ impl Filesystem {
             passthrough,
             buffers: Arc::default(),
             path_conf: OnceCell::new(),
+            queues: OnceLock::new(),
         }
     }
 
@@ -191,6 +196,23 @@ impl Filesystem {
 
     pub(crate) const fn passthrough(&self) -> &Passthrough {
         &self.passthrough
+    }
+
+    /// Requests come through queues from now on.
+    pub(crate) fn set_queues(&self, queues: &Arc<Queues>) {
+        let _ = self.queues.set(Arc::downgrade(queues));
+    }
+
+    pub(crate) fn has_queues(&self) -> bool {
+        self.queues.get().is_some()
+    }
+
+    /// Waits until every RELEASE that the kernel has sent before this call has taken effect. By /dev/fuse
+    /// they have, because it is read in order.
+    async fn receive_releases(&self) {
+        if let Some(queues) = self.queues.get().and_then(Weak::upgrade) {
+            queues.drain().await;
+        }
     }
 
     /// The number of open files, and of inodes that the kernel knows.

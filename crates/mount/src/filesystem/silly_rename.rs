@@ -7,10 +7,12 @@
 //! close(2) doesn't wait for the removal, because RELEASE comes after it returned. RMDIR and READDIR of the
 //! directory do wait: after the last close(2) has returned, no process sees the hidden name.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use client::Handle;
+use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use super::Filesystem;
@@ -25,6 +27,8 @@ const MAX_TRIES: u32 = 16;
 #[derive(Debug, Default)]
 pub(crate) struct HiddenNames {
     serial: AtomicU32,
+    /// The number of hidden names of open files, by directory.
+    present: Mutex<HashMap<Handle, u32>>,
     /// By directory.
     removals: Arc<InFlight<Handle>>,
 }
@@ -37,14 +41,26 @@ impl HiddenNames {
         format!(".nfs{file:016x}{serial:08x}").into_bytes()
     }
 
-    /// Begins the removal of a hidden name after the last close.
-    pub(super) fn begin_removal(&self, hidden: HiddenName) -> HiddenRemoval {
-        HiddenRemoval { _guard: self.removals.begin(hidden.directory.clone()), hidden }
+    fn note_present(&self, directory: Handle) {
+        *self.present.lock().entry(directory).or_default() += 1;
     }
 
-    /// Waits for the removals that are under way in a directory.
-    pub(super) async fn wait_for_removals(&self, directory: &Handle) {
-        self.removals.wait_until_idle(directory).await;
+    /// A hidden name is about to be removed, or has become another name.
+    fn note_gone(&self, directory: &Handle) {
+        let mut present = self.present.lock();
+        if let Some(count) = present.get_mut(directory) {
+            *count -= 1;
+            if *count == 0 {
+                present.remove(directory);
+            }
+        }
+    }
+
+    /// Begins the removal of a hidden name after the last close.
+    pub(super) fn begin_removal(&self, hidden: HiddenName) -> HiddenRemoval {
+        let guard = self.removals.begin(hidden.directory.clone());
+        self.note_gone(&hidden.directory);
+        HiddenRemoval { _guard: guard, hidden }
     }
 }
 
@@ -57,10 +73,14 @@ pub(crate) struct HiddenRemoval {
 
 impl Filesystem {
     /// The file of this name, if it is open.
-    fn open_file_named(&self, directory: u64, name: &[u8]) -> Option<Arc<Inode>> {
+    async fn open_file_named(&self, directory: u64, name: &[u8]) -> Option<Arc<Inode>> {
         let inode = self.paths.get(directory, name)?;
-        let is_open = inode.lock().opens.is_open();
-        is_open.then_some(inode)
+        let is_open = || inode.lock().opens.is_open();
+        if is_open() {
+            // The process may have closed it.
+            self.receive_releases().await;
+        }
+        is_open().then_some(inode)
     }
 
     /// Gives a hidden name to an open file that is about to lose its name. Returns false if the file isn't
@@ -71,7 +91,7 @@ impl Filesystem {
         name: &[u8],
         user: &Arc<User>,
     ) -> Result<bool, Errno> {
-        let Some(inode) = self.open_file_named(directory.number, name) else { return Ok(false) };
+        let Some(inode) = self.open_file_named(directory.number, name).await else { return Ok(false) };
         if inode.lock().opens.is_hidden() {
             // The name is another file's by now.
             return Ok(false);
@@ -89,6 +109,7 @@ impl Filesystem {
             self.paths.rename((directory.number, name), (directory.number, &other), None);
             inode.handle.moved(&directory.handle, &other);
             let hidden = HiddenName { directory: directory.handle.clone(), name: other, user: user.clone() };
+            self.hidden.note_present(directory.handle.clone());
             let hide = inode.lock().opens.hide(hidden);
             if let Err(hidden) = hide {
                 // The last close came meanwhile.
@@ -108,7 +129,7 @@ impl Filesystem {
         target: &[u8],
         user: &Arc<User>,
     ) -> Result<Option<Arc<Inode>>, Errno> {
-        let Some(inode) = self.open_file_named(directory.number, target) else { return Ok(None) };
+        let Some(inode) = self.open_file_named(directory.number, target).await else { return Ok(None) };
         if inode.is_directory() {
             return Ok(None);
         }
@@ -127,6 +148,7 @@ impl Filesystem {
     /// Gives a hidden file its name back, because the rename that would have replaced it failed.
     pub(super) async fn unhide(&self, inode: &Arc<Inode>, directory: &Arc<Inode>, name: &[u8]) {
         let Some(hidden) = inode.lock().opens.take_hidden() else { return };
+        self.hidden.note_gone(&hidden.directory);
         let session = &hidden.user.session;
         self.negative_names.add(directory.number, name);
         match session.rename(&hidden.directory, &hidden.name, &directory.handle, name).await {
@@ -153,10 +175,19 @@ impl Filesystem {
         }
     }
 
-    /// Waits for the removals of hidden names in a directory that is about to be removed.
+    /// Waits until the hidden names of files that are closed are removed from a directory.
+    pub(super) async fn wait_for_removals(&self, directory: &Handle) {
+        let is_present = self.hidden.present.lock().contains_key(directory);
+        if is_present {
+            self.receive_releases().await;
+        }
+        self.hidden.removals.wait_until_idle(directory).await;
+    }
+
+    /// As [`Filesystem::wait_for_removals`], for a directory that is about to be removed.
     pub(super) async fn wait_for_removals_in(&self, directory: u64, name: &[u8]) {
         if let Some(inode) = self.paths.get(directory, name) {
-            self.hidden.wait_for_removals(&inode.handle).await;
+            self.wait_for_removals(&inode.handle).await;
         }
     }
 }

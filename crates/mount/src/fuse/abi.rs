@@ -65,6 +65,7 @@ pub(crate) mod init {
     pub(crate) const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
     pub(crate) const PASSTHROUGH: u64 = 1 << 37;
     pub(crate) const NO_EXPORT_SUPPORT: u64 = 1 << 38;
+    pub(crate) const OVER_IO_URING: u64 = 1 << 41;
 }
 
 /// Flags of the reply to OPEN.

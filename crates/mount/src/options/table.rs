@@ -10,7 +10,7 @@ use std::time::Duration;
 use client::options::{Descriptor, Kind, Source, Words};
 
 use super::Parsed;
-use crate::settings::{Direct, LookupCache};
+use crate::settings::{Direct, LookupCache, UringMode};
 
 type Entry = Descriptor<Parsed>;
 type Refusals = &'static [(&'static str, &'static str)];
@@ -132,6 +132,18 @@ pub const MOUNT: &[Entry] = &[
         &[
             ("end-to-end", |to| to.mount.direct = Direct::EndToEnd),
             ("server", |to| to.mount.direct = Direct::Server),
+        ],
+        &[],
+    ),
+    word(
+        "uring",
+        "auto",
+        "Whether the kernel's requests come over io_uring: if the kernel has that switched on (auto), by \
+         /dev/fuse (off), or not without it (required)",
+        &[
+            ("auto", |to| to.mount.uring = UringMode::Auto),
+            ("off", |to| to.mount.uring = UringMode::Off),
+            ("required", |to| to.mount.uring = UringMode::Required),
         ],
         &[],
     ),

@@ -10,7 +10,7 @@ use control::{Reply, Socket};
 use serde::{Deserialize, Serialize};
 
 use crate::mount::Mount;
-use crate::report::{MountCounters, MountReport};
+use crate::report::{FuseTransport, MountCounters, MountReport};
 
 /// The status of a running mount.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,6 +43,12 @@ pub struct MountStatus {
     /// Why there is a lane and no tree.
     #[serde(default)]
     pub tree_refusal: Option<String>,
+    /// How the kernel's requests arrive: `io_uring` or `/dev/fuse`.
+    #[serde(default)]
+    pub transport: String,
+    /// Why it isn't io_uring.
+    #[serde(default)]
+    pub transport_reason: Option<String>,
     /// The server's instance, while there is a lane.
     pub instance: Option<String>,
     /// What the kernel asked of the process.
@@ -114,6 +120,14 @@ pub(super) fn snapshot(identity: &MountIdentity, mount: &Mount) -> MountStatus {
         reasons: data_path.reasons(&report),
         tree: report.lane.tree,
         tree_refusal: report.lane.tree_refusal,
+        transport: match &report.transport {
+            FuseTransport::Uring => "io_uring".to_owned(),
+            FuseTransport::Device { .. } => "/dev/fuse".to_owned(),
+        },
+        transport_reason: match report.transport {
+            FuseTransport::Uring => None,
+            FuseTransport::Device { reason } => Some(reason),
+        },
         instance: report.lane.instance,
         kernel: report.kernel,
         lane: report.counters.lane,

@@ -15,8 +15,11 @@ pub fn check(mountpoint: &Path) -> Result<PathBuf, Failure> {
         ErrorKind::NotFound => {
             Failure::new(&shown, "there is no such directory").next(format!("make it: mkdir -p {shown}"))
         }
-        ErrorKind::NotConnected => Failure::new(&shown, "the process of a mount that is here has died")
-            .next(format!("take the mount away: samehost umount {shown}")),
+        // The second error is that of calls that are under way at its death.
+        ErrorKind::NotConnected | ErrorKind::ConnectionAborted => {
+            Failure::new(&shown, "the process of a mount that is here has died")
+                .next(format!("take the mount away: samehost umount {shown}"))
+        }
         ErrorKind::PermissionDenied => {
             Failure::new(&shown, error).next("name a directory that you may enter, or mount as root")
         }

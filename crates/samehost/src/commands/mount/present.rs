@@ -133,6 +133,9 @@ fn explain(plan: &MountPlan, error: &mount::Error) -> Failure {
             )
         }
         mount::Error::Helper { reason, .. } => fusermount_failure(at, reason),
+        mount::Error::NoUring(_) => {
+            Failure::new(at, error).next("mount with uring=auto to take /dev/fuse where there is no io_uring")
+        }
         other => Failure::new(at, other),
     }
 }

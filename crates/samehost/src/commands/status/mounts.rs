@@ -50,6 +50,10 @@ pub fn show(output: &mut Output, status: &MountStatus) -> Result<(), Stop> {
         None => "by calls to the server".to_owned(),
     };
     output.line(format!("  names       {names}"))?;
+    output.line(format!("  requests    by {}", status.transport))?;
+    if let Some(reason) = &status.transport_reason {
+        output.line(format!("  because     {}", human::name(reason.as_bytes())))?;
+    }
     output.line(format!("  kernel      {}", numbers(&status.kernel)))?;
     output.line(format!("  session     {}", numbers(&status.events)))?;
     output.line("")?;

@@ -1,0 +1,268 @@
+//! A mount with FUSE over io_uring: what the option `uring` does, requests that wait while others don't, the
+//! order of RELEASE between queues, signals, unmounts, and the death of the mount's process.
+//!
+//! Many requests wait here because their server is stopped by a signal.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::available_parallelism;
+
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use samehost_tests::samehost::binary;
+use samehost_tests::{Mount, Scratch, Serve, Server, UringSwitch, need_root, run, run_ok, wait_for};
+
+struct Share {
+    server: Server,
+    export: PathBuf,
+    scratch: Scratch,
+}
+
+impl Share {
+    fn new() -> Self {
+        need_root();
+        let scratch = Scratch::in_memory();
+        let export = scratch.mkdir("export");
+        fs::write(export.join("file"), "what the server has").expect("own directory");
+        Self { server: Serve::openly(&export).start(), export, scratch }
+    }
+
+    fn mount(&self, options: &str) -> Option<Mount> {
+        Mount::over_uring(&self.server, &self.export, options)
+    }
+
+    /// A mount over the wire with a run directory of its own: `samehost status` waits for a stopped server.
+    fn mount_apart(&self, options: &str) -> Option<Mount> {
+        let _on = UringSwitch::set(true)?;
+        let mount = Mount::unmounted_with(&self.scratch.mkdir("run"));
+        run_ok(
+            &mut mount.command(&self.server.url(&self.export), &format!("lane=off,uring=required,{options}")),
+        );
+        Some(mount)
+    }
+
+    /// Stops the server until the result is dropped.
+    fn stop(&self) -> Stopped<'_> {
+        self.server.daemon().signal(Signal::STOP);
+        Stopped(&self.server)
+    }
+}
+
+struct Stopped<'a>(&'a Server);
+
+impl Drop for Stopped<'_> {
+    fn drop(&mut self) {
+        self.0.daemon().signal(Signal::CONT);
+    }
+}
+
+fn waiting(mount: &Mount) -> u64 {
+    mount.status().and_then(|status| status["requests_under_way"].as_u64()).expect("a mount")
+}
+
+fn wait_for_waiting(mount: &Mount, count: u64) {
+    wait_for(&format!("{count} requests to wait"), || (waiting(mount) >= count).then_some(()));
+}
+
+fn kill(pid: u32) {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a process id");
+    kill_process(pid, Signal::KILL).expect("the process is there");
+}
+
+fn cat(path: &Path) -> Child {
+    Command::new("cat").arg(path).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("cat")
+}
+
+#[test]
+fn the_option_decides_and_the_status_says_why() {
+    let share = Share::new();
+    let mount = Mount::unmounted(&share.server);
+    let url = share.server.url(&share.export);
+    for (is_on, option, transport, reason) in [
+        (true, "auto", "io_uring", ""),
+        (true, "required", "io_uring", ""),
+        (true, "off", "/dev/fuse", "uring=off"),
+        (false, "auto", "/dev/fuse", "echo Y > /sys/module/fuse/parameters/enable_uring"),
+        (false, "off", "/dev/fuse", "uring=off"),
+    ] {
+        let Some(_switch) = UringSwitch::set(is_on) else { return };
+        run_ok(&mut mount.command(&url, &format!("uring={option}")));
+        let status = mount.status().expect("a mount");
+        assert_eq!(status["transport"], transport, "uring={option}: {status}");
+        let said = status["transport_reason"].as_str().unwrap_or_default();
+        assert!(said.contains(reason) && said.is_empty() == reason.is_empty(), "uring={option}: {said}");
+        assert_eq!(fs::read(mount.join("file")).expect("it reads"), b"what the server has");
+        let text = String::from_utf8(run(&mut share.server.client(&["status"])).stdout).expect("text");
+        assert!(text.contains(&format!("requests    by {transport}")) && text.contains(reason), "{text}");
+        let pid = mount.pid();
+        mount.unmount();
+        // Its status would be taken for the next one's.
+        wait_for("the end of the mount's process", || (!is_alive(pid)).then_some(()));
+    }
+    let Some(_off) = UringSwitch::set(false) else { return };
+    let refused = run(&mut mount.command(&url, "uring=required"));
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        !refused.status.success() && said.contains("enable_uring") && said.contains("uring=auto"),
+        "{said}"
+    );
+    assert!(!mount.is_mounted());
+}
+
+/// A queue has few entries at first. With hundreds of requests that wait for the server, those that don't
+/// need it are served all the same, and in the end every one has its reply.
+#[test]
+fn hundreds_of_waiting_requests_do_not_block_others() {
+    const STEPS: u64 = 16;
+    const STEP: u64 = 20;
+    let share = Share::new();
+    for number in 0..STEPS * STEP {
+        fs::write(share.export.join(number.to_string()), number.to_string()).expect("own directory");
+    }
+    // In a directory that not everybody may search, the kernel asks for each name, and the mount answers
+    // from its cache.
+    let private = share.export.join("private");
+    fs::create_dir(&private).expect("own directory");
+    fs::set_permissions(&private, fs::Permissions::from_mode(0o700)).expect("own directory");
+    fs::write(private.join("known"), "cached").expect("own directory");
+    let Some(mount) = share.mount_apart("actimeo=3600") else { return };
+    let known = mount.join("private/known");
+    assert_eq!(fs::metadata(&known).expect("it is there").len(), 6);
+    assert_eq!(fs::metadata(&known).expect("it is there").len(), 6);
+    std::thread::scope(|scope| {
+        let stopped = share.stop();
+        let mut readers = Vec::new();
+        for step in 0..STEPS {
+            for number in step * STEP..(step + 1) * STEP {
+                let path = mount.join(number.to_string());
+                readers.push(scope.spawn(move || fs::read_to_string(path).expect("it reads")));
+            }
+            wait_for_waiting(&mount, (step + 1) * STEP);
+            assert_eq!(fs::metadata(&known).expect("it is cached").len(), 6);
+        }
+        drop(stopped);
+        for (number, reader) in readers.into_iter().enumerate() {
+            assert_eq!(reader.join().expect("it ends"), number.to_string());
+        }
+    });
+    wait_for("the last reply", || (waiting(&mount) == 0).then_some(()));
+}
+
+#[test]
+fn waiting_processes_can_be_killed() {
+    let share = Share::new();
+    let Some(mount) = share.mount_apart("noac") else { return };
+    let stopped = share.stop();
+    let mut reader = cat(&mount.join("file"));
+    wait_for_waiting(&mount, 1);
+    kill(reader.id());
+    assert!(!reader.wait().expect("it ends").success());
+    // Signals that come at any moment of a request's way.
+    for _ in 0..50 {
+        let mut reader = cat(&mount.join("file"));
+        kill(reader.id());
+        assert!(!reader.wait().expect("it ends").success());
+    }
+    wait_for("the aborted requests", || (waiting(&mount) == 0).then_some(()));
+    drop(stopped);
+    assert_eq!(fs::read(mount.join("file")).expect("it reads"), b"what the server has");
+}
+
+#[test]
+fn a_mount_with_waiting_requests_can_be_unmounted_by_force() {
+    let share = Share::new();
+    let Some(mount) = share.mount_apart("noac") else { return };
+    let pid = mount.pid();
+    let stopped = share.stop();
+    let mut readers: Vec<Child> = (0..10).map(|_| cat(&mount.join("file"))).collect();
+    // The others wait in the kernel for the first one's LOOKUP.
+    wait_for_waiting(&mount, 1);
+    let refused = run(Command::new(binary()).arg("umount").arg(mount.path()));
+    assert!(!refused.status.success());
+    run_ok(Command::new(binary()).args(["umount", "--force", "--lazy"]).arg(mount.path()));
+    for reader in &mut readers {
+        assert!(!reader.wait().expect("it ends").success());
+    }
+    wait_for("the end of the mount's process", || (!is_alive(pid)).then_some(()));
+    drop(stopped);
+}
+
+#[test]
+fn the_death_of_the_process_ends_waiting_requests() {
+    let share = Share::new();
+    let Some(mount) = share.mount_apart("noac") else { return };
+    let stopped = share.stop();
+    let mut reader = cat(&mount.join("file"));
+    wait_for_waiting(&mount, 1);
+    kill(mount.pid());
+    assert!(!reader.wait().expect("it ends").success());
+    wait_for("the end of the connection", || fs::metadata(mount.path()).is_err().then_some(()));
+    drop(stopped);
+    mount.unmount();
+    assert!(!mount.is_mounted());
+    let Some(_on) = UringSwitch::set(true) else { return };
+    run_ok(&mut mount.command(&share.server.url(&share.export), "uring=required"));
+    assert_eq!(fs::read(mount.join("file")).expect("it reads"), b"what the server has");
+}
+
+/// close(2) doesn't wait for RELEASE, which goes through the queue of the CPU that closes. The next request,
+/// from another CPU, must find the file closed all the same: neither is a closed file that is removed given a
+/// hidden name, nor is the hidden name of one that was open there after the close.
+#[test]
+fn a_close_on_one_cpu_comes_before_a_removal_on_another() {
+    let before = sched_getaffinity(None).expect("an affinity");
+    let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| before.is_set(*cpu)).collect();
+    if available_parallelism().map_or(1, |count| count.get()) < 2 || cpus.len() < 2 {
+        return eprintln!("not tested: there is one CPU");
+    }
+    let share = Share::new();
+    let Some(mount) = share.mount("lane=required") else { return };
+    for round in 0..100 {
+        run_on(cpus[round % 2]);
+        let directory = mount.join(format!("directory-{round}"));
+        fs::create_dir(&directory).expect("a directory");
+        let (name, link) = (directory.join("name"), mount.join(format!("link-{round}")));
+        let file = File::create(&name).expect("a file");
+        fs::hard_link(&name, &link).expect("a link");
+        let open = File::create(directory.join("open")).expect("a file");
+        fs::remove_file(directory.join("open")).expect("it gets a hidden name");
+        drop(file);
+        run_on(cpus[(round + 1) % 2]);
+        fs::remove_file(&name).expect("it is closed");
+        assert_eq!(fs::metadata(&link).expect("the other link").nlink(), 1, "round {round}");
+        drop(open);
+        run_on(cpus[round % 2]);
+        assert_eq!(fs::read_dir(&directory).expect("a listing").count(), 0, "round {round}");
+        fs::remove_dir(&directory).expect("it is empty");
+    }
+}
+
+fn run_on(cpu: usize) {
+    let mut only = CpuSet::new();
+    only.set(cpu);
+    sched_setaffinity(None, &only).expect("a CPU of this process");
+}
+
+/// Data of READ and WRITE of all sizes around those of the buffers, on each data path that has requests.
+#[test]
+fn data_of_every_size_arrives() {
+    let share = Share::new();
+    for options in ["lane=off", "lane=required,nopassthrough"] {
+        let Some(mount) = share.mount(options) else { return };
+        for size in [1, 4095, 4096, 4097, 65_535, 65_536, 100_000, (1 << 20) - 1, 1 << 20, (4 << 20) + 1] {
+            let data = samehost_tests::scratch::pattern(size as u64, size);
+            fs::write(mount.join("data"), &data).expect("it is written");
+            assert!(fs::read(share.export.join("data")).expect("it is there") == data, "{options}: {size}");
+            fs::write(share.export.join("other"), &data).expect("own directory");
+            assert!(fs::read(mount.join("other")).expect("it reads") == data, "{options}: {size}");
+            fs::remove_file(mount.join("data")).expect("it is removed");
+            fs::remove_file(mount.join("other")).expect("it is removed");
+        }
+    }
+}
+
+fn is_alive(pid: u32) -> bool {
+    Path::new("/proc").join(pid.to_string()).exists()
+}
