@@ -69,8 +69,8 @@ pub struct ExportOptions {
     /// `tree` (default) or `no_tree` (specific to this server): whether local clients may be granted the
     /// directory with everything below. Without `lane` there are no trees either.
     pub tree: bool,
-    /// `mount_grant` or `no_mount_grant` (default; specific to this server): whether root of the server's host
-    /// may be granted the directory as a mount. Not without `lane` and `tree`.
+    /// `mount_grant` or `no_mount_grant` (default; specific to this server): whether root of the server's
+    /// host may be granted the directory as a mount. Not without `lane` and `tree`.
     pub mount_grant: bool,
     /// `read_io=buffered|dontcache|direct` (specific to this server); `None`: the server's setting.
     pub read_io: Option<IoMode>,

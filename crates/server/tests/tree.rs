@@ -207,8 +207,8 @@ fn become_user(id: u32, groups: &[u32]) {
     rustix::thread::set_thread_uid(Uid::from_raw(id)).unwrap();
 }
 
-/// Requests a tree as a process of user `peer` that claims to be `claim`, and returns what `with` makes of the
-/// answer.
+/// Requests a tree as a process of user `peer` that claims to be `claim`, and returns what `with` makes of
+/// the answer.
 fn asked<T: Send>(
     clients: &str,
     peer: (u32, &[u32]),

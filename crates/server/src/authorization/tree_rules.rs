@@ -9,8 +9,9 @@
 //!   mount namespace: root of that namespace reaches the directory anyway. Root of a container without a user
 //!   namespace doesn't, and could take the descriptor from any process of the container.
 //!
-//! A mount is given to root of the host only, because its holder can clear its flags, `ro` among them: uid 0
-//! in the server's mount namespace and in the initial user namespace, not squashed, and if the export says so.
+//! A mount is given to root of the host only, because its holder can clear its flags, `ro` among them: to
+//! uid 0 in the server's mount namespace and in the initial user namespace, not squashed, if the export says
+//! so.
 
 use exports::{ExportOptions, Squash};
 use lane::{Bound, SharedNamespaces};
