@@ -30,6 +30,15 @@ impl Failure {
         }
     }
 
+    /// The failure of an operation in a tree that has ended meanwhile. The server makes the directory
+    /// read-only after it has recalled the tree, though the export may not be.
+    pub(super) const fn in_ended_tree(self) -> Self {
+        match self {
+            Self::Status(Status::ReadOnly) => Self::NotLocal,
+            other => other,
+        }
+    }
+
     /// The failure of an operation that has changed something, and therefore mustn't be repeated.
     pub(super) const fn after_change(self) -> Self {
         match self {

@@ -174,7 +174,8 @@ impl TreeState {
         operation: impl FnOnce(&LocalTree, Call<'_>) -> failure::Result<T>,
     ) -> failure::Result<T> {
         let _in_flight = self.grant.try_get().ok_or(Failure::NotLocal)?;
-        self.users.run(user, |user| operation(&self.local, Call { user, waits }))
+        let result = self.users.run(user, |user| operation(&self.local, Call { user, waits }));
+        result.map_err(|failure| if self.grant.is_live() { failure } else { failure.in_ended_tree() })
     }
 
     /// As [`TreeState::run`] on a thread that may not wait, or one of a few that may.
