@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use samehost_client::{LaneMode, Options, Session, Url};
 pub use served::{BOUND, Served, pattern};
 
-/// The options of every export here.
-const OPENLY: &str = "no_root_squash";
+/// The options of exports without trees: grants of files and the wire are tested by themselves.
+const OPENLY: &str = "no_root_squash,no_tree";
 
 impl Served {
     /// A server without a lane.
@@ -20,9 +20,14 @@ impl Served {
         Self::new(false, OPENLY)
     }
 
-    /// A server with a lane.
+    /// A server with a lane, over which it grants files only.
     pub fn with_lane() -> Self {
         Self::new(true, OPENLY)
+    }
+
+    /// A server with a lane, over which it grants trees, too.
+    pub fn with_trees() -> Self {
+        Self::new(true, "no_root_squash")
     }
 
     /// Reloads the export with further options, each after a comma.
