@@ -147,11 +147,8 @@ impl Handle {
         drop(former);
     }
 
-    /// An unsealed handle, without keeping it in use.
+    /// A handle that this client made, without keeping it in use.
     pub(crate) fn downgrade(&self) -> Option<WeakHandle> {
-        if self.is_sealed() {
-            return None;
-        }
         let unsealed = Arc::downgrade(self.unsealed.as_ref()?);
         Some(WeakHandle { len: self.len, bytes: self.bytes, unsealed })
     }
@@ -173,7 +170,7 @@ impl Handle {
     }
 }
 
-/// An unsealed handle that may be out of use.
+/// A handle that this client made and that may be out of use.
 pub(crate) struct WeakHandle {
     len: u8,
     bytes: [u8; HANDLE_MAX],

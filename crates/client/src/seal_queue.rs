@@ -54,7 +54,7 @@ impl SealQueue {
 
     /// Adds a handle, which is sealed later if it is still in use then.
     pub(crate) fn push(self: &Arc<Self>, handle: &Handle) {
-        let Some(weak) = handle.downgrade() else { return };
+        let Some(weak) = handle.downgrade().filter(|_| !handle.is_sealed()) else { return };
         let mut waiting = self.waiting.lock();
         if waiting.handles.len() >= MAX_WAITING {
             return;

@@ -236,10 +236,10 @@ impl Inner {
     async fn open_again(&self) -> Result<LaneOpen> {
         let (access, user) = ((self.read, self.write), &self.session.caller.user);
         let lane = &self.session.inner.lane;
-        match lane.open_in_tree(user, TreeTarget::File(&self.handle), access).await {
-            Ok(Some(OpenedInTree::File(opened))) => return Ok(LaneOpen::Granted(opened)),
-            // The file is open, so the lane and the wire may still have it.
-            _ => {}
+        // If it fails, the lane and the wire may still have the file, because it is open.
+        let opened = lane.open_in_tree(user, TreeTarget::File(&self.handle), access).await;
+        if let Ok(Some(OpenedInTree::File(opened))) = opened {
+            return Ok(LaneOpen::Granted(opened));
         }
         self.session.caller.seal(&[&self.handle]).await?;
         let target = lane::Target::Handle(self.handle.as_bytes());

@@ -35,11 +35,11 @@ impl LocalTree {
         }
         let directory_now = self.live(&at);
         self.report(directory, None, directory_now.ok(), asked);
-        let (file, attributes) = match (result, directory_now) {
+        let entry = match (result, directory_now) {
             (Err(Failure::Status(Status::NoEntry)), Err(gone)) => return Err(gone),
             (result, _) => result?,
         };
-        let found = Found { handle: file.handle.clone(), attributes: Some(attributes) };
+        let found = Found { handle: entry.handle, attributes: Some(entry.attributes) };
         self.report_found(&found, asked);
         Ok(found)
     }

@@ -14,7 +14,7 @@ use sys::KernelHandle;
 
 use super::descriptors::Descriptor;
 use super::failure::{Failure, Result};
-use super::local::{Call, LocalTree, STRICT_RESOLVE, entry_name};
+use super::local::{Call, Entry, LocalTree, STRICT_RESOLVE, entry_name};
 use crate::error::Status;
 use crate::handle::Handle;
 use crate::types::{Attributes, Create, FileKind, Found, Node, SetAttributes};
@@ -104,7 +104,7 @@ impl LocalTree {
             attributes = self.attributes_of(file)?;
         }
         let Ok(kernel) = KernelHandle::of(file, c"") else { return Ok(None) };
-        let handle = self.handle(&kernel, directory.1, name)?;
+        let handle = self.handle(&self.identity(&kernel)?, directory.1, name)?;
         Ok(Some(Found { handle, attributes: Some(attributes) }))
     }
 
@@ -116,7 +116,7 @@ impl LocalTree {
         how: &Create,
     ) -> Result<Found> {
         let Create::Unchecked(set) = how else { return Err(Status::Exists.into()) };
-        let (file, mut attributes) = self.entry(call, directory, name)?;
+        let Entry { file, handle, mut attributes } = self.entry(call, directory, name)?;
         if attributes.kind != FileKind::Regular {
             return Err(Status::Exists.into());
         }
@@ -125,7 +125,7 @@ impl LocalTree {
             self.apply(call, file.as_fd(), None, &attributes, &only_size)?;
             attributes = self.live(&file).map_err(Failure::after_change)?;
         }
-        Ok(Found { handle: file.handle.clone(), attributes: Some(attributes) })
+        Ok(Found { handle, attributes: Some(attributes) })
     }
 
     pub(crate) fn make_dir(
@@ -220,14 +220,16 @@ impl LocalTree {
         name: &CStr,
         (mode, set): (u32, &SetAttributes),
     ) -> Result<Option<Found>> {
-        let Ok((file, mut attributes)) = self.entry(call, directory, name) else { return Ok(None) };
+        let Ok(Entry { file, handle, mut attributes }) = self.entry(call, directory, name) else {
+            return Ok(None);
+        };
         let fixed =
             set.mode.is_none() && self.undo_umask(directory.0.as_fd(), file.as_fd(), &attributes, mode)?;
         let set = SetAttributes { size: None, ..*set };
         if self.finish(call, file.as_fd(), None, &attributes, &set)? || fixed {
             attributes = self.attributes_of(&*file)?;
         }
-        Ok(Some(Found { handle: file.handle.clone(), attributes: Some(attributes) }))
+        Ok(Some(Found { handle, attributes: Some(attributes) }))
     }
 
     /// Sets the attributes that couldn't be set on creation. Only root may give files away. Owner and group

@@ -6,18 +6,33 @@
 //! lock.
 
 use std::collections::HashMap;
+use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::handle::Handle;
+use crate::handle::{Handle, WeakHandle};
 
 /// A file of the tree.
 #[derive(Debug)]
 pub(crate) struct Descriptor {
     pub(super) file: OwnedFd,
-    pub(super) handle: Handle,
+    /// What names it: [`Handle::identity`].
+    pub(super) identity: Box<[u8]>,
+    /// The handle that was made of it last. A cached descriptor keeps no handle in use: what is out of use
+    /// needs no seal.
+    pub(super) handle: Mutex<Option<WeakHandle>>,
+}
+
+impl Descriptor {
+    /// Says that the file has another name now.
+    pub(super) fn was_moved(&self, directory: &Handle, name: &CStr) {
+        let handle = self.handle.lock().as_ref().and_then(WeakHandle::upgrade);
+        if let Some(handle) = handle {
+            handle.moved(directory, name.to_bytes());
+        }
+    }
 }
 
 impl AsFd for Descriptor {
@@ -68,13 +83,13 @@ impl DescriptorCache {
     /// that one was faster.
     pub(crate) fn insert(&self, new: Descriptor) -> Arc<Descriptor> {
         let mut clock = self.clock.lock();
-        if let Some(index) = clock.indices.get(new.handle.identity()) {
+        if let Some(index) = clock.indices.get(&new.identity) {
             return Arc::clone(&clock.slots[*index].descriptor);
         }
         let evicted = if clock.slots.len() >= self.budget { Some(clock.evict()) } else { None };
         let descriptor = Arc::new(new);
         let index = clock.slots.len();
-        clock.indices.insert(descriptor.handle.identity().into(), index);
+        clock.indices.insert(descriptor.identity.clone(), index);
         clock.slots.push(Slot { descriptor: Arc::clone(&descriptor), used: false });
         drop(clock);
         drop(evicted);
@@ -143,9 +158,9 @@ impl Clock {
     /// Removes a slot; the last one takes its place.
     fn remove(&mut self, index: usize) -> Arc<Descriptor> {
         let removed = self.slots.swap_remove(index).descriptor;
-        self.indices.remove(removed.handle.identity());
+        self.indices.remove(&removed.identity);
         if let Some(moved) = self.slots.get(index) {
-            self.indices.insert(moved.descriptor.handle.identity().into(), index);
+            self.indices.insert(moved.descriptor.identity.clone(), index);
         }
         removed
     }
@@ -159,7 +174,7 @@ mod tests {
 
     fn descriptor(number: u32) -> Descriptor {
         let file = File::open("/dev/null").expect("a descriptor").into();
-        Descriptor { file, handle: Handle::new(&number.to_be_bytes()).expect("fits") }
+        Descriptor { file, identity: number.to_be_bytes().into(), handle: Mutex::default() }
     }
 
     fn holds(cache: &DescriptorCache, number: u32) -> bool {
@@ -171,7 +186,7 @@ mod tests {
         let clock = cache.clock.lock();
         assert_eq!(clock.indices.len(), clock.slots.len());
         for (identity, index) in &clock.indices {
-            assert_eq!(clock.slots[*index].descriptor.handle.identity(), &identity[..]);
+            assert_eq!(clock.slots[*index].descriptor.identity, *identity);
         }
         (0..end).filter(|number| clock.indices.contains_key(&number.to_be_bytes()[..])).collect()
     }

@@ -51,7 +51,7 @@ impl LocalTree {
         if renamed.is_ok() {
             self.forget_removed(victim.as_deref());
             if let Some(moved) = moved {
-                moved.handle.moved(to_directory, to.to_bytes());
+                moved.was_moved(to_directory, &to);
             }
         }
         self.report(from_directory, Some(&from_before), self.attributes_of(&*from_at).ok(), asked);

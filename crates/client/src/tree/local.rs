@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags, openat, openat2, statx};
 use rustix::io::Errno;
 use rustix::path::DecInt;
@@ -23,7 +24,7 @@ use super::failure::{Failure, Result};
 use super::open_dirs::OpenDirs;
 use crate::attribute_sink::{AttributeSink, AttributeUpdate, PreOpAttributes};
 use crate::error::Status;
-use crate::handle::{HEAD, Handle};
+use crate::handle::{HEAD, Handle, WeakHandle};
 use crate::in_memory::is_in_memory;
 use crate::seal_queue::SealQueue;
 use crate::types::{Attributes, Found};
@@ -70,6 +71,13 @@ impl Call<'_> {
     }
 }
 
+/// An entry of a directory.
+pub(super) struct Entry {
+    pub(super) file: Arc<Descriptor>,
+    pub(super) handle: Handle,
+    pub(super) attributes: Attributes,
+}
+
 /// A directory with everything below it.
 #[derive(Debug)]
 pub(crate) struct LocalTree {
@@ -114,7 +122,11 @@ impl LocalTree {
                 Mode::empty(),
             )
             .ok(),
-            root: Arc::new(Descriptor { file: root, handle: handle.clone() }),
+            root: Arc::new(Descriptor {
+                file: root,
+                identity: handle.identity().into(),
+                handle: Mutex::default(),
+            }),
             sink,
             seals: None,
             is_in_memory,
@@ -141,10 +153,11 @@ impl LocalTree {
     }
 
     fn known(&self, handle: &Handle) -> Option<Arc<Descriptor>> {
-        if *handle == self.root.handle {
+        let identity = handle.identity();
+        if *identity == *self.root.identity {
             return Some(Arc::clone(&self.root));
         }
-        self.descriptors.get(handle.identity())
+        self.descriptors.get(identity)
     }
 
     /// Opens a file again by the names of its handle and of the directories above, as far as these are
@@ -170,10 +183,12 @@ impl LocalTree {
                 // The server finds the file without the directories above it.
                 _ => Failure::NotLocal,
             })?;
-            if self.identity(&KernelHandle::of(&opened, c"")?) != file.identity() {
+            let identity = self.identity(&KernelHandle::of(&opened, c"")?)?;
+            if *identity != *file.identity() {
                 return Err(Failure::NotLocal);
             }
-            from = self.descriptors.insert(Descriptor { file: opened, handle: file });
+            let handle = Mutex::new(file.downgrade());
+            from = self.descriptors.insert(Descriptor { file: opened, identity, handle });
         }
         Ok(from)
     }
@@ -202,33 +217,48 @@ impl LocalTree {
         }
     }
 
-    /// The entry `name` of a directory, and its attributes.
+    /// The entry `name` of a directory.
     pub(super) fn entry(
         &self,
         call: Call<'_>,
         directory: (&Descriptor, &Handle),
         name: &CStr,
-    ) -> Result<(Arc<Descriptor>, Attributes)> {
+    ) -> Result<Entry> {
         // Two system calls if the file is known, which then was one call too many if it isn't.
         if call.waits == Waits::Allowed && self.searches_hit.load(Relaxed) {
             let kernel = KernelHandle::of(directory.0, name)?;
-            if let Some(known) = self.descriptors.get(&self.identity(&kernel)) {
-                known.handle.moved(directory.1, name.to_bytes());
-                let attributes = self.live(&known)?;
-                return Ok((known, attributes));
+            if let Some(file) = self.descriptors.get(&self.identity(&kernel)?) {
+                let attributes = self.live(&file)?;
+                let handle = self.handle_of(&file, directory.1, name)?;
+                return Ok(Entry { file, handle, attributes });
             }
             self.searches_hit.store(false, Relaxed);
         }
         let file = self.open_path(call, directory.0, name)?;
         let attributes = self.attributes_of(&file)?;
-        let kernel = KernelHandle::of(&file, c"")?;
-        if let Some(known) = self.descriptors.get(&self.identity(&kernel)) {
-            self.searches_hit.store(true, Relaxed);
-            known.handle.moved(directory.1, name.to_bytes());
-            return Ok((known, attributes));
+        let identity = self.identity(&KernelHandle::of(&file, c"")?)?;
+        let file = match self.descriptors.get(&identity) {
+            Some(known) => {
+                self.searches_hit.store(true, Relaxed);
+                known
+            }
+            None => self.descriptors.insert(Descriptor { file, identity, handle: Mutex::default() }),
+        };
+        let handle = self.handle_of(&file, directory.1, name)?;
+        Ok(Entry { file, handle, attributes })
+    }
+
+    /// The handle of a file that was found by this name: the one in use, if there is one.
+    fn handle_of(&self, file: &Descriptor, directory: &Handle, name: &CStr) -> Result<Handle> {
+        let mut last = file.handle.lock();
+        if let Some(handle) = last.as_ref().and_then(WeakHandle::upgrade) {
+            drop(last);
+            handle.moved(directory, name.to_bytes());
+            return Ok(handle);
         }
-        let handle = self.handle(&kernel, directory.1, name)?;
-        Ok((self.descriptors.insert(Descriptor { file, handle }), attributes))
+        let handle = self.handle(&file.identity, directory, name)?;
+        *last = handle.downgrade();
+        Ok(handle)
     }
 
     /// The descriptor of an entry, if the cache has one.
@@ -237,24 +267,20 @@ impl LocalTree {
             return None;
         }
         let kernel = KernelHandle::of(directory, name).ok()?;
-        self.descriptors.get(&self.identity(&kernel))
+        self.descriptors.get(&self.identity(&kernel).ok()?)
     }
 
     /// The identity in the handle of a file.
-    fn identity(&self, kernel: &KernelHandle) -> Vec<u8> {
-        let mut identity = Vec::with_capacity(HEAD + 1 + kernel.as_bytes().len());
-        identity.extend_from_slice(&self.head);
-        // A handle of another kind fits into no `Handle`, so there is none that is equal.
-        identity.push(kernel.kind() as u8);
-        identity.extend_from_slice(kernel.as_bytes());
-        identity
+    pub(super) fn identity(&self, kernel: &KernelHandle) -> Result<Box<[u8]>> {
+        let kind = u8::try_from(kernel.kind()).map_err(|_| Failure::NotLocal)?;
+        Ok([&self.head, &[kind][..], kernel.as_bytes()].concat().into())
     }
 
-    /// The handle of a file that was found by this name.
-    pub(super) fn handle(&self, kernel: &KernelHandle, directory: &Handle, name: &CStr) -> Result<Handle> {
-        let handle =
-            Handle::in_tree(self.head, kernel.kind(), kernel.as_bytes(), (directory, name.to_bytes()))
-                .ok_or(Failure::NotLocal)?;
+    /// A new handle of the file of this identity, which was found by this name.
+    pub(super) fn handle(&self, identity: &[u8], directory: &Handle, name: &CStr) -> Result<Handle> {
+        let (kind, kernel) = (i32::from(identity[HEAD]), &identity[HEAD + 1..]);
+        let handle = Handle::in_tree(self.head, kind, kernel, (directory, name.to_bytes()))
+            .ok_or(Failure::NotLocal)?;
         if let Some(seals) = &self.seals {
             seals.push(&handle);
         }
@@ -271,7 +297,7 @@ impl LocalTree {
     pub(super) fn live(&self, file: &Descriptor) -> Result<Attributes> {
         let attributes = self.attributes_of(file)?;
         if attributes.nlink == 0 {
-            self.descriptors.remove(file.handle.identity());
+            self.descriptors.remove(&file.identity);
             return Err(Status::Stale.into());
         }
         Ok(attributes)

@@ -43,21 +43,22 @@ impl LocalTree {
     ) -> Result<Opened> {
         let (asked, name) = (Instant::now(), entry_name(name)?);
         let at = self.find(call, directory)?;
-        let (file, attributes) = self.gone_or(&at, self.entry(call, (&at, directory), &name))?;
-        self.open_known(&file, attributes, access, asked)
+        let entry = self.gone_or(&at, self.entry(call, (&at, directory), &name))?;
+        self.open_known(&entry.file, &entry.handle, entry.attributes, access, asked)
     }
 
     /// Opens the file of a handle.
     pub(crate) fn open_handle(&self, call: Call<'_>, file: &Handle, access: (bool, bool)) -> Result<Opened> {
         let asked = Instant::now();
-        let file = self.find(call, file)?;
-        let attributes = self.live(&file)?;
-        self.open_known(&file, attributes, access, asked)
+        let known = self.find(call, file)?;
+        let attributes = self.live(&known)?;
+        self.open_known(&known, file, attributes, access, asked)
     }
 
     fn open_known(
         &self,
         known: &Descriptor,
+        handle: &Handle,
         attributes: Attributes,
         access: (bool, bool),
         asked: Instant,
@@ -72,7 +73,7 @@ impl LocalTree {
         })?;
         // Clears O_NONBLOCK, the only status flag that is set.
         fcntl_setfl(&file, OFlags::empty())?;
-        let found = Found { handle: known.handle.clone(), attributes: Some(attributes) };
+        let found = Found { handle: handle.clone(), attributes: Some(attributes) };
         self.report_found(&found, asked);
         Ok(Opened::File(file, Box::new(found)))
     }

@@ -72,7 +72,7 @@ impl LocalTree {
                 let name = entry.file_name();
                 let is_dots = matches!(name.to_bytes(), b"." | b"..");
                 // What is above the tree's root isn't shown.
-                let is_above = directory == &self.root.handle && name.to_bytes() == b"..";
+                let is_above = *identity == *self.root.identity && name.to_bytes() == b"..";
                 let found = if plus && !is_dots { self.listed(call, (&at, directory), name) } else { None };
                 if let Some(found) = &found {
                     self.report_found(found, asked);
@@ -126,14 +126,14 @@ impl LocalTree {
     /// An entry that was listed; `None` if it is gone, or can't be looked up.
     fn listed(&self, call: Call<'_>, directory: (&Descriptor, &Handle), name: &CStr) -> Option<Found> {
         if self.descriptors.has_room() {
-            let (file, attributes) = self.entry(call, directory, name).ok()?;
-            return Some(Found { handle: file.handle.clone(), attributes: Some(attributes) });
+            let entry = self.entry(call, directory, name).ok()?;
+            return Some(Found { handle: entry.handle, attributes: Some(entry.attributes) });
         }
         // A large directory doesn't displace what is in use.
         let file = self.open_path(call, directory.0, name).ok()?;
         let attributes = self.attributes_of(&file).ok()?;
         let kernel = KernelHandle::of(&file, c"").ok()?;
-        let handle = self.handle(&kernel, directory.1, name).ok()?;
+        let handle = self.handle(&self.identity(&kernel).ok()?, directory.1, name).ok()?;
         Some(Found { handle, attributes: Some(attributes) })
     }
 }

@@ -52,7 +52,7 @@ pub struct Both {
 
 enum Way {
     Wire(tokio::runtime::Runtime, Session),
-    Tree(LocalTree, TreeUsers, User),
+    Tree(Box<LocalTree>, TreeUsers, User),
 }
 
 /// One way, as one user.
@@ -88,7 +88,7 @@ impl Both {
         let directory = fs::File::open(served.export()).expect("root may").into();
         let seen = Arc::new(Recorder::default());
         let local = LocalTree::new(directory, &root, fsid, budget, Some(seen.clone())).expect("a tree");
-        let way = Way::Tree(local, TreeUsers::detect(), User::new(credential));
+        let way = Way::Tree(Box::new(local), TreeUsers::detect(), User::new(credential));
         Some(Self { wire, tree: Side { way, seen }, root, served })
     }
 
@@ -108,7 +108,7 @@ pub fn plain(budget: usize) -> (Side, Handle, tempfile::TempDir) {
     let root = Handle::new(&bytes).expect("fits");
     let seen = Arc::new(Recorder::default());
     let local = LocalTree::new(file, &root, 0, budget, Some(seen.clone())).expect("a tree");
-    let way = Way::Tree(local, TreeUsers::detect(), User::new(Credential::own()));
+    let way = Way::Tree(Box::new(local), TreeUsers::detect(), User::new(Credential::own()));
     (Side { way, seen }, root, dir)
 }
 
