@@ -617,3 +617,32 @@ fn root_of_the_host_gets_a_mount_where_the_export_says_so() {
         });
     }
 }
+
+#[test]
+fn there_are_no_trees_before_old_clients_have_reclaimed() {
+    let scratch = Scratch::new();
+    let mut config = scratch.config(ANYBODY);
+    let server = Server::start(config.clone()).unwrap();
+    // Client records belong to the server of an address.
+    config.listen = server.local_addrs();
+    server.stop();
+    let server = Server::start(config.clone()).unwrap();
+    fs::write(scratch.at("f"), "data").unwrap();
+    let mut session = Session::new(&server, 2, b"one");
+    session.reclaim_complete();
+    let root = session.walk(&scratch.export());
+    let claim = OpenClaim4::Null(Opaque(b"f"));
+    session.open_shared(&root, claim, false, SHARE_ACCESS_READ, 0).unwrap();
+    drop(server);
+    let server = Server::start(config).unwrap();
+    let mut client = Client::new(&server);
+    run(async {
+        let lane = lane(&scratch, &mut client).await;
+        let admin = user(0, 0, &[]);
+        let refused = open(&lane, Target::Tree(&root), Access::Read, &admin).await.err();
+        assert_eq!(refused, Some(OpenStatus::TryWire));
+        let mut session = Session::new(&server, 2, b"one");
+        session.reclaim_complete();
+        open(&lane, Target::Tree(&root), Access::Read, &admin).await.unwrap();
+    });
+}

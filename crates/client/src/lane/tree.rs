@@ -1,11 +1,13 @@
 //! The directory tree of a session: how it is requested, recalled and requested again, and opens in it.
 //!
 //! A session that has a lane asks for the tree of its root, once for each lane and once after each recall. The
-//! server may refuse; the session then uses the lane for files only.
+//! server may refuse; the session then uses the lane for files only. A refusal because of another client's
+//! opens is temporary, and the session asks again.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use lane::{OpenError, OpenRequest, Target};
+use lane::{OpenError, OpenRequest, OpenStatus, Target};
 
 use super::OpenedFile;
 use super::lane_manager::{EstablishedLane, LaneManager};
@@ -16,6 +18,9 @@ use crate::protocol::Protocol;
 use crate::tree::{Tree, TreeOpen};
 use crate::types::{Create, FileKind, Handle};
 use crate::user::User;
+
+/// The interval between two requests for a tree that the server refuses temporarily.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The tree of a session, with the number of the lane that it came over.
 #[derive(Debug)]
@@ -29,8 +34,27 @@ pub(crate) struct GrantedTree {
 pub(super) struct TreeRequests {
     /// The lane and its generation for which the tree was last requested.
     last: Option<(u64, u64)>,
+    /// When to request it again nevertheless.
+    again: Option<Instant>,
     /// The reason if the server gave none.
     refusal: Option<String>,
+}
+
+impl TreeRequests {
+    /// Whether the tree is to be requested now from the lane with this number and generation.
+    fn begin(&mut self, lane: (u64, u64), now: Instant) -> bool {
+        if self.last == Some(lane) && self.again.is_none_or(|again| now < again) {
+            return false;
+        }
+        (self.last, self.again) = (Some(lane), None);
+        true
+    }
+
+    /// Notes the result of a request.
+    fn end(&mut self, refusal: Option<String>, is_temporary: bool, now: Instant) {
+        self.again = is_temporary.then(|| now + RETRY_INTERVAL);
+        self.refusal = refusal;
+    }
 }
 
 /// The file that is opened in a tree.
@@ -93,14 +117,14 @@ impl LaneManager {
         }
     }
 
-    /// Whether a tree is to be requested now from this lane. Returns true once for each of its generations.
+    /// Whether a tree is to be requested now from this lane. Returns true once for each of its generations,
+    /// and again after a temporary refusal.
     fn begin_request(&self, established: &EstablishedLane) -> bool {
-        let now = Some((established.number, established.lane.generation()));
+        let lane = (established.number, established.lane.generation());
         let mut requests = self.tree_requests.lock();
-        if self.mode() == LaneMode::Off || requests.last == now {
+        if self.mode() == LaneMode::Off || !requests.begin(lane, Instant::now()) {
             return false;
         }
-        requests.last = now;
         // The former tree has ended, and its directory mustn't stay open.
         drop(self.tree.swap(None));
         true
@@ -111,7 +135,10 @@ impl LaneManager {
         let target = Target::Tree(root.as_bytes());
         let request = OpenRequest { target, access: lane::Access::ReadWrite, credential };
         bump(&self.counters.lane.round_trips);
-        let refusal = match tokio::time::timeout(self.open_timeout(), established.lane.open(request)).await {
+        let answer = tokio::time::timeout(self.open_timeout(), established.lane.open(request)).await;
+        let is_temporary =
+            matches!(answer, Ok(Err(OpenError::Refused(OpenStatus::TryWire | OpenStatus::TooMany))));
+        let refusal = match answer {
             Ok(Ok(opened)) => {
                 let (sink, seals) = (self.attribute_sink.clone(), self.seals.clone());
                 Tree::new(opened, root, sink, seals, self.max_blocking).map(|tree| {
@@ -131,7 +158,7 @@ impl LaneManager {
         if let Some(reason) = &refusal {
             tracing::debug!(reason, "no tree");
         }
-        self.tree_requests.lock().refusal = refusal;
+        self.tree_requests.lock().end(refusal, is_temporary, Instant::now());
     }
 
     /// Ends the use of the tree.
@@ -172,5 +199,27 @@ impl LaneManager {
             Err(Error::NotLocal) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_is_requested_once_for_each_generation_and_again_after_a_temporary_refusal() {
+        let (mut requests, start) = (TreeRequests::default(), Instant::now());
+        assert!(requests.begin((1, 1), start));
+        assert!(!requests.begin((1, 1), start), "a request is under way");
+        requests.end(Some("squashed".into()), false, start);
+        assert!(!requests.begin((1, 1), start + 100 * RETRY_INTERVAL));
+        assert!(requests.begin((1, 2), start));
+        requests.end(Some("another client's open".into()), true, start);
+        assert!(!requests.begin((1, 2), start));
+        assert!(requests.begin((1, 2), start + RETRY_INTERVAL));
+        assert!(!requests.begin((1, 2), start + RETRY_INTERVAL), "a request is under way");
+        requests.end(None, false, start);
+        assert!(!requests.begin((1, 2), start + 100 * RETRY_INTERVAL));
+        assert!(requests.begin((2, 2), start));
     }
 }
