@@ -1,7 +1,7 @@
 //! The data paths from an application to the files of a directory, as data, and directories opened over them.
 //!
-//! A data path that this build or this machine lacks is left out, with the reason. Calls to the server prove
-//! that a directory is on its data path: they are counted at the server while files are created.
+//! A data path that this build or this machine lacks is left out, with the reason. Each is proved by the
+//! server's counters, which say how files were created.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -55,14 +55,14 @@ enum Client {
 enum Proof {
     /// Nothing: there is no server.
     Nothing,
-    /// The kernel says that the mountpoint has another filesystem than FUSE, and the server isn't asked.
+    /// The mountpoint's filesystem isn't FUSE, and the server creates none of the files.
     NotFuse,
-    /// The server isn't asked for each file.
-    NotAsked,
-    /// Each file is opened over the lane.
-    OpensOverLane,
-    /// The server is asked over the wire only.
-    Wire,
+    /// The server creates none of the files.
+    Local,
+    /// The server creates each file for a request over the lane.
+    OverLane,
+    /// The server creates each file for a request over the wire.
+    OverWire,
 }
 
 const fn setup(lane: &'static str, client: Client) -> Setup {
@@ -84,7 +84,7 @@ pub const MOUNTED: [DataPath; 6] = [
         heading: "tree, io_uring",
         name: "tree-uring",
         setups: &[setup("on", Client::Mount("lane=required,uring=required"))],
-        proof: Proof::NotAsked,
+        proof: Proof::Local,
     },
     DataPath {
         heading: "tree, /dev/fuse",
@@ -93,7 +93,7 @@ pub const MOUNTED: [DataPath; 6] = [
             setup("on", Client::Mount("lane=required,uring=off")),
             setup("on", Client::Mount("lane=required")),
         ],
-        proof: Proof::NotAsked,
+        proof: Proof::Local,
     },
     DataPath {
         heading: "files only",
@@ -103,13 +103,13 @@ pub const MOUNTED: [DataPath; 6] = [
             setup("files", Client::Mount("lane=required")),
             setup("on", Client::Mount("lane=required")),
         ],
-        proof: Proof::OpensOverLane,
+        proof: Proof::OverLane,
     },
     DataPath {
         heading: "wire",
         name: "wire",
         setups: &[setup("on", Client::Mount("lane=off,uring=off")), setup("on", Client::Mount("lane=off"))],
-        proof: Proof::Wire,
+        proof: Proof::OverWire,
     },
 ];
 
@@ -120,19 +120,19 @@ pub const COMMANDS: [DataPath; 4] = [
         heading: "tree",
         name: "tree",
         setups: &[setup("on", Client::Command("required"))],
-        proof: Proof::NotAsked,
+        proof: Proof::Local,
     },
     DataPath {
         heading: "files only",
         name: "files",
         setups: &[setup("files", Client::Command("required")), setup("on", Client::Command("required"))],
-        proof: Proof::OpensOverLane,
+        proof: Proof::OverLane,
     },
     DataPath {
         heading: "wire",
         name: "wire",
         setups: &[setup("on", Client::Command("off"))],
-        proof: Proof::Wire,
+        proof: Proof::OverWire,
     },
 ];
 
@@ -171,6 +171,12 @@ impl Calls {
 
     fn sum(self) -> u64 {
         self.lane + self.wire
+    }
+
+    /// The result of a probe as text.
+    fn of_probe(self) -> String {
+        let (lane, wire) = (self.lane, self.wire);
+        format!("of {PROBE_FILES} files the server creates {lane} over the lane, {wire} over the wire")
     }
 }
 
@@ -254,14 +260,10 @@ impl Site {
     /// files: those of a mount count once.
     pub fn calls(&self) -> Calls {
         let Some(remote) = &self.remote else { return Calls::default() };
-        let calls = remote.counted_by_server();
+        let status = remote.server.status();
         let round_trips = || remote.mount.as_ref()?.status()?["lane"]["round_trips"].as_u64();
-        Calls { lane: round_trips().unwrap_or(calls.lane), ..calls }
-    }
-
-    /// The calls that the server has counted so far.
-    fn calls_at_server(&self) -> Calls {
-        self.remote.as_ref().map(Remote::counted_by_server).unwrap_or_default()
+        let lane = round_trips().unwrap_or_else(|| status.all_calls("lane"));
+        Calls { lane, wire: status.all_calls("wire") }
     }
 
     /// Empties the caches of the kernel, the server and the client.
@@ -295,20 +297,14 @@ impl Site {
         }
         let start = Instant::now();
         loop {
-            let calls = self.probe()?;
+            let created = self.probe()?;
             let reason = match self.data_path.proof {
                 Proof::NotFuse if is_fuse(self.root())? => {
                     Some("the directory isn't mounted itself".to_owned())
                 }
-                Proof::NotFuse | Proof::NotAsked if calls.sum() >= PROBE_FILES / 2 => {
-                    Some(format!("the server is asked {} times for {PROBE_FILES} files", calls.sum()))
-                }
-                Proof::OpensOverLane if calls.lane < PROBE_FILES => {
-                    Some(format!("{} opens over the lane for {PROBE_FILES} files", calls.lane))
-                }
-                Proof::Wire if calls.lane > 0 || calls.wire < PROBE_FILES => {
-                    Some(format!("{} calls over the lane, {} over the wire", calls.lane, calls.wire))
-                }
+                Proof::NotFuse | Proof::Local if created.sum() > 0 => Some(created.of_probe()),
+                Proof::OverLane if created.lane < PROBE_FILES => Some(created.of_probe()),
+                Proof::OverWire if created.wire < PROBE_FILES => Some(created.of_probe()),
                 _ => None,
             };
             if reason.is_none() || start.elapsed() > SETTLE_TIMEOUT {
@@ -318,9 +314,10 @@ impl Site {
         }
     }
 
-    /// Creates and removes files; the calls to the server for the creation.
+    /// Creates files and removes them; the calls by which the server created them.
     fn probe(&self) -> Result<Calls> {
-        let before = self.calls_at_server();
+        let creations = || self.remote.as_ref().map(Remote::creations).unwrap_or_default();
+        let before = creations();
         if let Some(reached) = self.reached_by_command("probe") {
             let files = Scratch::in_memory();
             create_files(files.path())?;
@@ -332,16 +329,17 @@ impl Site {
             fs::create_dir(&files)?;
             create_files(&files)?;
         }
-        let calls = self.calls_at_server().since(before);
+        let created = creations().since(before);
         fs::remove_dir_all(self.root().join("probe"))?;
-        Ok(calls)
+        Ok(created)
     }
 }
 
 impl Remote {
-    fn counted_by_server(&self) -> Calls {
+    /// The calls so far that create or open files.
+    fn creations(&self) -> Calls {
         let status = self.server.status();
-        Calls { lane: status.all_calls("lane"), wire: status.all_calls("wire") }
+        Calls { lane: status.calls("lane", "OPEN"), wire: status.calls("wire", "CREATE") }
     }
 
     /// Starts the server and mounts; the reason if one of the two doesn't know its options, or says that it
