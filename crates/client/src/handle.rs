@@ -3,8 +3,10 @@
 //! A server's handle is opaque, with one exception. A handle of a Samehost server begins with
 //! [`MAGIC`] and ends with a seal, a keyed hash that clients can't make. The bytes before the seal, the
 //! *identity*, name the file. The holder of a tree (docs/lane.md) makes identities itself, from the kernel's
-//! file handles. Such a handle is *unsealed*: it is good for the tree only. It knows the directory and the
-//! name by which the file was found, so that the seal can be had from the server when the wire needs it.
+//! file handles. Such a handle is *unsealed*: it is good for the tree only.
+//!
+//! All these handles know the directory and the name by which the file was found. By these the seal can be
+//! had from the server when the wire needs it, and a tree finds files that it hasn't opened yet.
 //!
 //! Invariant: two handles are equal if their identities are, whether they are sealed or not. So a file has
 //! one handle, however it was found.
@@ -38,23 +40,23 @@ const KERNEL_SCHEME: u8 = 1;
 pub struct Handle {
     len: u8,
     bytes: [u8; HANDLE_MAX],
-    unsealed: Option<Arc<Unsealed>>,
+    state: Option<Arc<HandleState>>,
 }
 
-/// What an unsealed handle needs to get its seal.
-struct Unsealed {
+/// What the clones of a handle share.
+struct HandleState {
     /// The whole handle, once the server has said it.
     sealed: OnceLock<[u8; HANDLE_MAX]>,
     /// The directory and the name of the file when it was last found.
     place: Mutex<Option<(Handle, Box<[u8]>)>>,
 }
 
-impl Drop for Unsealed {
+impl Drop for HandleState {
     /// Drops the directories above without recursion, because a tree may be deeper than the stack.
     fn drop(&mut self) {
         let mut above = self.place.get_mut().take();
         while let Some((mut directory, _)) = above {
-            above = directory.unsealed.take().and_then(Arc::into_inner).and_then(|mut next| {
+            above = directory.state.take().and_then(Arc::into_inner).and_then(|mut next| {
                 let place = next.place.get_mut();
                 place.take()
             });
@@ -68,7 +70,7 @@ impl Handle {
     pub fn new(bytes: &[u8]) -> Option<Self> {
         let mut whole = [0; HANDLE_MAX];
         whole.get_mut(..bytes.len())?.copy_from_slice(bytes);
-        Some(Self { len: bytes.len() as u8, bytes: whole, unsealed: None })
+        Some(Self { len: bytes.len() as u8, bytes: whole, state: None })
     }
 
     /// The handle of a file that was found as `name` in a directory: `head` is the first bytes of every
@@ -90,8 +92,17 @@ impl Handle {
         bytes[HEAD] = kind;
         bytes[HEAD + 1..identity].copy_from_slice(kernel_handle);
         let place = Mutex::new(Some((place.0.clone(), place.1.into())));
-        let unsealed = Unsealed { sealed: OnceLock::new(), place };
-        Some(Self { len: (identity + SEAL) as u8, bytes, unsealed: Some(Arc::new(unsealed)) })
+        let state = HandleState { sealed: OnceLock::new(), place };
+        Some(Self { len: (identity + SEAL) as u8, bytes, state: Some(Arc::new(state)) })
+    }
+
+    /// The server's handle of a file that was found as `name` in a directory. A tree finds the file by that.
+    pub(crate) fn found_at(mut self, directory: &Self, name: &[u8]) -> Self {
+        if self.state.is_none() && self.head().is_some() && !matches!(name, b"." | b"..") {
+            let place = Mutex::new(Some((directory.clone(), name.into())));
+            self.state = Some(Arc::new(HandleState { sealed: OnceLock::from(self.bytes), place }));
+        }
+        self
     }
 
     /// The first bytes of all handles of this handle's export, if clients can make such handles.
@@ -104,13 +115,13 @@ impl Handle {
     /// [`Handle::is_sealed`].
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
-        let sealed = self.unsealed.as_ref().and_then(|unsealed| unsealed.sealed.get());
+        let sealed = self.state.as_ref().and_then(|state| state.sealed.get());
         &sealed.unwrap_or(&self.bytes)[..usize::from(self.len)]
     }
 
     /// Whether the server accepts this handle's bytes. Every handle from a server is sealed.
     pub(crate) fn is_sealed(&self) -> bool {
-        self.unsealed.as_ref().is_none_or(|unsealed| unsealed.sealed.get().is_some())
+        self.state.as_ref().is_none_or(|state| state.sealed.get().is_some())
     }
 
     /// Takes the seal of another handle of the same file. False if that one has none, or is another file's.
@@ -119,26 +130,26 @@ impl Handle {
         if self != sealed || !sealed.is_sealed() {
             return false;
         }
-        if let Some(unsealed) = &self.unsealed
-            && unsealed.sealed.get().is_none()
+        if let Some(state) = &self.state
+            && state.sealed.get().is_none()
         {
             let mut whole = [0; HANDLE_MAX];
             whole[..sealed.as_bytes().len()].copy_from_slice(sealed.as_bytes());
-            let _ = unsealed.sealed.set(whole);
+            let _ = state.sealed.set(whole);
         }
         true
     }
 
-    /// The directory and the name by which the file was found, of a handle that this client made.
+    /// The directory and the name by which the file was found.
     pub(crate) fn place(&self) -> Option<(Self, Box<[u8]>)> {
-        self.unsealed.as_ref().and_then(|unsealed| unsealed.place.lock().clone())
+        self.state.as_ref().and_then(|state| state.place.lock().clone())
     }
 
     /// Says by which name the file was found.
     #[doc(hidden)]
     pub fn moved(&self, directory: &Self, name: &[u8]) {
-        let Some(unsealed) = &self.unsealed else { return };
-        let mut place = unsealed.place.lock();
+        let Some(state) = &self.state else { return };
+        let mut place = state.place.lock();
         if place.as_ref().is_some_and(|place| place.0 == *directory && *place.1 == *name) {
             return;
         }
@@ -147,10 +158,10 @@ impl Handle {
         drop(former);
     }
 
-    /// A handle that this client made, without keeping it in use.
+    /// The handle, without keeping it in use. `None` if it doesn't know where its file was found.
     pub(crate) fn downgrade(&self) -> Option<WeakHandle> {
-        let unsealed = Arc::downgrade(self.unsealed.as_ref()?);
-        Some(WeakHandle { len: self.len, bytes: self.bytes, unsealed })
+        let state = Arc::downgrade(self.state.as_ref()?);
+        Some(WeakHandle { len: self.len, bytes: self.bytes, state })
     }
 
     /// What names the file: all bytes, or those before the seal.
@@ -170,17 +181,17 @@ impl Handle {
     }
 }
 
-/// A handle that this client made and that may be out of use.
+/// A handle that may be out of use.
 pub(crate) struct WeakHandle {
     len: u8,
     bytes: [u8; HANDLE_MAX],
-    unsealed: Weak<Unsealed>,
+    state: Weak<HandleState>,
 }
 
 impl WeakHandle {
     /// The handle, if it is still in use.
     pub(crate) fn upgrade(&self) -> Option<Handle> {
-        Some(Handle { len: self.len, bytes: self.bytes, unsealed: Some(self.unsealed.upgrade()?) })
+        Some(Handle { len: self.len, bytes: self.bytes, state: Some(self.state.upgrade()?) })
     }
 }
 

@@ -1,9 +1,9 @@
 //! Handles that were made in a tree and have no seal yet.
 //!
-//! Without a tree, the session needs sealed handles. A file that still has the name by which it was found gets its
-//! seal when a call needs it (`wire`). That fails for a file that another client has renamed or removed in the
-//! meantime. Therefore handles that live longer than [`SEAL_DELAY`] are sealed in the background. Most handles
-//! of a program that walks a tree don't live that long, and cost the server nothing.
+//! Without a tree, the session needs sealed handles. A file that still has the name by which it was found
+//! gets its seal when a call needs it (`wire`). That fails for a file that another client has renamed or
+//! removed in the meantime. Therefore handles that live longer than [`SEAL_DELAY`] are sealed in the
+//! background. Most handles of a program that walks a tree don't live that long, and cost the server nothing.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, Weak};

@@ -144,6 +144,36 @@ async fn a_listing_goes_on_when_the_server_is_killed() {
     assert!(names == expected, "every name once");
 }
 
+/// Files that were found over the wire are used in the tree when there is one.
+#[tokio::test]
+async fn a_tree_takes_over_what_the_wire_has_found() {
+    if !is_root() {
+        return;
+    }
+    let served = Served::with_trees();
+    fs::create_dir_all(served.export().join("a/b")).unwrap();
+    fs::write(served.export().join("a/b/file"), b"content").unwrap();
+    let session = served.wire().await;
+    let mut at = session.root();
+    for name in [&b"a"[..], b"b", b"file"] {
+        at = session.lookup(&at, name).await.unwrap().handle;
+    }
+    let listed = session.read_dir(&session.root(), true).collect().await.unwrap();
+    let listed = listed.iter().find(|entry| entry.name == b"a").unwrap().handle.clone().unwrap();
+    session.set_lane_mode(LaneMode::Required);
+    session.probe().await;
+    assert!(session.lane().tree, "{:?}", session.lane());
+    let before = session.counters();
+    assert_eq!(session.attributes(&at).await.unwrap().size, 7);
+    assert_eq!(session.read_dir(&listed, true).collect().await.unwrap().len(), 1);
+    let file = session.open_handle(&at, b"file", &OpenOptions::reading()).await.unwrap();
+    assert_eq!(file.read_into(Vec::new(), 0, 10).await.unwrap(), b"content");
+    file.close().await.unwrap();
+    let after = session.counters();
+    assert_eq!(after.wire.round_trips, before.wire.round_trips);
+    assert_eq!(after.lane.round_trips, before.lane.round_trips);
+}
+
 /// A directory of the model: its handle, and the contents of its files.
 struct ModelDir {
     handle: Handle,
@@ -162,8 +192,8 @@ impl Random {
     }
 }
 
-/// A call that is repeated because the server was killed may find that it has succeeded before. `is_done` says
-/// whether it has.
+/// A call that is repeated because the server was killed may find that it has succeeded before. `is_done`
+/// says whether it has.
 fn done<T>(result: Result<T, Error>, repeated: Status, is_done: bool) -> Option<T> {
     match result {
         Ok(value) => {

@@ -1,8 +1,8 @@
 //! The directory tree of a session: how it is requested, recalled and requested again, and opens in it.
 //!
-//! A session that has a lane asks for the tree of its root, once for each lane and once after each recall. The
-//! server may refuse; the session then uses the lane for files only. A refusal because of another client's
-//! opens is temporary, and the session asks again.
+//! A session that has a lane asks for the tree of its root, once for each lane and once after each recall.
+//! The server may refuse; the session then uses the lane for files only. A refusal because of another
+//! client's opens is temporary, and the session asks again.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -166,8 +166,8 @@ impl LaneManager {
         drop(self.tree.swap(None));
     }
 
-    /// Opens a file in the tree. After `None` the server must be asked, and nothing was changed, except that a
-    /// file may have been created if `how` allows an existing one.
+    /// Opens a file in the tree. After `None` the server must be asked, and nothing was changed, except that
+    /// a file may have been created if `how` allows an existing one.
     ///
     /// # Errors
     /// As the server's for the same open.

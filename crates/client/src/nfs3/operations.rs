@@ -24,11 +24,17 @@ fn entry<'a>(directory: &'a Handle, name: &'a [u8]) -> nfs3::Diropargs3<'a> {
     nfs3::Diropargs3 { dir: fh(directory), name: Opaque(name) }
 }
 
-fn found(procedure: Procedure, handle: &[u8], attributes: nfs3::PostOpAttr) -> Result<Found> {
+fn found(
+    procedure: Procedure,
+    (directory, name): (&Handle, &[u8]),
+    handle: &[u8],
+    attributes: nfs3::PostOpAttr,
+) -> Result<Found> {
     let handle = Handle::new(handle).ok_or_else(|| Error::Protocol {
         object: procedure.name().to_owned(),
         what: "its file handle is longer than a handle can be",
     })?;
+    let handle = handle.found_at(directory, name);
     Ok(Found { handle, attributes: attributes.as_ref().map(convert::attributes) })
 }
 
@@ -63,12 +69,12 @@ impl Nfs3 {
         &self,
         user: &User,
         procedure: Procedure,
-        directory: &Handle,
+        (directory, name): (&Handle, &[u8]),
         args: &impl Encode,
     ) -> Result<Option<Found>> {
         let reply = self.call(user, procedure, args).await?;
         let new = self.decode::<nfs3::NewObject3<'_>, nfs3::WccData>(procedure, &reply, &[directory])?;
-        new.obj.map(|handle| found(procedure, handle.0, new.obj_attributes)).transpose()
+        new.obj.map(|handle| found(procedure, (directory, name), handle.0, new.obj_attributes)).transpose()
     }
 }
 
@@ -111,7 +117,7 @@ impl Operations for Nfs3 {
         let args = nfs3::Lookup3Args { what: entry(directory, name) };
         let reply = self.call(user, procedure, &args).await?;
         let ok = self.decode::<nfs3::Lookup3ResOk<'_>, nfs3::PostOpAttr>(procedure, &reply, &[directory])?;
-        found(procedure, ok.object.0, ok.obj_attributes)
+        found(procedure, (directory, name), ok.object.0, ok.obj_attributes)
     }
 
     async fn access(&self, user: &User, file: &Handle, wanted: Access) -> Result<Access> {
@@ -194,7 +200,7 @@ impl Operations for Nfs3 {
             Create::Exclusive(verifier) => nfs3::Createhow3::Exclusive(*verifier),
         };
         let args = nfs3::Create3Args { where_: entry(directory, name), how };
-        self.make(user, Procedure::Create, directory, &args).await
+        self.make(user, Procedure::Create, (directory, name), &args).await
     }
 
     async fn make_dir(
@@ -205,7 +211,7 @@ impl Operations for Nfs3 {
         set: &SetAttributes,
     ) -> Result<Option<Found>> {
         let args = nfs3::Mkdir3Args { where_: entry(directory, name), attributes: convert::sattr3(set) };
-        self.make(user, Procedure::Mkdir, directory, &args).await
+        self.make(user, Procedure::Mkdir, (directory, name), &args).await
     }
 
     async fn symlink(
@@ -218,7 +224,7 @@ impl Operations for Nfs3 {
     ) -> Result<Option<Found>> {
         let symlink = nfs3::Symlinkdata3 { attributes: convert::sattr3(set), data: Opaque(target) };
         let args = nfs3::Symlink3Args { where_: entry(directory, name), symlink };
-        self.make(user, Procedure::Symlink, directory, &args).await
+        self.make(user, Procedure::Symlink, (directory, name), &args).await
     }
 
     async fn make_node(
@@ -240,7 +246,7 @@ impl Operations for Nfs3 {
             Node::Character(major, minor) => nfs3::Mknoddata3::Chr(device(major, minor)),
         };
         let args = nfs3::Mknod3Args { where_: entry(directory, name), what };
-        self.make(user, Procedure::Mknod, directory, &args).await
+        self.make(user, Procedure::Mknod, (directory, name), &args).await
     }
 
     async fn remove(&self, user: &User, directory: &Handle, name: &[u8]) -> Result<()> {
@@ -306,7 +312,10 @@ impl Operations for Nfs3 {
             name: entry.name.0.to_vec(),
             fileid: entry.fileid,
             cookie: entry.cookie,
-            handle: entry.name_handle.and_then(|handle| Handle::new(handle.0)),
+            handle: entry
+                .name_handle
+                .and_then(|handle| Handle::new(handle.0))
+                .map(|handle| handle.found_at(directory, entry.name.0)),
             attributes: entry.name_attributes.as_ref().map(convert::attributes),
         });
         Ok(Page { entries: entries.collect(), verifier: page.head.cookieverf, eof: page.reply.eof })

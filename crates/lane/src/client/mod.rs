@@ -158,8 +158,8 @@ impl Lane {
         self.owner.shared.state()
     }
 
-    /// The generation in which the server grants now: it changes when the server recalls its grants. No system
-    /// call.
+    /// The generation in which the server grants now: it changes when the server recalls its grants. No
+    /// system call.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.owner.shared.interlock.control().generation

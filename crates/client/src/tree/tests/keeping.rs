@@ -4,8 +4,10 @@ use std::fs;
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
+use std::sync::Arc;
 
 use rustix::process::umask;
+use sys::lease::{LeaseBreaks, LeaseType, stop_eventfds};
 
 use super::side::{Both, USER, inherit_list, make_dir_of, plain};
 use crate::error::Status;
@@ -137,6 +139,27 @@ fn only_regular_files_are_opened() {
     );
     assert_eq!(rustix::fs::fstat(&file).expect("stat").st_ino, found.attributes.expect("attributes").fileid);
     assert!(matches!(opened(b"none"), Err(Failure::Status(Status::NoEntry))));
+}
+
+#[test]
+fn an_open_that_a_lease_delays_is_left_to_the_server() {
+    let (side, root, dir) = plain(100);
+    fs::write(dir.path().join("file"), b"content").expect("made");
+    let file = side.lookup(&root, b"file").expect("there").handle;
+    let ((theirs, _end), (other, _)) = (stop_eventfds().expect("made"), stop_eventfds().expect("made"));
+    let (_breaks, watcher) = LeaseBreaks::new(theirs, vec![Arc::new(other)]).expect("made");
+    let leased = fs::File::options().read(true).write(true).open(dir.path().join("file")).expect("opens");
+    sys::lease::take(&leased, LeaseType::Write, watcher).expect("leased");
+    side.with_waits(Waits::Allowed, |local, call| {
+        assert!(matches!(local.open_handle(call, &file, (true, false)), Err(Failure::NotLocal)));
+        assert!(matches!(local.open(call, &root, b"file", (true, false)), Err(Failure::NotLocal)));
+        let empty = SetAttributes { size: Some(0), ..SetAttributes::default() };
+        assert_eq!(local.set_attributes(call, &file, &empty, None), Err(Failure::NotLocal));
+        Ok(())
+    })
+    .expect("as oneself");
+    sys::lease::release(&leased).expect("released");
+    assert_eq!(side.attributes(&file).expect("there").size, 7);
 }
 
 #[test]
