@@ -332,6 +332,28 @@ fn a_shared_run_directory_works_across_network_namespaces() {
 }
 
 #[test]
+fn the_server_knows_which_namespaces_a_client_shares_with_it() {
+    if !root_only() {
+        return;
+    }
+    let (here, _there) = std::os::unix::net::UnixStream::pair().unwrap();
+    // None before Linux 6.5.
+    let own = lane::SharedNamespaces::of(&here, &lane::PeerCredentials::of(&here).unwrap());
+    for (wrapper, shared) in [(&["env", "--"][..], own.mount), (&["unshare", "--mount", "--"], false)] {
+        let world = World::new();
+        let mut client = Other::start(wrapper, "client", world.dir.path());
+        let nonce = parse_instance(&client.read_line()).unwrap();
+        assert!(world.nonce_arrives(nonce));
+        let bound = &world.server.status()[0].bound;
+        let expected = lane::SharedNamespaces { mount: shared, user: own.user };
+        assert_eq!(bound.namespaces, expected, "{wrapper:?}");
+        client.write_line("");
+        client.read_line();
+        client.ends();
+    }
+}
+
+#[test]
 fn a_privileged_server_calls_a_client_that_can_t_come() {
     if !root_only() {
         return;

@@ -58,3 +58,17 @@ fn a_grant_ends_expired_clients_and_is_refused_during_the_grace_period() {
     engine.grant(Time(2 * LEASE + 1), &FILE, 1).unwrap();
     assert_eq!(engine.counts(), (0, 0, 0));
 }
+
+#[test]
+fn opens_may_remain_uncounted_while_none_denies_access_or_may_be_reclaimed() {
+    let mut engine = after(&["old"]);
+    assert!(!engine.permits_uncounted_opens(Time(0)), "the old client may reclaim");
+    assert!(engine.permits_uncounted_opens(Time(LEASE)));
+    let (me, _) = client(&mut engine, Time(LEASE), "me");
+    for (deny, permitted) in [(0, true), (1, false), (2, false)] {
+        let id = engine.open(Time(LEASE), &open(me, "o", &FILE, 1, deny)).unwrap();
+        assert_eq!(engine.permits_uncounted_opens(Time(LEASE)), permitted, "opened against {deny}");
+        engine.close(&root(me), &id, &FILE).unwrap();
+        assert!(engine.permits_uncounted_opens(Time(LEASE)));
+    }
+}
