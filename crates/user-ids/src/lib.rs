@@ -94,9 +94,13 @@ struct ProcessIds {
     uid: u32,
     gid: u32,
     groups: Vec<Gid>,
-    /// `CAP_SYS_RESOURCE` was effective.
-    resource: bool,
+    /// Those of [`RESTORED`] that were effective.
+    capabilities: CapabilitySet,
 }
+
+/// The capabilities that setfsuid(2) doesn't restore as they were: it leaves `CAP_SYS_RESOURCE` alone, and
+/// raises `CAP_FSETID` with the other rights over files, also for a thread that had dropped it.
+const RESTORED: CapabilitySet = CapabilitySet::SYS_RESOURCE.union(CapabilitySet::FSETID);
 
 thread_local! {
     static THREAD_IDS: RefCell<ThreadIds> =
@@ -168,15 +172,15 @@ impl ProcessIds {
     /// blocks: setfsuid(2) doesn't drop it.
     fn leave() -> rustix::io::Result<ProcessIds> {
         let mut sets = capabilities(None)?;
-        let resource = sets.effective.contains(CapabilitySet::SYS_RESOURCE);
-        if resource {
+        let restored = sets.effective & RESTORED;
+        if restored.contains(CapabilitySet::SYS_RESOURCE) {
             sets.effective.remove(CapabilitySet::SYS_RESOURCE);
             set_capabilities(None, sets)?;
         }
         // The effective ids, not the filesystem ids: a thread inherits the latter from its parent thread,
         // which may be acting as a user.
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        Ok(ProcessIds { uid, gid, groups: rustix::process::getgroups()?, resource })
+        Ok(ProcessIds { uid, gid, groups: rustix::process::getgroups()?, capabilities: restored })
     }
 }
 
@@ -221,10 +225,10 @@ pub fn restore_process_ids() {
         let _ = set_fsuid(own.uid)
             .and_then(|()| set_fsgid(own.gid))
             .and_then(|()| set_thread_groups(&own.groups));
-        if own.resource
-            && let Ok(mut sets) = capabilities(None)
+        if let Ok(mut sets) = capabilities(None)
+            && sets.effective & RESTORED != own.capabilities
         {
-            sets.effective.insert(CapabilitySet::SYS_RESOURCE);
+            sets.effective = (sets.effective - RESTORED) | own.capabilities;
             let _ = set_capabilities(None, sets);
         }
         *ids = ThreadIds { who: None, uid: None, gid: None, groups: None, own: None };
@@ -342,6 +346,24 @@ mod tests {
             assert_eq!(no_user, Err(Error::Refused(Errno::INVAL)));
             restore_process_ids();
             assert_eq!((fsuid(), fsgid(), rustix::process::getgroups().expect("groups")), before);
+        })
+        .join()
+        .expect("ran");
+    }
+
+    /// Set-id bits would survive writes on behalf of users who may not keep them.
+    #[test]
+    fn a_dropped_capability_stays_dropped() {
+        if can_act_as_others().is_err() {
+            return;
+        }
+        std::thread::spawn(|| {
+            let mut before = capabilities(None).expect("capabilities");
+            before.effective.remove(CapabilitySet::FSETID);
+            set_capabilities(None, before).expect("a thread may drop its own");
+            UserIds::of(&user(1000, &[])).assume_ids().expect("root may");
+            restore_process_ids();
+            assert_eq!(capabilities(None).expect("capabilities").effective, before.effective);
         })
         .join()
         .expect("ran");
