@@ -10,6 +10,7 @@
 //! 4. Requests of different queues are handled in any order. [`Queues::drain`] gives the order that RELEASE
 //!    needs.
 
+use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
 use std::sync::{Arc, mpsc};
 use std::thread::{Builder, JoinHandle};
@@ -36,8 +37,12 @@ const INITIAL_ENTRIES: usize = 1024;
 const MAX_ENTRIES: usize = 16_384;
 
 /// Entries of one queue, at first and at most.
-const INITIAL_QUEUE_ENTRIES: std::ops::RangeInclusive<usize> = 8..=64;
-const MAX_QUEUE_ENTRIES: std::ops::RangeInclusive<usize> = 64..=1024;
+const INITIAL_QUEUE_ENTRIES: RangeInclusive<usize> = 8..=64;
+const MAX_QUEUE_ENTRIES: RangeInclusive<usize> = 64..=1024;
+
+/// Entries that may keep the memory of a large transfer, of all queues together and of one.
+const LARGE_ENTRIES: usize = 64;
+const LARGE_QUEUE_ENTRIES: RangeInclusive<usize> = 1..=8;
 
 /// Something for the thread of a queue.
 #[derive(Debug)]
@@ -147,15 +152,16 @@ impl PreparedQueues {
             let device = device.as_fd().try_clone_to_owned().map_err(|error| error.to_string())?;
             let (send_inbox, inbox) = mpsc::sync_channel(1);
             let (start, started) = mpsc::sync_channel(1);
-            let depth = |all: usize, one: std::ops::RangeInclusive<usize>| {
+            let depth = |all: usize, one: RangeInclusive<usize>| {
                 (all / usize::from(count)).clamp(*one.start(), *one.end())
             };
             let initial = depth(INITIAL_ENTRIES, INITIAL_QUEUE_ENTRIES);
             let max = depth(MAX_ENTRIES, MAX_QUEUE_ENTRIES);
+            let large = depth(LARGE_ENTRIES, LARGE_QUEUE_ENTRIES);
             let run = move || {
                 pin(usize::from(number));
                 prepare_thread();
-                let queue = match FuseQueue::new(device.as_fd(), number, payload_len) {
+                let queue = match FuseQueue::new(device.as_fd(), number, payload_len, large) {
                     Ok(queue) => queue,
                     Err(error) => return drop(send_inbox.send(Err(error))),
                 };
@@ -171,7 +177,7 @@ impl PreparedQueues {
                         inbox: owner,
                         entries: (initial, max),
                         events: Vec::new(),
-                        is_ended: false,
+                        can_grow: true,
                     }
                     .run(start);
                 }
@@ -265,8 +271,8 @@ struct QueueThread {
     /// The number of entries at first and at most.
     entries: (usize, usize),
     events: Vec<FuseQueueEvent>,
-    /// The kernel has given an entry back: the filesystem is unmounted or was aborted.
-    is_ended: bool,
+    /// Whether more entries are of use: neither is the filesystem unmounted, nor has an entry failed.
+    can_grow: bool,
 }
 
 impl QueueThread {
@@ -340,25 +346,24 @@ impl QueueThread {
                         self.queue.commit(entry)?;
                     }
                 }
-                FuseQueueEvent::Ended(_) => self.is_ended = true,
+                FuseQueueEvent::Ended(_) => self.can_grow = false,
                 FuseQueueEvent::Woken => {}
             }
         }
         self.events = events;
-        self.add_spare_entries()
+        self.add_spare_entries();
+        Ok(())
     }
 
     /// Keeps entries for further requests. One that arrives when there is none waits in the kernel, even if
     /// entries are added then, until another request of this queue is done.
-    fn add_spare_entries(&mut self) -> io::Result<()> {
+    fn add_spare_entries(&mut self) {
         let (initial, max) = self.entries;
         let count = self.queue.entries();
-        if !self.is_ended && self.queue.available() < initial / 2 && count < max {
-            for _ in 0..initial.min(max - count) {
-                self.queue.add_entry()?;
-            }
+        if self.can_grow && self.queue.available() < initial / 2 && count < max {
+            // Without memory for more, the entries that there are serve the requests.
+            self.can_grow = (count..max).take(initial).all(|_| self.queue.add_entry().is_ok());
         }
-        Ok(())
     }
 }
 

@@ -11,6 +11,7 @@
 //! only the queue's thread submits (`IORING_SETUP_SINGLE_ISSUER`); another thread that has a reply passes the
 //! entry to it and calls [`FuseQueueWaker::wake`].
 
+use std::collections::HashSet;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
@@ -21,7 +22,7 @@ use io_uring::squeue::Entry128;
 use io_uring::{IoUring, cqueue, opcode, types};
 use rustix::event::EventfdFlags;
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 /// `FUSE_IO_URING_CMD_REGISTER`.
 const REGISTER: u32 = 1;
@@ -46,6 +47,9 @@ const SUBMISSIONS: u32 = 64;
 
 /// Room for completions; the kernel keeps those beyond it.
 const COMPLETIONS: u32 = 1024;
+
+/// The memory of a payload up to this size, in bytes, is never returned between requests.
+const SMALL_PAYLOAD: usize = 64 << 10;
 
 /// The completion that [`FuseQueueWaker::wake`] causes.
 const WAKE: u64 = u64::MAX;
@@ -111,6 +115,20 @@ impl EntryMemory {
     }
 }
 
+impl EntryMemory {
+    /// Returns the memory of a large payload to the system; it reads as zeros then. Not while the kernel
+    /// copies, and not while there is a [`FuseEntry`].
+    fn release_pages(&self) {
+        if self.payload_len > SMALL_PAYLOAD {
+            // SAFETY: this part of the mapping has no contents that are still needed, says the caller.
+            let _ = unsafe {
+                let start = self.payload().add(SMALL_PAYLOAD).as_ptr().cast();
+                rustix::mm::madvise(start, self.payload_len - SMALL_PAYLOAD, Advice::LinuxDontNeed)
+            };
+        }
+    }
+}
+
 impl Drop for EntryMemory {
     fn drop(&mut self) {
         // SAFETY: the mapping is this value's own. The kernel writes to it only on the queue's thread, in
@@ -128,6 +146,8 @@ pub struct FuseEntry {
     /// Bytes of the request's arguments and payload.
     arguments: usize,
     payload: usize,
+    /// Bytes of the payload buffer that the request or its reply has used.
+    used: usize,
 }
 
 impl FuseEntry {
@@ -170,6 +190,7 @@ impl FuseEntry {
         header.in_out[..4].copy_from_slice(&((16 + body.len()) as u32).to_ne_bytes());
         header.in_out[4..8].copy_from_slice(&error.to_ne_bytes());
         header.payload_len = body.len() as u32;
+        self.used = self.used.max(body.len());
     }
 }
 
@@ -211,6 +232,12 @@ pub struct FuseQueue {
     is_waker_armed: bool,
     /// Entries that belong to the kernel.
     available: usize,
+    /// Entries that may keep the memory of a large payload, and at most how many. The kernel takes the entry
+    /// that was used last, so the same few serve most requests.
+    large: HashSet<usize>,
+    max_large: usize,
+    /// Other entries with a large payload whose replies are being sent.
+    releasing: HashSet<usize>,
     /// Only one thread may submit.
     thread: PhantomData<*const ()>,
 }
@@ -218,11 +245,17 @@ pub struct FuseQueue {
 impl FuseQueue {
     /// Makes queue `number` (the number of its CPU) of the connection that `device` belongs to, without
     /// entries. Each entry will have a payload buffer of `payload_len` bytes, which must hold the largest
-    /// READ and WRITE that INIT negotiates. Only this thread may use the queue.
+    /// READ and WRITE that INIT negotiates; at most `max_large` entries keep the memory of a large payload
+    /// when the reply is sent. Only this thread may use the queue.
     ///
     /// # Errors
     /// io_uring_setup(2)'s. `EPERM` and `ENOSYS`: io_uring isn't permitted here.
-    pub fn new(device: BorrowedFd<'_>, number: u16, payload_len: usize) -> io::Result<Self> {
+    pub fn new(
+        device: BorrowedFd<'_>,
+        number: u16,
+        payload_len: usize,
+        max_large: usize,
+    ) -> io::Result<Self> {
         let ring = IoUring::<Entry128, cqueue::Entry>::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
@@ -240,6 +273,9 @@ impl FuseQueue {
             woken: Box::default(),
             is_waker_armed: false,
             available: 0,
+            large: HashSet::new(),
+            max_large,
+            releasing: HashSet::new(),
             thread: PhantomData,
         })
     }
@@ -286,10 +322,14 @@ impl FuseQueue {
     /// # Panics
     /// If the entry is another queue's.
     pub fn commit(&mut self, entry: FuseEntry) -> io::Result<()> {
-        let FuseEntry { memory, index, commit_id, .. } = entry;
+        let FuseEntry { memory, index, commit_id, used, .. } = entry;
         assert!(self.entries.get(index).is_some_and(|own| Arc::ptr_eq(own, &memory)), "a foreign entry");
         let submission = self.command(COMMIT_AND_FETCH, commit_id, index);
         self.available += 1;
+        if used > SMALL_PAYLOAD && !self.large.contains(&index) {
+            let kept = if self.large.len() < self.max_large { &mut self.large } else { &mut self.releasing };
+            kept.insert(index);
+        }
         // SAFETY: the memory that the kernel reads and writes lives as long as the ring.
         unsafe { self.submit(&submission) }
     }
@@ -334,6 +374,8 @@ impl FuseQueue {
             };
             match entered {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // The system is short of memory.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::yield_now(),
                 // The completions that are there come first.
                 Err(error) if error.raw_os_error() == Some(libc::EBUSY) => return Ok(()),
                 entered => return entered.map(drop),
@@ -350,12 +392,18 @@ impl FuseQueue {
             }
             self.available -= 1;
             let index = completion.user_data() as usize;
+            self.releasing.remove(&index);
             let event = if completion.result() < 0 {
                 FuseQueueEvent::Ended(Errno::from_raw_os_error(-completion.result()))
             } else {
                 FuseQueueEvent::Request(received(&self.entries[index], index))
             };
             events.push(event);
+        }
+        // The kernel has copied the replies out of these entries, and copies nothing into them before the
+        // next call.
+        if !self.releasing.is_empty() && self.ring.submission().is_empty() {
+            self.releasing.drain().for_each(|index| self.entries[index].release_pages());
         }
     }
 
@@ -393,7 +441,14 @@ fn received(memory: &Arc<EntryMemory>, index: usize) -> FuseEntry {
     let [a, b, c, d, ..] = header.in_out;
     let total = u32::from_ne_bytes([a, b, c, d]) as usize;
     let arguments = total.saturating_sub(IN_HEADER + payload).min(MAX_ARGUMENTS);
-    FuseEntry { memory: Arc::clone(memory), index, commit_id: header.commit_id, arguments, payload }
+    FuseEntry {
+        memory: Arc::clone(memory),
+        index,
+        commit_id: header.commit_id,
+        arguments,
+        payload,
+        used: payload,
+    }
 }
 
 /// Sets `addr` and `len` of a submission.
@@ -418,7 +473,7 @@ mod tests {
     #[test]
     fn a_waker_ends_the_wait() {
         let file = std::fs::File::open("/dev/null").unwrap();
-        let mut queue = match FuseQueue::new(file.as_fd(), 0, 8192) {
+        let mut queue = match FuseQueue::new(file.as_fd(), 0, 8192, 1) {
             Ok(queue) => queue,
             Err(error) => return eprintln!("skipped: no io_uring here ({error})"),
         };
@@ -434,7 +489,7 @@ mod tests {
     #[test]
     fn a_device_without_queues_refuses_the_entry() {
         let file = std::fs::File::open("/proc/self/exe").unwrap();
-        let mut queue = match FuseQueue::new(file.as_fd(), 0, 8192) {
+        let mut queue = match FuseQueue::new(file.as_fd(), 0, 8192, 1) {
             Ok(queue) => queue,
             Err(error) => return eprintln!("skipped: no io_uring here ({error})"),
         };
