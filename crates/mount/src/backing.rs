@@ -12,7 +12,7 @@ use crate::fuse::device::Device;
 /// A backing file. Dropping it ends the registration; the kernel keeps the file as long as an open uses it.
 #[derive(Debug)]
 pub(crate) struct Backing {
-    device: Arc<tokio::io::unix::AsyncFd<Device>>,
+    device: Arc<Device>,
     /// The kernel's ID of the backing file.
     pub(crate) number: u32,
     /// The file as it was opened first. Its grant stays, and its descriptor tells the file's attributes.
@@ -26,11 +26,11 @@ impl Backing {
     /// # Errors
     /// [`Refusal`].
     pub(crate) fn register(
-        device: &Arc<tokio::io::unix::AsyncFd<Device>>,
+        device: &Arc<Device>,
         file: &File,
         grant: BorrowedFd<'_>,
     ) -> Result<Self, Refusal> {
-        let number = sys::fuse::backing_open(device.get_ref(), grant).map_err(Refusal::from)?;
+        let number = sys::fuse::backing_open(device, grant).map_err(Refusal::from)?;
         Ok(Self { device: device.clone(), number, file: file.clone() })
     }
 }
@@ -46,7 +46,7 @@ impl Eq for Backing {}
 impl Drop for Backing {
     fn drop(&mut self) {
         // After an unmount the registration is gone already.
-        let _ = sys::fuse::backing_close(self.device.get_ref(), self.number);
+        let _ = sys::fuse::backing_close(&self.device, self.number);
     }
 }
 

@@ -9,8 +9,6 @@ use client::{AttributeUpdate, LaneMode, Session, Url};
 use rustix::fs::{AtFlags, OFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 
 use crate::attribute_sink::InodeUpdater;
@@ -19,7 +17,7 @@ use crate::error::Error;
 use crate::filesystem::Filesystem;
 use crate::fuse::abi::{self, init};
 use crate::fuse::attach::{self, AttachOptions};
-use crate::fuse::device::Device;
+use crate::fuse::device::{Device, WatchedDevice};
 use crate::fuse::reply::{FuseReply, Negotiated};
 use crate::fuse::request::{ControlOperation, DecodeError, FuseRequest, Init, Operation};
 use crate::inode::InodeTable;
@@ -111,7 +109,8 @@ impl Mount {
         let detached = DetachOnDrop(at);
         let (negotiated, prepared) = negotiate(&device, &options)?;
         nonblocking(&device).map_err(Error::Watch)?;
-        let device = Arc::new(watch_device(device).map_err(Error::Watch)?);
+        let device = Arc::new(device);
+        let watched = device.watch().map_err(Error::Watch)?;
         let passthrough = Passthrough::new(passthrough_obstacle(&options, &negotiated));
         let uring = options.uring;
         let filesystem = Arc::new(Filesystem::new(session, options, device, inodes, passthrough));
@@ -135,7 +134,7 @@ impl Mount {
         }
         tokio::spawn(async move {
             let max_len = negotiated.max_write as usize + HEADROOM;
-            let reason = serve(&served, max_len, queues.is_some()).await;
+            let reason = serve(&served, watched, max_len).await;
             if tokio::time::timeout(FINISH_TIMEOUT, served.finish()).await.is_err() {
                 tracing::warn!("unmounted before all calls were done: hidden names may be left behind");
             }
@@ -218,9 +217,9 @@ impl Drop for DetachOnDrop<'_> {
 }
 
 /// Serves the filesystem until it is unmounted. Returns the reason of its end in words.
-async fn serve(requests: &Arc<Requests>, max_len: usize, has_queues: bool) -> String {
-    let read = requests.serve(max_len);
-    let served = if has_queues {
+async fn serve(requests: &Arc<Requests>, device: WatchedDevice, max_len: usize) -> String {
+    let read = requests.serve(device, max_len);
+    let served = if requests.has_queues() {
         tokio::select! {
             served = read => served,
             never = requests.watch_callers() => match never {},
@@ -265,13 +264,6 @@ fn raise_read_ahead(at: &Path) -> std::io::Result<()> {
     let stat = rustix::fs::statx(rustix::fs::CWD, at, AtFlags::STATX_DONT_SYNC, StatxFlags::empty())?;
     let (major, minor) = (stat.stx_dev_major, stat.stx_dev_minor);
     std::fs::write(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"), (READAHEAD / 1024).to_string())
-}
-
-/// Registers the device with the runtime. The unsafe successor of `with_interest` requires that a descriptor
-/// stays the same until the drop; [`Device`] keeps it so.
-#[expect(deprecated, reason = "the successor is unsafe even for types that meet its requirement")]
-fn watch_device(device: Device) -> std::io::Result<AsyncFd<Device>> {
-    AsyncFd::with_interest(device, Interest::READABLE | Interest::ERROR)
 }
 
 fn nonblocking(device: &Device) -> std::io::Result<()> {

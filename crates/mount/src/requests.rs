@@ -14,6 +14,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -28,6 +29,7 @@ use tokio::io::Interest;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::filesystem::{ClosingFile, Filesystem, Outcome, RequestContext};
+use crate::fuse::device::WatchedDevice;
 use crate::fuse::request::{ControlOperation, DecodeError, FileOperation, FuseRequest, Header, Operation};
 use crate::queues::Inbox;
 use crate::users;
@@ -40,6 +42,9 @@ const MAX_BATCH: usize = 64;
 
 /// The interval at which an interrupted caller is checked for a fatal signal.
 const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// How long FORGETs are collected while other requests come through queues. INTERRUPT may wait as long.
+const FORGET_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The interval at which the callers of waiting requests are checked that no INTERRUPT was sent for.
 const CALLER_CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -57,6 +62,63 @@ pub(crate) struct Requests {
     permits: Arc<Semaphore>,
     under_way: Mutex<UnderWay>,
     received: AtomicU64,
+}
+
+/// Reads /dev/fuse.
+struct RequestReader {
+    requests: Arc<Requests>,
+    /// For the next request.
+    buffer: Vec<u8>,
+}
+
+/// Why reading has stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum DeviceState {
+    Empty,
+    Unmounted,
+}
+
+impl RequestReader {
+    /// Begins all requests that the kernel has queued.
+    ///
+    /// # Errors
+    /// The device's.
+    async fn read_all(&mut self) -> io::Result<DeviceState> {
+        let max_len = self.buffer.len();
+        let mut batch = 0;
+        loop {
+            match self.requests.filesystem.device().read(&mut self.buffer) {
+                Ok(len) => {
+                    let message = self.take(len, max_len);
+                    self.requests.begin(message).await;
+                }
+                Err(Errno::AGAIN) => return Ok(DeviceState::Empty),
+                // The kernel withdrew the request before it was read.
+                Err(Errno::INTR | Errno::NOENT) => {}
+                Err(Errno::NODEV) => return Ok(DeviceState::Unmounted),
+                Err(errno) => return Err(errno.into()),
+            }
+            batch += 1;
+            if batch == MAX_BATCH {
+                batch = 0;
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// The first `len` bytes of the buffer. A WRITE's data may be kept for long and shouldn't hold much more
+    /// memory than its size.
+    fn take(&mut self, len: usize, max_len: usize) -> Bytes {
+        if len <= max_len / 2 {
+            return Bytes::copy_from_slice(&self.buffer[..len]);
+        }
+        let buffers = self.requests.filesystem.buffers();
+        let mut next = buffers.take();
+        if next.len() < max_len {
+            next = vec![0; max_len];
+        }
+        buffers.share(std::mem::replace(&mut self.buffer, next), len)
+    }
 }
 
 /// The requests that wait.
@@ -91,7 +153,7 @@ impl ReplyGuard {
         match self.channel.take() {
             None => Ok(()),
             Some(ReplyChannel::Device) => {
-                let device = self.requests.filesystem.device().get_ref();
+                let device = self.requests.filesystem.device();
                 match result {
                     Ok(body) => device.reply(self.unique, body),
                     Err(errno) => device.reply_error(self.unique, errno),
@@ -166,48 +228,29 @@ impl Requests {
         (self.received.load(Relaxed), self.under_way.lock().requests.len())
     }
 
+    pub(crate) fn has_queues(&self) -> bool {
+        self.filesystem.has_queues()
+    }
+
     /// Reads requests, of up to `max_len` bytes, until the filesystem is unmounted.
     ///
     /// # Errors
     /// The device's.
-    pub(crate) async fn serve(self: &Arc<Self>, max_len: usize) -> std::io::Result<()> {
-        let device = self.filesystem.device().clone();
-        let buffers = self.filesystem.buffers();
-        let new_buffer = || vec![0; max_len];
-        let mut buffer = new_buffer();
+    pub(crate) async fn serve(self: &Arc<Self>, device: WatchedDevice, max_len: usize) -> io::Result<()> {
+        let mut reader = RequestReader { requests: self.clone(), buffer: vec![0; max_len] };
+        let mut watched = device;
         loop {
-            let mut ready = device.ready(Interest::READABLE | Interest::ERROR).await?;
-            let mut batch = 0;
-            loop {
-                match device.get_ref().read(&mut buffer) {
-                    Ok(len) => {
-                        // A WRITE's data may be kept for long and shouldn't hold much more memory than its
-                        // size.
-                        let message = if len <= max_len / 2 {
-                            Bytes::copy_from_slice(&buffer[..len])
-                        } else {
-                            let mut next = buffers.take();
-                            if next.len() < max_len {
-                                next = new_buffer();
-                            }
-                            buffers.share(std::mem::replace(&mut buffer, next), len)
-                        };
-                        self.begin(message).await;
-                    }
-                    Err(Errno::AGAIN) => {
-                        ready.clear_ready();
-                        break;
-                    }
-                    // The kernel withdrew the request before it was read.
-                    Err(Errno::INTR | Errno::NOENT) => {}
-                    Err(Errno::NODEV) => return Ok(()),
-                    Err(errno) => return Err(errno.into()),
-                }
-                batch += 1;
-                if batch == MAX_BATCH {
-                    batch = 0;
-                    tokio::task::yield_now().await;
-                }
+            let mut ready = watched.ready(Interest::READABLE | Interest::ERROR).await?;
+            if reader.read_all().await? == DeviceState::Unmounted {
+                return Ok(());
+            }
+            ready.clear_ready();
+            if self.has_queues() {
+                // Each removed file causes a FORGET, which isn't urgent. Read together they wake this thread
+                // less often.
+                drop(watched);
+                tokio::time::sleep(FORGET_INTERVAL).await;
+                watched = self.filesystem.device().watch()?;
             }
         }
     }
@@ -451,7 +494,7 @@ impl Requests {
         } else {
             // The request isn't read yet, or done. With EAGAIN the kernel sends INTERRUPT again if it still
             // waits.
-            let _ = self.filesystem.device().get_ref().reply_error(header.unique, Errno::AGAIN);
+            let _ = self.filesystem.device().reply_error(header.unique, Errno::AGAIN);
         }
     }
 

@@ -13,7 +13,6 @@
 
 use std::sync::Arc;
 
-use tokio::io::unix::AsyncFd;
 use tokio::sync::Semaphore;
 
 use super::search_revocation::SearchRevocation;
@@ -27,13 +26,13 @@ const MAX_PAGE_THREADS: usize = 64;
 /// The kernel's caches.
 #[derive(Debug)]
 pub(crate) struct KernelCache {
-    device: Arc<AsyncFd<Device>>,
+    device: Arc<Device>,
     page_threads: Arc<Semaphore>,
     pub(super) revocation: SearchRevocation,
 }
 
 impl KernelCache {
-    pub(super) fn new(device: Arc<AsyncFd<Device>>) -> Self {
+    pub(super) fn new(device: Arc<Device>) -> Self {
         Self {
             revocation: SearchRevocation::new(device.clone()),
             device,
@@ -41,13 +40,13 @@ impl KernelCache {
         }
     }
 
-    pub(crate) const fn device(&self) -> &Arc<AsyncFd<Device>> {
+    pub(crate) const fn device(&self) -> &Arc<Device> {
         &self.device
     }
 
     /// Invalidates a file's attributes. An error means that the kernel doesn't know the file any more.
     pub(super) fn invalidate_attributes(&self, inode: &Inode) {
-        let _ = self.device.get_ref().invalidate_attributes(inode.number, false);
+        let _ = self.device.invalidate_attributes(inode.number, false);
     }
 
     /// Invalidates the attributes of a file whose set-id bits a change has cleared, if the kernel was told
@@ -62,7 +61,7 @@ impl KernelCache {
     /// reply comes later.
     pub(super) fn invalidate_data(&self, inode: &Inode) {
         let (device, number) = (self.device.clone(), inode.number);
-        tokio::task::spawn_blocking(move || device.get_ref().invalidate_attributes(number, true));
+        tokio::task::spawn_blocking(move || device.invalidate_attributes(number, true));
     }
 
     /// Drops the pages of a range after a direct write, complete or not, and before its reply.
@@ -90,7 +89,7 @@ impl KernelCache {
         let (device, number) = (self.device.clone(), inode.number);
         let dropped = tokio::task::spawn_blocking(move || {
             // ENOENT: the kernel doesn't know the file any more.
-            let _ = device.get_ref().invalidate_pages(number, offset, len);
+            let _ = device.invalidate_pages(number, offset, len);
             drop(permit);
         });
         let _ = dropped.await;

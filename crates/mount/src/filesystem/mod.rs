@@ -46,7 +46,6 @@ use std::time::{Duration, Instant};
 
 use client::{AttributeUpdate, Attributes, Found, PathConf, Session};
 use rustix::io::Errno;
-use tokio::io::unix::AsyncFd;
 use tokio::sync::OnceCell;
 
 use crate::buffers::Buffers;
@@ -153,7 +152,7 @@ impl Filesystem {
     pub(crate) fn new(
         session: Session,
         options: MountOptions,
-        device: Arc<AsyncFd<Device>>,
+        device: Arc<Device>,
         inodes: Arc<InodeTable>,
         passthrough: Passthrough,
     ) -> Self {
@@ -185,7 +184,7 @@ impl Filesystem {
         &self.options
     }
 
-    pub(crate) const fn device(&self) -> &Arc<AsyncFd<Device>> {
+    pub(crate) const fn device(&self) -> &Arc<Device> {
         self.kernel.device()
     }
 

@@ -10,7 +10,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::unix::AsyncFd;
 use tokio::time::timeout;
 
 use super::in_flight::InFlight;
@@ -24,7 +23,7 @@ const WAIT_TIMEOUT: Duration = Duration::from_millis(100);
 /// The revocations under way, by directory.
 #[derive(Debug)]
 pub(super) struct SearchRevocation {
-    device: Arc<AsyncFd<Device>>,
+    device: Arc<Device>,
     /// The directory's own names are being invalidated.
     own_names: Arc<InFlight<u64>>,
     /// The names in the directory are being invalidated.
@@ -32,7 +31,7 @@ pub(super) struct SearchRevocation {
 }
 
 impl SearchRevocation {
-    pub(super) fn new(device: Arc<AsyncFd<Device>>) -> Self {
+    pub(super) fn new(device: Arc<Device>) -> Self {
         Self { device, own_names: Arc::default(), entries: Arc::default() }
     }
 
@@ -45,11 +44,11 @@ impl SearchRevocation {
         tokio::task::spawn_blocking(move || {
             // An error means that the kernel doesn't know the name any more.
             for (parent, name) in own_names {
-                let _ = device.get_ref().expire_name(parent, &name);
+                let _ = device.expire_name(parent, &name);
             }
             drop(own_guard);
             for name in entries {
-                let _ = device.get_ref().expire_name(number, &name);
+                let _ = device.expire_name(number, &name);
             }
             drop(entries_guard);
         });

@@ -5,10 +5,16 @@
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
 
 use rustix::io::Errno;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
 use super::abi::{EXPIRE_ONLY, notify};
+
+/// A device whose requests wake the runtime.
+pub(crate) type WatchedDevice = AsyncFd<Arc<Device>>;
 
 /// The open /dev/fuse of a mount.
 #[derive(Debug)]
@@ -17,6 +23,15 @@ pub(crate) struct Device(OwnedFd);
 impl Device {
     pub(crate) const fn new(fd: OwnedFd) -> Self {
         Self(fd)
+    }
+
+    /// Registers the device with the runtime, until the result is dropped.
+    ///
+    /// # Errors
+    /// epoll_ctl(2)'s.
+    #[expect(deprecated, reason = "its unsafe successor requires that a descriptor stays the same: it does")]
+    pub(crate) fn watch(self: &Arc<Self>) -> std::io::Result<WatchedDevice> {
+        AsyncFd::with_interest(Arc::clone(self), Interest::READABLE | Interest::ERROR)
     }
 
     /// Reads one request.
