@@ -1,15 +1,15 @@
 //! The runtime of a mount.
 
-use crate::privileges;
-
 /// The most threads for requests. Threads that wait for disks come on top.
 const MAX_WORKERS: usize = 8;
 
 /// The runtime for [`crate::Mount`], with a worker for every two processors (at most 8).
 ///
-/// The workers lack CAP_FSETID. Where CAP_SYS_RESOURCE permits it, they are marked with PR_SET_IO_FLUSHER:
-/// under memory pressure the kernel then neither waits for this process to write back pages of its own mount,
-/// nor throttles its writes.
+/// The workers lack CAP_FSETID, and raise it only for what a user does who has it: they write to granted
+/// files on behalf of other users, and the kernel writes to passed-through files with this process's
+/// credentials. Where CAP_SYS_RESOURCE permits it, they are marked with PR_SET_IO_FLUSHER: under memory
+/// pressure the kernel then neither waits for this process to write back pages of its own mount, nor
+/// throttles its writes.
 ///
 /// There isn't a worker for every processor, because applications and perhaps the server need processors,
 /// too, and a request that one worker handles alone costs less than one that passes between several.
@@ -30,5 +30,5 @@ pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
 pub(crate) fn prepare_thread() {
     // Without the permission the mount behaves as any other FUSE filesystem.
     let _ = rustix::process::configure_io_flusher_behavior(true);
-    privileges::drop_fsetid();
+    user_ids::drop_fsetid();
 }

@@ -9,6 +9,10 @@
 //!   capabilities (opening by handle, searching the tree).
 //! - [`restore_process_ids`] undoes everything.
 
+mod set_id;
+
+pub use set_id::{drop_fsetid, with_set_id_kept};
+
 use std::cell::RefCell;
 use std::hash::{BuildHasher, RandomState};
 use std::marker::PhantomData;

@@ -9,6 +9,7 @@ use rustix::fs::{
     chownat, fstatvfs, ftruncate, getxattr, readlinkat, utimensat,
 };
 use rustix::io::Errno;
+use user_ids::with_set_id_kept;
 
 use super::failure::{Failure, Result};
 use super::local::{Call, LocalTree, entry_name};
@@ -17,6 +18,9 @@ use crate::handle::Handle;
 use crate::types::{
     Access, AclEntry, Attributes, FileKind, Found, FsStat, SetAttributes, SetTime, Timestamp,
 };
+
+/// A mode bit: programs run with the rights of the group, and new entries of a directory inherit it.
+pub(super) const S_ISGID: u32 = 0o2000;
 
 /// The kernel's limit on an extended attribute in bytes (`XATTR_SIZE_MAX`).
 const MAX_XATTR: usize = 64 << 10;
@@ -63,14 +67,19 @@ impl LocalTree {
             if guard.is_some_and(|guard| guard != before.ctime) {
                 return Err(Status::NotSync.into());
             }
-            self.apply(call, descriptor.as_fd(), None, before, set)?;
+            self.apply(call, descriptor.as_fd(), None, before, set).map_err(|failure| {
+                let now = self.attributes_of(descriptor);
+                // Repeated, it would meet its own change.
+                let is_changed = guard.is_some() && now.is_ok_and(|now| now.ctime != before.ctime);
+                if is_changed { failure.after_change() } else { failure }
+            })?;
             self.attributes_of(descriptor).map_err(|errno| Failure::from(errno).after_change())
         })
     }
 
     /// Sets attributes in this order: size, owner and group, mode (because a change of owner clears set-id
-    /// bits), times. A failure leaves the changes made before it. `writable` is the file open for writing, if
-    /// the caller has it.
+    /// bits), times. A failure leaves the changes made before it, and may be repeated. `writable` is the file
+    /// open for writing, if the caller has it.
     pub(super) fn apply(
         &self,
         call: Call<'_>,
@@ -80,16 +89,19 @@ impl LocalTree {
         set: &SetAttributes,
     ) -> Result<()> {
         check_beforehand(call, before, set)?;
-        if let Some(size) = set.size {
-            match writable {
-                Some(writable) => ftruncate(writable, size)?,
-                None => self.truncate(call, file, before, size)?,
+        // Root's set-id bits survive, whatever this thread does without the capability for others.
+        let concerns_set_id = set.size.is_some()
+            || set.uid.is_some()
+            || set.gid.is_some()
+            || set.mode.is_some_and(|mode| mode & S_ISGID != 0);
+        with_set_id_kept(call.is_root() && concerns_set_id, || {
+            if let Some(size) = set.size {
+                match writable {
+                    Some(writable) => ftruncate(writable, size)?,
+                    None => self.truncate(call, file, before, size)?,
+                }
             }
-        }
-        // The wire would find the ctime changed by the part that is done.
-        self.apply_rest(file, before, set).map_err(|failure| match set.size {
-            Some(_) => failure.after_change(),
-            None => failure,
+            self.apply_rest(file, before, set)
         })
     }
 

@@ -11,7 +11,9 @@ use std::time::Instant;
 use rustix::fs::{FileType, Mode, OFlags, makedev, mkdirat, mknodat, openat2, symlinkat};
 use rustix::io::Errno;
 use sys::KernelHandle;
+use user_ids::with_set_id_kept;
 
+use super::attributes::S_ISGID;
 use super::descriptors::Descriptor;
 use super::failure::{Failure, Result};
 use super::local::{Call, Entry, LocalTree, STRICT_RESOLVE, entry_name};
@@ -22,9 +24,6 @@ use crate::types::{Attributes, Create, FileKind, Found, Node, SetAttributes};
 /// The server's modes of new files and directories if the client sends none.
 const DEFAULT_FILE_MODE: u32 = 0o644;
 const DEFAULT_DIRECTORY_MODE: u32 = 0o755;
-
-/// New files, and for a directory its new entries, inherit the group.
-const S_ISGID: u32 = 0o2000;
 
 /// The longest target of a symbolic link in bytes (`PATH_MAX` without the NUL).
 const MAX_TARGET: usize = 4095;
@@ -68,7 +67,9 @@ impl LocalTree {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC | access;
         let created = self.changing(call, directory, |at, _| {
             let open = || openat2(&**at, &name, flags, Mode::from_raw_mode(mode), STRICT_RESOLVE);
-            match self.with_room(open) {
+            // The kernel leaves set-gid out unless the thread may set it.
+            let keep = call.is_root() && mode & S_ISGID != 0;
+            match with_set_id_kept(keep, || self.with_room(open)) {
                 Ok(file) => {
                     let found = self
                         .complete_file(call, (at, directory), &name, &file, (mode, &set))
@@ -203,7 +204,9 @@ impl LocalTree {
             if inherits && !call.is_root() && !is_member(call, before.gid) {
                 return Err(Failure::NotLocal);
             }
-            self.gone_or(at, system_call(at.as_fd(), &name).map_err(Failure::from))?;
+            let keep = call.is_root() && mode & S_ISGID != 0;
+            let made = with_set_id_kept(keep, || system_call(at.as_fd(), &name));
+            self.gone_or(at, made.map_err(Failure::from))?;
             self.complete(call, (at, directory), &name, (mode, set)).map_err(Failure::after_change)
         })?;
         if let Some(found) = &made {

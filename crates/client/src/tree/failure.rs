@@ -42,7 +42,8 @@ impl Failure {
     /// The failure of an operation that has changed something, and therefore mustn't be repeated.
     pub(super) const fn after_change(self) -> Self {
         match self {
-            Self::NotLocal | Self::WouldWait => Self::Status(Status::Io),
+            // The directory became read-only in the middle: the tree has ended.
+            Self::NotLocal | Self::WouldWait | Self::Status(Status::ReadOnly) => Self::Status(Status::Io),
             Self::Status(_) => self,
         }
     }

@@ -8,13 +8,13 @@ use bytes::Bytes;
 use client::{Attributes, DataPath, File, Stability, Timestamp};
 use rustix::fs::OFlags;
 use rustix::io::{Errno, ReadWriteFlags};
+use user_ids::with_set_id_kept;
 
 use super::Filesystem;
 use crate::fuse::reply::FuseReply;
 use crate::fuse::request::{ReadArgs, WriteArgs};
 use crate::inode::Inode;
 use crate::open_table::OpenFile;
-use crate::privileges::with_set_id_kept;
 
 impl Filesystem {
     pub(super) fn open_file(&self, fh: u64) -> Result<Arc<OpenFile>, Errno> {

@@ -86,7 +86,7 @@ impl Filesystem {
         }
         let (handle, attributes) = (entry.handle.as_ref()?, entry.attributes?);
         let query = NameQuery { directory, name: &entry.name, version: page.version };
-        let entry = self.entry(&handle, &attributes, &query, page.asked);
+        let entry = self.entry(handle, &attributes, &query, page.asked);
         Some((entry.inode.number, entry.attributes, entry.times))
     }
 

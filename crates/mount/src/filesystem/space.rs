@@ -8,12 +8,12 @@ use std::time::Instant;
 
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
+use user_ids::with_set_id_kept;
 
 use super::{Filesystem, RequestContext};
 use crate::fuse::reply::FuseReply;
 use crate::fuse::request::{CopyRangeArgs, FallocateArgs, SeekWhence};
 use crate::inode::Inode;
-use crate::privileges::with_set_id_kept;
 
 /// The largest COPY_FILE_RANGE, in bytes: the server waits for its end before it stops.
 const MAX_COPY: u64 = 64 << 20;

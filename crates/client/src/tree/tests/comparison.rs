@@ -70,6 +70,10 @@ fn prepare(uid: u32, dir: &Path) {
     // Root's, and others may only read.
     fs::write(dir.join("roots"), b"content").unwrap();
     fs::set_permissions(dir.join("roots"), fs::Permissions::from_mode(0o644)).unwrap();
+    // A program of a group that neither is in.
+    fs::write(dir.join("foreign"), b"content").unwrap();
+    std::os::unix::fs::chown(dir.join("foreign"), Some(uid), Some(77)).unwrap();
+    fs::set_permissions(dir.join("foreign"), fs::Permissions::from_mode(0o6755)).unwrap();
     symlink("file", dir.join("link")).unwrap();
     own("link");
     fs::hard_link(dir.join("file"), dir.join("second-name")).unwrap();
@@ -153,6 +157,12 @@ const CASES: &[Case] = &[
     ("set nothing", |at| set(at, "file", NONE)),
     ("chmod", |at| set(at, "file", mode(0o7640))),
     ("chmod of a directory", |at| set(at, "dir", mode(0o2750))),
+    ("chmod of a file of another group", |at| set(at, "foreign", mode(0o6711))),
+    ("truncate a program of another group", |at| set(at, "foreign", size(1))),
+    ("chown of a program of another group", |at| set(at, "foreign", owner(Some(USER), None))),
+    ("create a program in a set-gid directory", |at| {
+        at.side.create(&at.file("set-gid"), b"new", &Create::Guarded(mode(0o6755))).map(found)
+    }),
     ("chmod of a link", |at| set(at, "link", mode(0o700))),
     ("chmod of root's file", |at| set(at, "roots", mode(0o666))),
     ("truncate", |at| set(at, "file", size(3))),
@@ -455,6 +465,19 @@ fn compare(uid: u32) {
 fn the_tree_and_the_wire_agree_about_root() {
     if rustix::process::geteuid().is_root() {
         compare(0);
+    }
+}
+
+#[test]
+fn the_tree_and_the_wire_agree_on_a_thread_without_the_right_to_set_ids() {
+    if rustix::process::geteuid().is_root() {
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                user_ids::drop_fsetid();
+                compare(0);
+            });
+            thread.join().expect("they agree");
+        });
     }
 }
 
