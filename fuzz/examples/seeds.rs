@@ -316,7 +316,7 @@ fn lane_messages() -> std::io::Result<()> {
 
     let seed = |name: &str, bytes: Vec<u8>| write("lane_message", name, &bytes);
     let credential = LaneCredential { uid: 1, gid: 2, gids: vec![3, 4] };
-    let register = LaneRequest::Register { lowest: 2, highest: 4, commitment: Commitment([0xcc; 32]) };
+    let register = LaneRequest::Register { lowest: 2, highest: 5, commitment: Commitment([0xcc; 32]) };
     seed("register", encode(&register))?;
     let by_handle = LaneRequest::Open {
         serial: 1,
@@ -366,8 +366,10 @@ fn lane_messages() -> std::io::Result<()> {
     }
     seed("release", encode(&LaneRequest::Release(vec![1, 2, 3])))?;
     seed("async", encode(&LaneRequest::Async))?;
+    seed("calls", encode(&LaneRequest::Calls { serial: 6, releases: vec![4] }))?;
+    seed("call-socket", encode(&LaneReply::CallSocket { serial: 6 }))?;
     let local = LaneReply::Local {
-        version: 4,
+        version: 5,
         nonce: Nonce([1; 16]),
         instance: [2; 16],
         grants: 1024,
@@ -375,7 +377,7 @@ fn lane_messages() -> std::io::Result<()> {
         slots: 58,
     };
     seed("local", encode(&local))?;
-    let version = HandshakeRefusal::Version { lowest: 2, highest: 4 };
+    let version = HandshakeRefusal::Version { lowest: 2, highest: 5 };
     seed("refused-version", encode(&LaneReply::Refused(version)))?;
     seed("refused-draining", encode(&LaneReply::Refused(HandshakeRefusal::Draining)))?;
     let opened = LaneReply::Opened {

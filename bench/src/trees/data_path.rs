@@ -257,13 +257,19 @@ impl Site {
     }
 
     /// The calls to the server so far; none without a server. One round trip over the lane may open several
-    /// files: those of a mount count once.
+    /// files: those of a mount count once. The server counts the calls on a lane's call socket with those of
+    /// the wire, a mount with those of the lane.
     pub fn calls(&self) -> Calls {
         let Some(remote) = &self.remote else { return Calls::default() };
-        let status = remote.server.status();
-        let round_trips = || remote.mount.as_ref()?.status()?["lane"]["round_trips"].as_u64();
-        let lane = round_trips().unwrap_or_else(|| status.all_calls("lane"));
-        Calls { lane, wire: status.all_calls("wire") }
+        let counted = remote.server.status();
+        let wire = counted.all_calls("wire");
+        let of_mount = || {
+            let status = remote.mount.as_ref()?.status()?;
+            let on_call_socket = status["lane_calls"].as_u64()?;
+            let lane = status["lane"]["round_trips"].as_u64()?;
+            Some(Calls { lane, wire: wire.saturating_sub(on_call_socket) })
+        };
+        of_mount().unwrap_or_else(|| Calls { lane: counted.all_calls("lane"), wire })
     }
 
     /// Empties the caches of the kernel, the server and the client.

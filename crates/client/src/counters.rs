@@ -1,4 +1,4 @@
-//! The counters of a session: the calls of each operation over the wire, and the I/O on each data path.
+//! The counters of a session: the calls of each operation, and the I/O on each data path.
 //!
 //! They show whether a session is local: while it uses a lane, the READ, WRITE and COMMIT counters of the
 //! wire don't change.
@@ -24,7 +24,8 @@ control::metrics! {
         bytes_written: Counter<Bytes> = "bytes written",
         /// Commits: COMMIT calls on the wire, `fsync`s on the lane.
         commits: Counter<Count> = "commits",
-        /// Requests to the server: RPC calls on the wire, messages on the lane.
+        /// Requests to the server: RPC calls on the wire; on the lane messages, and RPC calls on its call
+        /// socket.
         round_trips: Counter<Count> = "round trips",
     }
 }
@@ -38,6 +39,8 @@ control::metrics! {
         retransmits: Counter<Count> = "retransmits",
         /// Bytes of unstable data that were written again because the server had lost them.
         bytes_resent: Counter<Bytes> = "resent",
+        /// Round trips of the lane that were RPC calls on its call socket.
+        lane_calls: Counter<Count> = "calls on the lane",
         /// Probes for a lane.
         probes: Counter<Count> = "probes",
         /// Changes of an open file from one data path to the other.
@@ -61,7 +64,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Calls of this operation over the wire.
+    /// Calls of this operation to the server, over the wire or the lane.
     #[must_use]
     pub const fn calls(&self, operation: Operation) -> u64 {
         self.calls[operation as usize]
@@ -135,6 +138,7 @@ pub(crate) struct SessionCounters {
     /// The reads and writes of `lane`.
     pub(crate) lane_io: LaneIoCounters,
     pub(crate) bytes_resent: AtomicU64,
+    pub(crate) lane_calls: AtomicU64,
     pub(crate) probes: AtomicU64,
     pub(crate) data_path_changes: AtomicU64,
     pub(crate) tree_operations: AtomicU64,
@@ -151,10 +155,9 @@ pub(crate) fn add(counter: &AtomicU64, by: u64) {
 }
 
 impl SessionCounters {
-    /// Counts one call of `operation`.
+    /// Counts one call of `operation`. Its round trips are counted where it is sent.
     pub(crate) fn call(&self, operation: Operation) {
         bump(&self.calls[operation as usize]);
-        bump(&self.wire.round_trips);
     }
 
     /// The counters as they stand, with those of the session's connections.
@@ -169,6 +172,7 @@ impl SessionCounters {
                 reconnects: connections.reconnects,
                 retransmits: connections.retransmits,
                 bytes_resent: self.bytes_resent.load(Relaxed),
+                lane_calls: self.lane_calls.load(Relaxed),
                 probes: self.probes.load(Relaxed),
                 data_path_changes: self.data_path_changes.load(Relaxed),
                 tree_operations: self.tree_operations.load(Relaxed),

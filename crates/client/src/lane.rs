@@ -10,6 +10,7 @@
 //! gives up the lane. The rules of the wire then apply to the session.
 
 mod backoff;
+mod call_socket;
 mod lane_manager;
 mod open;
 mod probe;

@@ -8,18 +8,24 @@ use crate::request::LaneCredential;
 
 pub use sys::{PeerCredentials, SharedNamespaces};
 
-/// Whether the process `peer` may request files in the name of `claimed`.
+/// Whether the process `peer` may request files in the name of `claimed` ([`may_claim`]).
+#[must_use]
+pub fn may_act_as(peer: &PeerCredentials, claimed: &LaneCredential) -> bool {
+    may_claim(peer, claimed.uid, claimed.gid, &claimed.gids)
+}
+
+/// Whether the process `peer` may act as this user with these groups.
 ///
 /// A process of uid 0 (as this user namespace shows it) may act for any user. Any other may act only as
 /// itself: the claimed user, group and every further group must be its own. An id that this user namespace
 /// doesn't map (`None`, or left out) never matches.
 #[must_use]
-pub fn may_act_as(peer: &PeerCredentials, claimed: &LaneCredential) -> bool {
+pub fn may_claim(peer: &PeerCredentials, uid: u32, gid: u32, gids: &[u32]) -> bool {
     if peer.uid == Some(0) {
         return true;
     }
     let own = |gid: &u32| peer.gid == Some(*gid) || peer.groups.contains(gid);
-    peer.uid == Some(claimed.uid) && own(&claimed.gid) && claimed.gids.iter().all(own)
+    peer.uid == Some(uid) && own(&gid) && gids.iter().all(own)
 }
 
 #[cfg(test)]

@@ -124,16 +124,16 @@ fn versions_are_negotiated_by_the_first_message() {
         let commitment = Nonce([1; 16]).commitment();
         raw.send(&message::encode(&LaneRequest::Register { lowest, highest, commitment }));
     };
-    for (lowest, highest) in [(5, 9), (0, 1), (9, 4), (u32::MAX, u32::MAX)] {
+    for (lowest, highest) in [(6, 9), (0, 1), (9, 4), (u32::MAX, u32::MAX)] {
         let raw = world.raw();
         register(&raw, lowest, highest);
         assert_eq!(
             refusal(&raw),
-            Some(HandshakeRefusal::Version { lowest: 2, highest: 4 }),
+            Some(HandshakeRefusal::Version { lowest: 2, highest: 5 }),
             "{lowest} to {highest}"
         );
     }
-    for (number, highest, common) in [(1, 77, 4), (2, 2, 2), (3, 3, 3)] {
+    for (number, highest, common) in [(1, 77, 5), (2, 2, 2), (3, 3, 3), (4, 4, 4)] {
         let raw = world.raw();
         let commitment = Nonce([number; 16]).commitment();
         raw.send(&message::encode(&LaneRequest::Register { lowest: 1, highest, commitment }));
@@ -237,12 +237,7 @@ fn no_socket_at_all_is_an_error() {
     std::fs::write(dir.path().join("file"), "").unwrap();
     let mut options = lane::LaneOptions::new(dir.path().join("file/run"), [1; 16]);
     options.abstract_socket = false;
-    let files = common::Files {
-        dir: dir.path().into(),
-        open: Default::default(),
-        asynchronous: Default::default(),
-        gate: None,
-    };
+    let files = common::Files::new(dir.path());
     let error = lane::LaneServer::start(options, std::sync::Arc::new(files)).err().unwrap();
     assert!(error.to_string().contains("--run-dir"), "{error}");
 }

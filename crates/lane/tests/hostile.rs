@@ -232,7 +232,7 @@ async fn invalid_messages_of_a_server_in_the_handshake() {
         }),
         ("a version that we didn't offer", |fake, nonce, raw| {
             let (nonce, instance) = (Nonce(nonce), fake.instance);
-            let local = LaneReply::Local { version: 5, nonce, instance, grants: 1, outstanding: 1, slots: 0 };
+            let local = LaneReply::Local { version: 6, nonce, instance, grants: 1, outstanding: 1, slots: 0 };
             raw.try_send(&message::encode(&local), &[memory().as_fd()]).unwrap();
         }),
         ("closed the connection", |_, _, raw| {
@@ -253,7 +253,23 @@ async fn invalid_messages_of_a_server_in_the_handshake() {
 #[tokio::test]
 async fn invalid_messages_of_a_server_on_a_lane() {
     type Say = fn(&Raw);
-    let table: [Say; 6] = [
+    let table: [Say; 9] = [
+        // A call socket that wasn't requested; one without a descriptor, as an answer to an Open, or with two.
+        |raw| raw.send(&message::encode(&LaneReply::CallSocket { serial: 77 })),
+        |raw| {
+            let (bytes, _) = raw.receive().unwrap();
+            let Ok(LaneRequest::Calls { serial, .. }) = message::decode(&bytes) else { panic!() };
+            raw.send(&message::encode(&LaneReply::CallSocket { serial }));
+        },
+        |raw| {
+            let (bytes, _) = raw.receive().unwrap();
+            let Ok(LaneRequest::Calls { serial, .. }) = message::decode(&bytes) else { panic!() };
+            let (reader, writer) = tell_tale();
+            let reply = message::encode(&LaneReply::CallSocket { serial });
+            raw.try_send(&reply, &[writer.as_fd(); 2]).unwrap();
+            drop(writer);
+            assert!(all_closed(&reader));
+        },
         |raw| raw.send(&[0xff; 4]),
         |raw| raw.send(&message::encode(&LaneReply::NotOpened { serial: 77, status: OpenStatus::Io })),
         |raw| raw.send(&vec![0; MAX_MESSAGE + 1]),
@@ -272,18 +288,53 @@ async fn invalid_messages_of_a_server_on_a_lane() {
         },
     ];
     for say in table {
-        let fake = FakeServer::new();
+        let fake = FakeServer { version: 5, ..FakeServer::new() };
         let (lane, raw, _memory) = fake.lane().await;
+        let requesting = lane.clone();
+        let request = tokio::spawn(async move { requesting.call_socket().await.map(drop) });
         let said = tokio::task::spawn_blocking(move || {
             say(&raw);
             raw
         });
         tokio::time::timeout(LONG, lane.gone()).await.unwrap();
+        let _ = request.await.unwrap();
         let raw = said.await.unwrap();
         assert_eq!(lane.state(), LaneState::Gone);
         assert_eq!(lane.open(by_name(b"hello", &root())).await.unwrap_err(), OpenError::Gone);
         assert!(raw.is_closed());
     }
+}
+
+#[tokio::test]
+async fn a_flood_of_requests_for_call_sockets_is_answered_and_harms_no_one() {
+    let world = World::new();
+    let honest = world.connect().await;
+    let (raw, _memory) = world.raw_lane();
+    let calls = |serial| message::encode(&LaneRequest::Calls { serial, releases: vec![] });
+    for serial in 0..2 * common::MAX_CALL_SOCKETS {
+        raw.send(&calls(serial as u32));
+        let (bytes, socket) = raw.receive().unwrap();
+        let serial = serial as u32;
+        let expected = match world.call_sockets.lock().len() {
+            full if full == common::MAX_CALL_SOCKETS && socket.is_none() => {
+                LaneReply::NotOpened { serial, status: OpenStatus::TooMany }
+            }
+            _ => LaneReply::CallSocket { serial },
+        };
+        assert_eq!(message::decode(&bytes), Ok(expected));
+    }
+    // A client that reads none of its replies loses its lane.
+    for serial in 0..100_000 {
+        if raw.try_send(&calls(serial), &[]).is_err() {
+            break;
+        }
+    }
+    assert!(raw.is_closed());
+    assert_eq!(content(honest.open(by_name(b"hello", &root())).await.unwrap().grant), "hello");
+    // A release of a grant that isn't open.
+    let (raw, _memory) = world.raw_lane();
+    raw.send(&message::encode(&LaneRequest::Calls { serial: 1, releases: vec![9] }));
+    assert!(raw.is_closed());
 }
 
 #[test]

@@ -12,6 +12,7 @@ use lane::{
 use samehost_lane as lane;
 
 use rustix::fs::{Mode, OFlags};
+use std::io::{Read as _, Write as _};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -48,6 +49,39 @@ async fn handshake_open_read_release() {
     }
     let info = &world.server.status()[0];
     assert_eq!((info.grants, info.granted, info.refused, info.in_flight), (0, 2, 1, 0));
+}
+
+#[tokio::test]
+async fn a_call_socket_connects_the_client_with_the_service() {
+    let world = World::new();
+    let lane = world.connect().await;
+    let who = root();
+    // A release that waits goes with the request.
+    drop(lane.open(by_name(b"hello", &who)).await.unwrap());
+    let first = lane.call_socket().await.unwrap();
+    let second = lane.call_socket().await.unwrap();
+    assert_eq!(world.open_grants(), 0);
+    for (socket, word) in [(first, b"one"), (second, b"two")] {
+        let mut at_server = world.call_sockets.lock().remove(0);
+        std::os::unix::net::UnixStream::from(socket).write_all(word).unwrap();
+        let mut received = [0; 3];
+        at_server.read_exact(&mut received).unwrap();
+        assert_eq!(&received, word);
+        assert_eq!(at_server.read(&mut received).unwrap(), 0, "no copy is left");
+    }
+    // It costs no grant, and a lane that drains gives none.
+    assert_eq!(world.server.status()[0].granted, 1);
+    assert!(world.server.drain(Duration::ZERO));
+    assert_eq!(lane.call_socket().await.unwrap_err(), OpenError::Gone);
+}
+
+#[tokio::test]
+async fn an_older_server_is_not_asked_for_a_call_socket() {
+    let fake = FakeServer::new();
+    let (lane, raw, _memory) = fake.lane().await;
+    assert_eq!(lane.call_socket().await.unwrap_err(), OpenError::TooOld);
+    drop(lane);
+    assert!(raw.receive().is_none(), "nothing was sent");
 }
 
 /// An Open that creates its file if it is missing.

@@ -117,8 +117,12 @@ proptest! {
         highest in any::<u32>(),
         commitment in any::<[u8; 32]>(),
         releases in vec(any::<u64>(), 0..=MAX_RELEASES),
+        serial in any::<u32>(),
     ) {
         let commitment = Commitment(commitment);
+        let mut bytes = Vec::new();
+        there_and_back(&LaneRequest::Calls { serial, releases: releases.clone() }, &mut bytes);
+        assert_eq!((&bytes[..4], bytes.len()), (&[0, 0, 0, 6][..], 12 + 8 * releases.len()));
         there_and_back(&LaneRequest::Register { lowest, highest, commitment }, &mut Vec::new());
         there_and_back(&LaneRequest::Release(releases), &mut Vec::new());
         there_and_back(&LaneRequest::Async, &mut Vec::new());
@@ -166,6 +170,9 @@ proptest! {
         there_and_back(&local, &mut Vec::new());
         there_and_back(&LaneReply::NotOpened { serial, status }, &mut Vec::new());
         there_and_back(&LaneReply::Recall { generation }, &mut Vec::new());
+        let mut bytes = Vec::new();
+        there_and_back(&LaneReply::CallSocket { serial }, &mut bytes);
+        assert_eq!(bytes, [[0, 0, 0, 24], serial.to_be_bytes()].concat());
         there_and_back(&LaneReply::Drain, &mut Vec::new());
         let version = HandshakeRefusal::Version { lowest: version, highest: grants };
         use HandshakeRefusal::{Ambiguous, Draining, TooMany};
@@ -193,6 +200,8 @@ fn lengths_above_their_bounds_are_refused_before_the_data_is_read() {
     };
     let too_long = |max, len| Err(xdr::Error::TooLong { max, len });
     assert_eq!(open(&|to| to.u32(257)), too_long(MAX_RELEASES, 257));
+    let calls = [0, 0, 0, 6, 0, 0, 0, 1, 0, 0, 1, 1];
+    assert_eq!(message::decode::<LaneRequest<'_>>(&calls).map(|_| ()), too_long(MAX_RELEASES, 257));
     assert_eq!(open(&|to| [0, 1, 129].iter().for_each(|word| to.u32(*word))), too_long(MAX_HANDLE, 129));
     assert_eq!(open(&|to| [0, 2, 0, 256].iter().for_each(|word| to.u32(*word))), too_long(MAX_NAME, 256));
     assert_eq!(

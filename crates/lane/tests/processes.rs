@@ -120,8 +120,7 @@ fn give_up_capabilities() {
 
 /// Serves until its input ends. Each line is a nonce that came over the wire.
 fn server(dir: &Path) {
-    let files =
-        common::Files { dir: dir.into(), open: Arc::default(), asynchronous: Arc::default(), gate: None };
+    let files = common::Files::new(dir);
     let options = LaneOptions::new(dir.join("run"), random_instance().unwrap());
     let server = LaneServer::start(options, Arc::new(files)).unwrap();
     write_line("ready");
@@ -196,8 +195,7 @@ fn crowd(dir: &Path) {
     });
     assert_eq!(fakes.as_ref().map(Vec::len), Some(CROWD));
     for abstract_socket in [true, false] {
-        let files =
-            common::Files { dir: dir.into(), open: Arc::default(), asynchronous: Arc::default(), gate: None };
+        let files = common::Files::new(dir);
         let mut options = LaneOptions::new(run_dir.clone(), random_instance().unwrap());
         if abstract_socket {
             options.run_dir = None;

@@ -9,18 +9,33 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, UNIX_EPOCH};
 
-use client::Operation::{self, Access, Commit, Create, Lookup, Read, Readdirplus, Remove, Setattr, Write};
+use client::Counters;
+use client::Operation::{
+    self, Access, Commit, Create, Lookup, Read, Readdir, Readdirplus, Remove, Setattr, Write,
+};
 use samehost_mount::{AttributeTimes, MountOptions};
 use support::{Mounted, Served, TRANSPORTS, Transport, wait_for};
 
 /// Files in a tree.
 const FILES: u64 = 50;
 
+/// The export's options for lanes without a tree, so that names and attributes are calls.
+const FILES_ONLY: &str = "no_root_squash,no_tree";
+
 /// Calls for a directory besides those for its files, including its access control list.
 const AROUND: u64 = 6;
 
-/// Runs `work` and asserts the numbers of its calls of each procedure and over the lane. Besides those it may
-/// take the directory's calls only.
+/// The procedures that are called over TCP even with a lane.
+const OVER_TCP: [Operation; 5] = [Read, Write, Commit, Readdir, Readdirplus];
+
+/// Lane messages, which are the round trips of the lane except for the calls on its call socket.
+fn lane_messages(counters: &Counters) -> u64 {
+    counters.lane.round_trips - counters.events.lane_calls
+}
+
+/// Runs `work` and asserts the numbers of its calls of each procedure and of its lane messages. Besides those
+/// it may take the directory's calls only. With a lane, all others than [`OVER_TCP`] are made on its call
+/// socket.
 fn costs(mounted: &Mounted, what: &str, calls: &[(Operation, u64)], lane: u64, work: impl FnOnce()) {
     let before = mounted.mount.session().counters();
     work();
@@ -31,10 +46,14 @@ fn costs(mounted: &Mounted, what: &str, calls: &[(Operation, u64)], lane: u64, w
         assert!((*count..=count + AROUND).contains(&made), "{what}: {made} {procedure:?}, not {count}");
         expected += count;
     }
-    let all = after.wire.round_trips - before.wire.round_trips;
+    let over_tcp = after.wire.round_trips - before.wire.round_trips;
+    let all = over_tcp + after.events.lane_calls - before.events.lane_calls;
     assert!(all <= expected + AROUND, "{what}: {all} calls, not {expected}: {before:?} {after:?}");
-    let opens = after.lane.round_trips - before.lane.round_trips;
-    assert_eq!(opens, lane, "{what}: on the lane");
+    assert_eq!(lane_messages(&after) - lane_messages(&before), lane, "{what}: on the lane");
+    if mounted.mount.session().lane().local {
+        let of = |counters: &Counters| OVER_TCP.iter().map(|one| counters.calls(*one)).sum::<u64>();
+        assert_eq!(over_tcp, of(&after) - of(&before), "{what}: {before:?} {after:?}");
+    }
 }
 
 fn names(directory: &Path) -> impl Iterator<Item = std::path::PathBuf> {
@@ -53,7 +72,7 @@ fn unpack(path: &Path) {
 
 #[test]
 fn each_file_of_a_tree_takes_the_fewest_round_trips() {
-    let served = Served::start();
+    let served = Served::with(FILES_ONLY);
     for transport in TRANSPORTS {
         let mounted = served.mount(transport);
         let wire = transport == Transport::Wire;
@@ -109,7 +128,7 @@ fn each_file_of_a_tree_takes_the_fewest_round_trips() {
 /// attributes that the server has replied to are in its page cache only.
 #[test]
 fn fsync_of_a_directory_or_attributes_reaches_the_server_with_a_lane() {
-    let served = Served::start();
+    let served = Served::with(FILES_ONLY);
     for transport in TRANSPORTS {
         let mounted = served.mount(transport);
         fs::write(mounted.path("file"), b"data").unwrap();
@@ -179,7 +198,7 @@ fn git(directory: &Path, words: &[&str]) -> String {
 /// lane takes the place of an ACCESS over the wire, and of calls to create and read files.
 #[test]
 fn git_status_sends_the_same_calls_on_every_transport() {
-    let served = Served::start();
+    let served = Served::with(FILES_ONLY);
     let repository = served.export().join("repository");
     for directory in ["one", "two", "three"] {
         let directory = repository.join(directory);
@@ -205,7 +224,7 @@ fn git_status_sends_the_same_calls_on_every_transport() {
             let of = |procedure| after.calls(procedure) - before.calls(procedure);
             let all = Operation::ALL.iter().copied().filter(|one| !of_data.contains(one));
             let names: Vec<_> = all.map(|one| (one, of(one))).filter(|(_, count)| *count > 0).collect();
-            let opens = after.lane.round_trips - before.lane.round_trips;
+            let opens = lane_messages(&after) - lane_messages(&before);
             (format!("{when}: {names:?}"), opens + of_data.map(of).iter().sum::<u64>())
         })
     });

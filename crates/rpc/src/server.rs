@@ -5,6 +5,9 @@
 //! sends them together. While calls are fast, no work moves between threads. When a call takes long, another
 //! worker becomes the driver, and replies go out in the order in which calls finish.
 //!
+//! A peer on this host can also be given a Unix socket on which it makes the calls of a TCP connection
+//! ([`CallSockets`]).
+//!
 //! [`Limits`] bounds everything that a peer can make the engine hold.
 
 mod accepting;
@@ -12,6 +15,7 @@ mod admission;
 mod back_channel;
 mod budget;
 mod builder;
+mod call_socket;
 mod callbacks;
 mod connection;
 mod context;
@@ -40,6 +44,7 @@ mod workers_share;
 pub use admission::{Admission, Verdict};
 pub use back_channel::BackChannel;
 pub use builder::{Builder, Server, StartError};
+pub use call_socket::{CallSocketError, CallSocketRules, CallSockets};
 pub use callbacks::{BackChannelError, CallbackReply};
 pub use context::{CallContext, Peer};
 pub use info::{ConnectionInfo, Totals};

@@ -37,8 +37,8 @@ pub struct Transport<S> {
 }
 
 impl<S: AsFd> Transport<S> {
-    /// A TCP connection without encryption. `stream` is non-blocking.
-    pub const fn tcp(stream: S) -> Self {
+    /// A connection without encryption, over TCP or a Unix stream socket. `stream` is non-blocking.
+    pub const fn plain(stream: S) -> Self {
         Self { stream, capabilities: Capabilities { sendfile: true, placed_receive: true } }
     }
 
@@ -88,6 +88,12 @@ impl Transport<OwnedFd> {
     /// sendfile(2) can't read, and the other errors of sendfile(2).
     pub fn send_file(&self, file: &OwnedFd, offset: &mut u64, count: usize) -> Result<usize, Errno> {
         rustix::fs::sendfile(&self.stream, file, Some(offset), count)
+    }
+
+    /// Refuses further bytes from the peer. Bytes that have arrived can still be received.
+    pub fn shutdown_receiving(&self) {
+        // It fails only if the peer has ended the connection already.
+        let _ = rustix::net::shutdown(&self.stream, Shutdown::Read);
     }
 
     /// Ends the connection in both directions. The socket stays open until this is dropped.

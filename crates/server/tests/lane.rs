@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::io::Write as _;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::os::unix::fs::FileExt as _;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use common::local::{lane, open, run, user};
 use common::{Client, Scratch};
 use lane::{Access, LaneCredential, OpenStatus, Rendezvous, RendezvousOptions, Target};
-use proto::localio;
+use proto::{localio, nfs3};
 use rpc::message::{AuthStat, ReplyStatus};
 use samehost_server::Server;
 
@@ -438,4 +439,155 @@ fn a_nonce_registered_twice_is_refused() {
     client.raw(localio::PROGRAM, 1, 1, &nonce.0);
     assert_not_local(&server, &client, "two had registered its nonce");
     drop(two);
+}
+
+/// A client that makes its calls on the lane's call socket instead of its connection.
+async fn on_call_socket(lane: &lane::Lane, client: &Client) -> Client {
+    let stream = std::net::TcpStream::from(lane.call_socket().await.unwrap());
+    stream.set_read_timeout(Some(common::TIMEOUT)).unwrap();
+    Client { stream, credential: client.credential.clone(), xid: 5000 }
+}
+
+#[test]
+fn calls_on_the_call_socket_are_calls_of_the_connection() {
+    let scratch = Scratch::new();
+    let server = scratch.serve("*(rw,insecure,no_root_squash)");
+    let mut client = Client::new(&server);
+    let root = client.mnt(&scratch.export()).unwrap();
+    run(async {
+        let lane = lane(&scratch, &mut client).await;
+        let mut local = on_call_socket(&lane, &client).await;
+        let file = local.create(&root, "f").unwrap();
+        assert_eq!(client.lookup(&root, "f"), file);
+        assert_eq!(local.getattr(&file), client.getattr(&file));
+        let (written, read) = (local.write(&file, 0, b"data"), client.read(&file, 0, 10).unwrap().0);
+        assert!(matches!(written, proto::nfs3::Outcome::Ok(_)));
+        assert_eq!(read, b"data");
+        assert_eq!((wire(&server, "CREATE"), wire(&server, "GETATTR")), (1, 2));
+        let status = server.status();
+        assert_eq!((status.connections.len(), status.wire.accepted), (1, 1));
+        assert!(status.connections[0].calls >= 8, "{:?}", status.connections);
+
+        // Other programs aren't served there: no further lane, and no NFSv4.
+        for (program, version) in [(localio::PROGRAM, 1), (proto::mount3::PROGRAM, 3), (nfs3::PROGRAM, 4)] {
+            let (answer, _) = local.raw(program, version, 1, &[7; 16]);
+            assert_eq!(answer, ReplyStatus::ProgUnavail, "{program}");
+        }
+
+        // Another one takes its place.
+        let mut next = on_call_socket(&lane, &client).await;
+        assert!(local.receive().is_err(), "closed");
+        assert_eq!(next.getattr(&file), client.getattr(&file));
+        // It ends with the connection and its lane.
+        drop(client);
+        assert!(next.receive().is_err(), "closed");
+        common::wait_for("the end of the lane", || server.status().lanes.is_empty());
+    });
+}
+
+#[test]
+fn a_call_is_executed_once_on_call_socket_and_connection_together() {
+    let scratch = Scratch::new();
+    let server = scratch.serve("*(rw,insecure,no_root_squash)");
+    let mut client = Client::new(&server);
+    let root = client.mnt(&scratch.export()).unwrap();
+    run(async {
+        let lane = lane(&scratch, &mut client).await;
+        let mut local = on_call_socket(&lane, &client).await;
+        let attributes = nfs3::Sattr3::default();
+        for (number, local_first) in [(0, true), (1, false)] {
+            let name = format!("d{number}");
+            let where_ = common::what(&root, name.as_bytes());
+            client.xid += 1;
+            let args = common::encoded(&nfs3::Mkdir3Args { where_, attributes });
+            let record = client.record(nfs3::PROGRAM, 3, nfs3::Procedure::Mkdir.number(), &args);
+            let mut both = [&mut client, &mut local];
+            if local_first {
+                both.reverse();
+            }
+            let replies = both.map(|end| {
+                end.stream.write_all(&record).unwrap();
+                end.receive().unwrap()
+            });
+            assert_eq!(replies[0][24..28], [0; 4], "it succeeds");
+            assert_eq!(replies[0], replies[1]);
+        }
+        assert_eq!(wire(&server, "MKDIR"), 4);
+
+        // The reply is for its own user only.
+        let where_ = common::what(&root, b"d0");
+        let args = common::encoded(&nfs3::Mkdir3Args { where_, attributes });
+        local.credential = common::sys(0, 0, &[5]);
+        let (_, results) = local.raw(nfs3::PROGRAM, 3, nfs3::Procedure::Mkdir.number(), &args);
+        assert_eq!(results.status(), nfs3::Nfsstat3::Exist as u32);
+    });
+}
+
+/// Over TCP, `insecure` exports believe the claims of clients in other network namespaces. On the call socket
+/// the kernel's report of the process counts, whoever the TCP connection belongs to.
+#[test]
+fn a_process_makes_calls_on_the_call_socket_only_as_itself() {
+    let scratch = Scratch::new();
+    let server = scratch.serve("*(rw,insecure,no_root_squash)");
+    // The connection is root's.
+    let mut client = Client::new(&server);
+    let root = client.mnt(&scratch.export()).unwrap();
+    common::users::as_user(4711, || {
+        run(async {
+            let lane = lane(&scratch, &mut client).await;
+            let mut local = on_call_socket(&lane, &client).await;
+            let args = common::encoded(&nfs3::Getattr3Args { object: xdr::Opaque(&root) });
+            for (credential, may) in [
+                (common::sys(4711, 4711, &[]), true),
+                (common::sys(4711, 4711, &[4711]), true),
+                (common::sys(0, 0, &[]), false),
+                (common::sys(4711, 0, &[]), false),
+                (common::sys(4711, 4711, &[0]), false),
+                (common::sys(1000, 4711, &[]), false),
+                (rpc::message::Credential::None, false),
+            ] {
+                local.credential = credential.clone();
+                let (answer, _) = local.raw(nfs3::PROGRAM, 3, 1, &args);
+                let expected =
+                    if may { ReplyStatus::Success } else { ReplyStatus::AuthError(AuthStat::TooWeak) };
+                assert_eq!(answer, expected, "{credential:?}");
+                client.credential = credential;
+                assert_eq!(client.raw(nfs3::PROGRAM, 3, 1, &args).0, ReplyStatus::Success, "over TCP");
+            }
+        });
+    });
+}
+
+#[test]
+fn the_export_is_checked_for_each_call_on_the_call_socket() {
+    let scratch = Scratch::new();
+    let exports = scratch.dir.path().join("exports");
+    let export = |options: &str| {
+        std::fs::write(&exports, format!("{} *({options})\n", scratch.export().display())).unwrap();
+    };
+    export("rw,insecure,no_root_squash");
+    let config = samehost_server::Config {
+        exports: vec![],
+        export_files: vec![exports.clone()],
+        ..scratch.config("")
+    };
+    let server = Server::start(config).unwrap();
+    let mut client = Client::new(&server);
+    let root = client.mnt(&scratch.export()).unwrap();
+    run(async {
+        let lane = lane(&scratch, &mut client).await;
+        let mut local = on_call_socket(&lane, &client).await;
+        local.create(&root, "before").unwrap();
+        export("ro,insecure,no_root_squash");
+        server.reload().unwrap();
+        assert_eq!(local.create(&root, "after").unwrap_err(), nfs3::Nfsstat3::Rofs);
+        export("rw,secure,no_root_squash");
+        server.reload().unwrap();
+        // The connection's port counts.
+        let args = common::encoded(&nfs3::Getattr3Args { object: xdr::Opaque(&root) });
+        for end in [&mut local, &mut client] {
+            let (answer, _) = end.raw(nfs3::PROGRAM, 3, 1, &args);
+            assert_eq!(answer, ReplyStatus::AuthError(AuthStat::BadCred));
+        }
+    });
 }

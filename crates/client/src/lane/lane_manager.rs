@@ -252,6 +252,7 @@ impl LaneManager {
         if before.as_ref().is_some_and(|before| Arc::ptr_eq(before, &established)) {
             tracing::debug!(number, "the lane has ended");
             self.end_tree();
+            self.rpc.set_call_socket(None);
             *self.reasons.lock() = vec![
                 "the lane has ended: the server stopped or revoked it, or its NFS connection was closed"
                     .to_owned(),

@@ -137,6 +137,7 @@ impl LaneManager {
                     self.give_up(number);
                 } else {
                     self.request_first_tree().await;
+                    self.open_call_socket().await;
                     self.report_change();
                 }
                 None

@@ -10,7 +10,6 @@ use xdr::{Decoder, Opaque};
 
 use super::{Nfs3, convert};
 use crate::attribute_sink::AttributeUpdate;
-use crate::counters::bump;
 use crate::error::{Error, Result, RpcError, Status};
 use crate::types::{AclEntry, Handle};
 use crate::user::User;
@@ -29,9 +28,8 @@ impl Nfs3 {
             payload: Bytes::new(),
             receive: None,
         };
-        bump(&self.counters.wire.round_trips);
         let sent = Instant::now();
-        let reply = match self.rpc.call(request, |to| to.put(&args)).await {
+        let reply = match self.send(request, true, &args).await {
             Ok(reply) => reply,
             Err(
                 rpc::client::Error::ProgramUnavailable { .. }

@@ -1,14 +1,18 @@
 //! One NFS call: counted, sent, waited for, and its results decoded.
+//!
+//! Calls with small replies are made on the lane's call socket while there is one, all others over TCP.
 
 use std::time::Instant;
 
 use bytes::Bytes;
 use proto::nfs3::{self, Nfsstat3, Outcome, Procedure};
 use rpc::client::{Receive, Reply, Request};
+use rpc::message::Credential;
 use xdr::{Decode, Decoder, Encode};
 
 use super::reply_attributes::{AttributeReport, ReplyAttributes};
 use super::{Nfs3, convert};
+use crate::counters::bump;
 use crate::error::{Error, Result, RpcError};
 use crate::types::Handle;
 use crate::user::User;
@@ -41,6 +45,7 @@ impl Nfs3 {
     ) -> Result<NfsReply> {
         let sent = self.attribute_sink.as_ref().map(|_| Instant::now());
         self.counters.call(convert::operation(procedure));
+        let small = is_small(procedure);
         let request = Request {
             program: nfs3::PROGRAM,
             version: nfs3::VERSION,
@@ -49,10 +54,32 @@ impl Nfs3 {
             payload,
             receive,
         };
-        let reply = self.rpc.call(request, |to| to.put(args)).await;
+        let reply = self.send(request, small, args).await;
         let reply = reply
             .map_err(|source| Error::Rpc { object: procedure.name().to_owned(), source: RpcError(source) })?;
         Ok(NfsReply { reply, sent })
+    }
+
+    /// Sends a call, on the call socket if there is one and the call is `small`, and counts its round trips.
+    pub(super) async fn send(
+        &self,
+        request: Request<'_>,
+        small: bool,
+        args: &impl Encode,
+    ) -> std::result::Result<Reply, rpc::client::Error> {
+        // The server makes no calls without a user on a call socket.
+        let small = small && !matches!(request.credential, Credential::None);
+        let Some(socket) = self.rpc.call_socket().filter(|_| small) else {
+            bump(&self.counters.wire.round_trips);
+            return self.rpc.call(request, |to| to.put(args)).await;
+        };
+        bump(&self.counters.lane.round_trips);
+        bump(&self.counters.lane_calls);
+        let reply = self.rpc.call_on(&socket, request, |to| to.put(args)).await;
+        if !matches!(reply, Ok(Reply { local: true, .. })) {
+            bump(&self.counters.wire.round_trips);
+        }
+        reply
     }
 
     /// Decodes the results of `procedure`. The attributes in them go to the attribute sink; `files` are the
@@ -86,5 +113,18 @@ impl Nfs3 {
                 Err(Error::Status { object: object(), status: status.into() })
             }
         }
+    }
+}
+
+/// Whether the arguments and results of a procedure are small and a call of it seldom takes long. NULL isn't
+/// among them, because it shows whether the server replies over TCP.
+const fn is_small(procedure: Procedure) -> bool {
+    use Procedure as P;
+    match procedure {
+        P::Null | P::Read | P::Write | P::Commit | P::Readdir | P::Readdirplus => false,
+        P::Getattr | P::Setattr | P::Lookup | P::Access | P::Readlink => true,
+        P::Create | P::Mkdir | P::Symlink | P::Mknod => true,
+        P::Remove | P::Rmdir | P::Rename | P::Link => true,
+        P::Fsstat | P::Fsinfo | P::Pathconf => true,
     }
 }

@@ -26,6 +26,9 @@ use tokio::io::Interest;
 use tokio::sync::{Notify, Semaphore, oneshot, watch};
 use xdr::Encoder;
 
+/// The first protocol version with call sockets.
+const CALL_SOCKETS_SINCE: u32 = 5;
+
 /// A lane to one server. Clones are the same lane, which ends when the last clone and the last grant are
 /// dropped.
 #[derive(Debug, Clone)]
@@ -87,18 +90,30 @@ impl Lane {
             return Err(OpenError::Gone);
         }
         let _permit = shared.permits.acquire().await.map_err(|_| OpenError::Gone)?;
-        let (mut unsent, answer) = shared.prepare(&request);
-        loop {
-            match socket::send(&shared.socket, &unsent.bytes, &[]) {
-                Ok(()) => break,
-                Err(Errno::AGAIN) => socket::writable(&shared.socket).await.map_err(|_| OpenError::Gone)?,
-                Err(_) => {
-                    shared.hung_up();
-                    return Err(OpenError::Gone);
-                }
-            }
+        let (sender, answer) = oneshot::channel();
+        let encode = |to: &mut Encoder, serial, releases: &[u64]| {
+            message::encode_open(to, serial, releases, &request);
+        };
+        shared.prepare(Waiter::Open(sender), encode).send().await?;
+        answer.await.unwrap_or(Err(OpenError::Gone))
+    }
+
+    /// Requests a call socket: a connected Unix stream socket on which calls of the NFS connection can be
+    /// made (RFC 5531 with record marking, as on the connection). It ends with the lane, and when another one
+    /// is requested.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub async fn call_socket(&self) -> Result<OwnedFd, OpenError> {
+        let shared = &*self.owner.shared;
+        if shared.version < CALL_SOCKETS_SINCE {
+            return Err(OpenError::TooOld);
         }
-        unsent.sent();
+        if self.state() != LaneState::Live {
+            return Err(OpenError::Gone);
+        }
+        let (sender, answer) = oneshot::channel();
+        shared.prepare(Waiter::CallSocket(sender), message::encode_calls).send().await?;
         answer.await.unwrap_or(Err(OpenError::Gone))
     }
 
@@ -125,24 +140,11 @@ impl Lane {
         if self.state() != LaneState::Live {
             return Err(OpenError::Gone);
         }
-        let (serial, releases, bytes) = {
-            let mut outbox = shared.outbox.lock();
-            (outbox.wait(Waiter::Prefetch(then)), outbox.take_releases(), outbox.buffer())
+        let encode = |to: &mut Encoder, serial, releases: &[u64]| {
+            message::encode_prefetch(to, serial, releases, targets, credential);
         };
-        let mut encoder = Encoder::from_vec(bytes);
-        message::encode_prefetch(&mut encoder, serial, &releases, targets, credential);
-        let mut unsent = Unsent { shared, serial, releases, bytes: encoder.into_vec(), sent: false };
-        match socket::send(&shared.socket, &unsent.bytes, &[]) {
-            Ok(()) => {
-                unsent.sent();
-                Ok(())
-            }
-            Err(Errno::AGAIN) => Err(OpenError::Gone),
-            Err(_) => {
-                shared.hung_up();
-                Err(OpenError::Gone)
-            }
-        }
+        let room = shared.prepare(Waiter::Prefetch(then), encode).try_send()?;
+        if room { Ok(()) } else { Err(OpenError::Gone) }
     }
 
     /// Tells the server that changes of names and attributes by the NFS connection's calls needn't be durable
@@ -208,8 +210,27 @@ struct Unsent<'a> {
 }
 
 impl Unsent<'_> {
-    fn sent(&mut self) {
-        self.sent = true;
+    /// Sends the request when the socket has room for it.
+    async fn send(mut self) -> Result<(), OpenError> {
+        while !self.try_send()? {
+            socket::writable(&self.shared.socket).await.map_err(|_| OpenError::Gone)?;
+        }
+        Ok(())
+    }
+
+    /// Sends the request if the socket has room for it. Returns whether it had.
+    fn try_send(&mut self) -> Result<bool, OpenError> {
+        match socket::send(&self.shared.socket, &self.bytes, &[]) {
+            Ok(()) => {
+                self.sent = true;
+                Ok(true)
+            }
+            Err(Errno::AGAIN) => Ok(false),
+            Err(_) => {
+                self.shared.hung_up();
+                Err(OpenError::Gone)
+            }
+        }
     }
 }
 
@@ -228,19 +249,14 @@ impl Drop for Unsent<'_> {
 }
 
 impl ClientShared {
-    /// Numbers and encodes an Open, with pending releases.
-    fn prepare(
-        &self,
-        request: &OpenRequest<'_>,
-    ) -> (Unsent<'_>, oneshot::Receiver<Result<OpenedGrant, OpenError>>) {
-        let mut outbox = self.outbox.lock();
-        let (sender, answer) = oneshot::channel();
-        let serial = outbox.wait(Waiter::Open(sender));
-        let releases = outbox.take_releases();
-        let bytes = outbox.buffer();
-        drop(outbox);
+    /// Numbers and encodes a request, with pending releases. `encode` gets its serial and the releases.
+    fn prepare(&self, waiter: Waiter, encode: impl FnOnce(&mut Encoder, u32, &[u64])) -> Unsent<'_> {
+        let (serial, releases, bytes) = {
+            let mut outbox = self.outbox.lock();
+            (outbox.wait(waiter), outbox.take_releases(), outbox.buffer())
+        };
         let mut encoder = Encoder::from_vec(bytes);
-        message::encode_open(&mut encoder, serial, &releases, request);
-        (Unsent { shared: self, serial, releases, bytes: encoder.into_vec(), sent: false }, answer)
+        encode(&mut encoder, serial, &releases);
+        Unsent { shared: self, serial, releases, bytes: encoder.into_vec(), sent: false }
     }
 }

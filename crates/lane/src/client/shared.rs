@@ -60,12 +60,17 @@ pub enum LaneState {
 /// What waits for a reply.
 pub(super) enum Waiter {
     Open(oneshot::Sender<Result<OpenedGrant, OpenError>>),
+    CallSocket(oneshot::Sender<Result<OwnedFd, OpenError>>),
     Prefetch(PrefetchSink),
 }
 
 impl fmt::Debug for Waiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if matches!(self, Self::Open(_)) { "Open" } else { "Prefetch" })
+        f.write_str(match self {
+            Self::Open(_) => "Open",
+            Self::CallSocket(_) => "CallSocket",
+            Self::Prefetch(_) => "Prefetch",
+        })
     }
 }
 

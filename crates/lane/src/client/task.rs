@@ -128,8 +128,23 @@ fn handle_reply(
             then(opened);
         }
         LaneReply::NotOpened { serial, status } if none => {
-            let Waiter::Open(waiter) = shared.outbox.lock().answered(serial)? else { return None };
-            let _ = waiter.send(Err(OpenError::Refused(status)));
+            let waiter = shared.outbox.lock().answered(serial)?;
+            // If the caller is gone, it needs no answer.
+            let _ = match waiter {
+                Waiter::Open(waiter) => waiter.send(Err(OpenError::Refused(status))).is_ok(),
+                Waiter::CallSocket(waiter) => waiter.send(Err(OpenError::Refused(status))).is_ok(),
+                Waiter::Prefetch(_) => return None,
+            };
+        }
+        LaneReply::CallSocket { serial } => {
+            let Waiter::CallSocket(waiter) = shared.outbox.lock().answered(serial)? else { return None };
+            let opened = match fds.next() {
+                Some(socket) if socket.as_raw_fd() < shared.highest_descriptor => Ok(socket),
+                None if !no_room => return None,
+                _ => Err(OpenError::NoDescriptor),
+            };
+            let _ = waiter.send(opened);
+            fds.next().is_none().then_some(())?;
         }
         LaneReply::Drain if none => shared.draining(),
         // The interlock has told threads with I/O already.

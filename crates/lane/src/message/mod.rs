@@ -11,12 +11,12 @@ mod requests;
 use xdr::{Decode, Decoder, Encode, Encoder, Error};
 
 pub use replies::{HandshakeRefusal, LaneReply, PrefetchedFile};
-pub use requests::{LaneRequest, encode_open, encode_prefetch};
+pub use requests::{LaneRequest, encode_calls, encode_open, encode_prefetch};
 
 /// The largest datagram of the protocol, in bytes.
 pub const MAX_MESSAGE: usize = 8192;
 /// The protocol versions that this crate implements.
-pub const VERSIONS: std::ops::RangeInclusive<u32> = 2..=4;
+pub const VERSIONS: std::ops::RangeInclusive<u32> = 2..=5;
 /// The most releases in one message.
 pub const MAX_RELEASES: usize = 256;
 
@@ -79,10 +79,10 @@ mod tests {
     #[test]
     fn versions_meet_at_the_highest_common_one() {
         assert_eq!(negotiate(2, 2), Some(2));
-        assert_eq!(negotiate(2, u32::MAX), Some(4));
-        assert_eq!(negotiate(1, 5), Some(4));
+        assert_eq!(negotiate(2, u32::MAX), Some(5));
+        assert_eq!(negotiate(1, 6), Some(5));
         assert_eq!(negotiate(3, 3), Some(3));
-        assert_eq!(negotiate(5, 6), None);
+        assert_eq!(negotiate(6, 7), None);
         assert_eq!(negotiate(1, 1), None);
         assert_eq!(negotiate(0, 0), None);
         assert_eq!(negotiate(5, 1), None);

@@ -15,6 +15,7 @@ const DRAIN: u32 = 20;
 const RECALL: u32 = 21;
 const PREFETCHED: u32 = 22;
 const CREATED: u32 = 23;
+const CALL_SOCKET: u32 = 24;
 
 /// A message from server to client.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,7 +55,7 @@ pub enum LaneReply<'a> {
         /// The change of the directory; present for a target that is created if missing (message Created).
         directory: Option<Box<DirectoryChange>>,
     },
-    /// The Open was refused.
+    /// The Open or Calls was refused.
     NotOpened {
         /// The request's number.
         serial: u32,
@@ -78,6 +79,11 @@ pub enum LaneReply<'a> {
         verifier: [u8; 8],
         /// The files, at most [`MAX_PREFETCH`].
         files: Vec<PrefetchedFile<'a>>,
+    },
+    /// The call socket. Carries the client's end of it.
+    CallSocket {
+        /// The request's number.
+        serial: u32,
     },
 }
 
@@ -181,6 +187,10 @@ impl Encode for LaneReply<'_> {
                 to.length(files.len());
                 files.iter().for_each(|file| to.put(file));
             }
+            Self::CallSocket { serial } => {
+                to.u32(CALL_SOCKET);
+                to.u32(*serial);
+            }
         }
     }
 }
@@ -215,6 +225,7 @@ impl<'a> Decode<'a> for LaneReply<'a> {
                 verifier: from.fixed()?,
                 files: from.get::<Array<PrefetchedFile<'a>, MAX_PREFETCH>>()?.0,
             },
+            CALL_SOCKET => Self::CallSocket { serial: from.u32()? },
             value => return Err(Error::Discriminant { of: "reply", value }),
         })
     }

@@ -11,6 +11,7 @@ const OPEN: u32 = 2;
 const RELEASE: u32 = 3;
 const PREFETCH: u32 = 4;
 const ASYNC: u32 = 5;
+const CALLS: u32 = 6;
 
 /// A message from client to server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,6 +56,15 @@ pub enum LaneRequest<'a> {
     /// answered: client and server share the kernel, and with it every crash, and the client syncs what its
     /// applications sync. Not answered.
     Async,
+    /// Requests a call socket: a Unix stream socket for calls of the NFS connection. It takes the place of an
+    /// earlier one of this lane. Answered by `CallSocket` or `NotOpened` with the same serial. Since version
+    /// 5.
+    Calls {
+        /// The client's number for this request, from the same sequence as those of its Opens.
+        serial: u32,
+        /// Grants that the client has closed since the last message.
+        releases: Vec<u64>,
+    },
 }
 
 /// Appends an Open without building a [`LaneRequest`]. `releases` must have at most [`MAX_RELEASES`]
@@ -84,6 +94,13 @@ pub fn encode_prefetch(
     to.put(credential);
 }
 
+/// Appends a Calls. `releases` must have at most [`MAX_RELEASES`] elements.
+pub fn encode_calls(to: &mut Encoder, serial: u32, releases: &[u64]) {
+    to.u32(CALLS);
+    to.u32(serial);
+    put_releases(to, releases);
+}
+
 fn put_releases(to: &mut Encoder, releases: &[u64]) {
     to.length(releases.len());
     releases.iter().for_each(|grant| to.u64(*grant));
@@ -110,6 +127,7 @@ impl Encode for LaneRequest<'_> {
                 encode_prefetch(to, *serial, releases, targets, credential);
             }
             Self::Async => to.u32(ASYNC),
+            Self::Calls { serial, releases } => encode_calls(to, *serial, releases),
         }
     }
 }
@@ -137,6 +155,7 @@ impl<'a> Decode<'a> for LaneRequest<'a> {
                 credential: from.get()?,
             },
             ASYNC => Self::Async,
+            CALLS => Self::Calls { serial: from.u32()?, releases: from.get::<Array<u64, MAX_RELEASES>>()?.0 },
             value => return Err(Error::Discriminant { of: "request", value }),
         })
     }

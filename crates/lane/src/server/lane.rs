@@ -310,12 +310,50 @@ fn serve_one(
             }
             Ok(())
         }
+        LaneRequest::Calls { serial, releases } => {
+            lane.release(&releases)?;
+            send_call_socket(lane, service, serial, reply)
+        }
+    }
+}
+
+/// Sends a call socket, or the reason why there is none.
+fn send_call_socket(
+    lane: &LaneShared,
+    service: &dyn GrantService,
+    serial: u32,
+    reply: &mut Encoder,
+) -> Result<(), LaneEnd> {
+    let opened = if lane.control.lock().state == ControlState::Live {
+        catch_unwind(AssertUnwindSafe(|| service.call_socket(&lane.bound))).unwrap_or(Err(OpenStatus::Io))
+    } else {
+        Err(OpenStatus::Draining)
+    };
+    let theirs = match opened {
+        Ok(theirs) => theirs,
+        Err(status) => return send_status(lane, serial, status, reply),
+    };
+    reply.truncate(0);
+    reply.put(&LaneReply::CallSocket { serial });
+    match socket::send(&lane.socket, reply.as_slice(), &[theirs.as_fd()]) {
+        Err(Errno::TOOMANYREFS) => send_status(lane, serial, OpenStatus::TooMany, reply),
+        sent => Ok(sent?),
     }
 }
 
 /// Answers an Open with a status.
 fn refuse(lane: &LaneShared, serial: u32, status: OpenStatus, reply: &mut Encoder) -> Result<(), LaneEnd> {
     lane.refused.fetch_add(1, Relaxed);
+    send_status(lane, serial, status, reply)
+}
+
+/// Answers a request with a status.
+fn send_status(
+    lane: &LaneShared,
+    serial: u32,
+    status: OpenStatus,
+    reply: &mut Encoder,
+) -> Result<(), LaneEnd> {
     reply.truncate(0);
     reply.put(&LaneReply::NotOpened { serial, status });
     Ok(socket::send(&lane.socket, reply.as_slice(), &[])?)

@@ -93,6 +93,17 @@ pub trait GrantService: Send + Sync + 'static {
         let _ = bound;
     }
 
+    /// Opens a call socket, on which the client makes calls of its NFS connection, and returns the client's
+    /// end. It takes the place of an earlier one of this lane, and ends with the lane. Whoever holds the
+    /// client's end may make only the calls that [`crate::peer::may_claim`] permits to the client's process.
+    ///
+    /// # Errors
+    /// The status that the client receives; it makes its calls on the NFS connection.
+    fn call_socket(&self, bound: &Bound) -> Result<OwnedFd, OpenStatus> {
+        let _ = bound;
+        Err(OpenStatus::TryWire)
+    }
+
     /// A lane has ended; `why` is the reason in words. Runs on the lane's own thread, before the lane leaves
     /// the status.
     fn ended(&self, bound: &Bound, why: &str) {

@@ -9,12 +9,14 @@ use lane::{
     LaneOptions, LaneServer, NewFile, NfsConnection, Nonce, NotLocal, OpenGrant, OpenRequest, OpenStatus,
     Rendezvous, RendezvousOptions, Target,
 };
+use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use samehost_lane as lane;
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -31,6 +33,9 @@ pub fn nfs_connection(number: u64) -> NfsConnection {
 /// Longer than any operation here takes.
 pub const LONG: Duration = Duration::from_secs(60);
 
+/// The most call sockets that the service opens.
+pub const MAX_CALL_SOCKETS: usize = 100;
+
 /// Serves the files of a directory; the handle of a file is its name.
 pub struct Files {
     pub dir: PathBuf,
@@ -38,8 +43,17 @@ pub struct Files {
     pub open: Arc<AtomicUsize>,
     /// Lanes whose clients sync for themselves.
     pub asynchronous: Arc<AtomicUsize>,
+    /// The server's ends of the call sockets.
+    pub call_sockets: Arc<Mutex<Vec<UnixStream>>>,
     /// Names that make the service panic or wait.
     pub gate: Option<Arc<std::sync::Barrier>>,
+}
+
+impl Files {
+    pub fn new(dir: &Path) -> Self {
+        let (open, asynchronous, call_sockets) = (Arc::default(), Arc::default(), Arc::default());
+        Self { dir: dir.into(), open, asynchronous, call_sockets, gate: None }
+    }
 }
 
 struct Counted(Arc<AtomicUsize>);
@@ -96,6 +110,17 @@ impl GrantService for Files {
         *b"verifier"
     }
 
+    fn call_socket(&self, bound: &Bound) -> Result<OwnedFd, OpenStatus> {
+        assert_eq!(bound.nfs_peer, NFS_PEER.parse::<SocketAddr>().unwrap());
+        let mut sockets = self.call_sockets.lock();
+        if sockets.len() == MAX_CALL_SOCKETS {
+            return Err(OpenStatus::TooMany);
+        }
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        sockets.push(ours);
+        Ok(theirs.into())
+    }
+
     fn async_from_now(&self, bound: &Bound) {
         assert_eq!(bound.nfs_peer, NFS_PEER.parse::<SocketAddr>().unwrap());
         self.asynchronous.fetch_add(1, SeqCst);
@@ -108,6 +133,7 @@ pub struct World {
     pub server: LaneServer,
     pub open: Arc<AtomicUsize>,
     pub asynchronous: Arc<AtomicUsize>,
+    pub call_sockets: Arc<Mutex<Vec<UnixStream>>>,
     pub gate: Arc<std::sync::Barrier>,
     pub instance: [u8; 16],
     run_dir: Option<PathBuf>,
@@ -134,17 +160,12 @@ impl World {
         options.search_namespaces = false;
         change(&mut options);
         let run_dir = options.run_dir.clone();
-        let open = Arc::new(AtomicUsize::new(0));
         let gate = Arc::new(std::sync::Barrier::new(2));
-        let asynchronous = Arc::new(AtomicUsize::new(0));
-        let files = Files {
-            dir: dir.path().into(),
-            open: Arc::clone(&open),
-            asynchronous: Arc::clone(&asynchronous),
-            gate: Some(Arc::clone(&gate)),
-        };
+        let files = Files { gate: Some(Arc::clone(&gate)), ..Files::new(dir.path()) };
+        let (open, asynchronous) = (Arc::clone(&files.open), Arc::clone(&files.asynchronous));
+        let call_sockets = Arc::clone(&files.call_sockets);
         let server = LaneServer::start(options, Arc::new(files)).unwrap();
-        Self { dir, server, open, asynchronous, gate, instance, run_dir }
+        Self { dir, server, open, asynchronous, call_sockets, gate, instance, run_dir }
     }
 
     pub fn limits(change: impl FnOnce(&mut LaneLimits)) -> Self {
@@ -253,7 +274,7 @@ impl Raw {
     pub fn register(&self, nonce: &Nonce) {
         self.send(&message::encode(&LaneRequest::Register {
             lowest: 2,
-            highest: 3,
+            highest: 5,
             commitment: nonce.commitment(),
         }));
     }

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use xdr::Encoder;
 
+use super::call_socket::{CallSocket, MAX_CALL};
 use super::error::Error;
 use super::options::{Options, Stats};
 use super::request::{Reply, Request};
@@ -75,6 +76,7 @@ impl Connection {
         &self,
         request: Request<'_>,
         args: impl FnOnce(&mut Encoder),
+        socket: Option<&CallSocket>,
     ) -> Result<Reply, Error> {
         let closed = || Error::Closed { address: self.address };
         self.permits.acquire().await.map_err(|_| closed())?.forget();
@@ -90,6 +92,8 @@ impl Connection {
             return Err(Error::TooLong { len: whole, max: LAST_FRAGMENT as usize - 1 });
         };
         to.patch_u32(0, mark | LAST_FRAGMENT);
+        let bare = request.payload.is_empty() && request.receive.is_none() && to.position() <= MAX_CALL;
+        let socket = socket.filter(|_| bare);
         let xid = {
             let mut table = self.table.lock();
             // The table has twice as many slots as there are permits, so there is always a free number.
@@ -100,22 +104,81 @@ impl Connection {
                 return Err(closed());
             };
             to.patch_u32(4, xid);
+            let (state, head) = match socket {
+                Some(_) => (CallState::OnCallSocket, Vec::new()),
+                None => (CallState::Waiting(None), std::mem::take(&mut to).into_vec()),
+            };
             table.insert(CallSlot {
                 target,
-                state: CallState::Waiting(None),
-                frame: Frame { xid, head: to.into_vec(), payload: request.payload },
+                state,
+                frame: Frame { xid, head, payload: request.payload },
                 receive: request.receive,
                 large: false,
                 since: Instant::now(),
                 sent_on: 0,
                 writing: false,
             });
-            if let Some(driver) = &table.driver {
+            if socket.is_none()
+                && let Some(driver) = &table.driver
+            {
                 driver.wake_by_ref();
             }
             xid
         };
-        PendingCall { connection: self, xid, fetched: false }.await
+        let pending = PendingCall { connection: self, xid, fetched: false };
+        match socket {
+            Some(socket) => self.call_on_socket(pending, socket, to.into_vec()).await,
+            None => pending.await,
+        }
+    }
+
+    /// Makes a call on the call socket, and over TCP if that doesn't reply.
+    async fn call_on_socket(
+        &self,
+        mut pending: PendingCall<'_>,
+        socket: &CallSocket,
+        call: Vec<u8>,
+    ) -> Result<Reply, Error> {
+        let local = |results| Ok(Reply { results, payload: Vec::new(), local: true });
+        let policy = &self.options.policy;
+        // A soft client's call has the rest of its time over TCP.
+        let limit = policy.timeo.min(policy.timeout() / 2);
+        let mut late = None;
+        if let Some(mut reply) = socket.send(pending.xid, &call) {
+            match tokio::time::timeout(limit, reply.results()).await {
+                Ok(Some(results)) => return local(results),
+                Ok(None) => {}
+                Err(_) => late = Some(reply),
+            }
+        }
+        self.send_over_tcp(pending.xid, call);
+        let Some(mut reply) = late else { return pending.await };
+        // The server may be executing the call still. Then it won't answer the retransmission.
+        tokio::select! {
+            biased;
+            Some(results) = reply.results() => local(results),
+            result = &mut pending => result,
+        }
+    }
+
+    /// Queues a call that was made on the call socket.
+    fn send_over_tcp(&self, xid: u32, call: Vec<u8>) {
+        let mut table = self.table.lock();
+        if table.closed {
+            // No driver is left to end the call.
+            table.remove(xid);
+            return;
+        }
+        let Some(slot) = table.get(xid) else { return };
+        slot.state = CallState::Waiting(None);
+        slot.frame.head = call;
+        if self.options.policy.hard {
+            slot.since = Instant::now();
+        }
+        table.queue.push_back(xid);
+        if let Some(driver) = &table.driver {
+            driver.wake_by_ref();
+        }
     }
 }
 
@@ -150,7 +213,7 @@ impl Future for PendingCall<'_> {
                     _ => Poll::Ready(Err(Error::Closed { address: connection.address })),
                 }
             }
-            Some(CallState::Abandoned) | None => {
+            Some(CallState::OnCallSocket | CallState::Abandoned) | None => {
                 drop(table);
                 self.fetched = true;
                 Poll::Ready(Err(Error::Closed { address: connection.address }))

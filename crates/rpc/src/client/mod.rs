@@ -11,9 +11,12 @@
 //! [`recovery`] decides what to resend, how long to wait between attempts and when to give up; it uses
 //! neither sockets nor clocks.
 //!
+//! A server of the same host may also give the client a [`CallSocket`] for small calls.
+//!
 //! Every queue is bounded: calls in flight by [`Options::in_flight`], a reply by [`Options::max_reply`].
 
 mod call;
+mod call_socket;
 mod driver;
 mod error;
 mod options;
@@ -30,9 +33,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use parking_lot::Mutex;
 use xdr::Encoder;
 
 use call::Connection;
+pub use call_socket::CallSocket;
 pub use error::Error;
 pub use options::{Options, Stats};
 pub use recovery::Policy;
@@ -46,6 +51,7 @@ pub struct Client {
     address: SocketAddr,
     connections: Vec<Arc<Connection>>,
     turn: AtomicUsize,
+    call_socket: Mutex<Option<Arc<CallSocket>>>,
 }
 
 impl Client {
@@ -66,7 +72,7 @@ impl Client {
             tokio::spawn(driver::drive(connection.clone(), first.take()));
             connections.push(connection);
         }
-        Ok(Self { address, connections, turn: AtomicUsize::new(0) })
+        Ok(Self { address, connections, turn: AtomicUsize::new(0), call_socket: Mutex::new(None) })
     }
 
     /// The server.
@@ -92,11 +98,42 @@ impl Client {
     /// # Errors
     /// Why the call has no results. A hard client waits without a limit.
     pub async fn call(&self, request: Request<'_>, args: impl FnOnce(&mut Encoder)) -> Result<Reply, Error> {
-        let connection = match &*self.connections {
+        self.connection().call(request, args, None).await
+    }
+
+    /// As [`Client::call`], on a call socket, for calls with small replies and without payloads. Without a
+    /// successful reply there, the call is made over TCP under the same transaction id: at once if the socket
+    /// ends, and after a part of the call's timeout if it doesn't reply.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub async fn call_on(
+        &self,
+        socket: &CallSocket,
+        request: Request<'_>,
+        args: impl FnOnce(&mut Encoder),
+    ) -> Result<Reply, Error> {
+        self.connection().call(request, args, Some(socket)).await
+    }
+
+    /// Sets the socket that [`Client::call_socket`] returns. An earlier one ends with the last call on it.
+    pub fn set_call_socket(&self, socket: Option<Arc<CallSocket>>) {
+        let before = std::mem::replace(&mut *self.call_socket.lock(), socket);
+        drop(before);
+    }
+
+    /// The call socket, if there is one that hasn't ended and on which the server has denied no call.
+    #[must_use]
+    pub fn call_socket(&self) -> Option<Arc<CallSocket>> {
+        self.call_socket.lock().clone().filter(|socket| socket.is_usable())
+    }
+
+    /// The connection of the next call.
+    fn connection(&self) -> &Connection {
+        match &*self.connections {
             [only] => only,
             many => &many[self.turn.fetch_add(1, Relaxed) % many.len()],
-        };
-        connection.call(request, args).await
+        }
     }
 }
 

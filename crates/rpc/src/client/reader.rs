@@ -215,7 +215,7 @@ impl Reader {
                         return Ok(());
                     }
                     outcome.sense = true;
-                    let reply = Reply { results, payload: receive.into };
+                    let reply = Reply { results, payload: receive.into, local: false };
                     outcome.wake.extend(table.finish(xid, Ok(reply), &mut outcome.freed));
                     self.phase = Phase::Skip(skip);
                 }
@@ -331,12 +331,12 @@ fn results(
     buffer.clear();
     let Some(Receive { mut into, limit, split }) = receive else {
         buffer.extend_from_slice(from);
-        return Ok(Reply { results: buffer, payload: Vec::new() });
+        return Ok(Reply { results: buffer, payload: Vec::new(), local: false });
     };
     into.clear();
     let Some((head, payload)) = split(from) else {
         buffer.extend_from_slice(from);
-        return Ok(Reply { results: buffer, payload: into });
+        return Ok(Reply { results: buffer, payload: into, local: false });
     };
     let (Some(head), Some(payload)) =
         (from.get(..head), from.get(head..).and_then(|rest| rest.get(..payload)))
@@ -348,7 +348,7 @@ fn results(
     }
     buffer.extend_from_slice(head);
     into.extend_from_slice(payload);
-    Ok(Reply { results: buffer, payload: into })
+    Ok(Reply { results: buffer, payload: into, local: false })
 }
 
 /// The error of an unsuccessful status.

@@ -49,4 +49,6 @@ pub struct Reply {
     pub results: Vec<u8>,
     /// [`Receive::into`] with the payload in it, XDR padding excluded; empty if there was none.
     pub payload: Vec<u8>,
+    /// Whether they came over the call socket.
+    pub local: bool,
 }

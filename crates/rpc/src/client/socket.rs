@@ -54,7 +54,7 @@ pub(super) async fn connect(
         .await
         .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     stream.set_nodelay(true)?;
-    Ok(Transport::tcp(stream))
+    Ok(Transport::plain(stream))
 }
 
 /// Sets keepalive so that the kernel notices a dead peer. Best effort: calls have timeouts of their own.

@@ -29,6 +29,8 @@ pub(super) struct Procedure {
 }
 
 pub(super) enum CallState {
+    /// The call was sent on a call socket. Only its id is in use here.
+    OnCallSocket,
     /// The caller waits.
     Waiting(Option<Waker>),
     /// The caller was dropped. The reply may still come.
@@ -103,14 +105,16 @@ impl CallTable {
         None
     }
 
-    /// Adds a call, whose id is new, to the table and the queue.
+    /// Adds a call, whose id is new, to the table, and to the queue if it is to be sent.
     pub(super) fn insert(&mut self, mut slot: CallSlot) {
         let xid = slot.frame.xid;
         slot.large = slot.receive.as_ref().is_some_and(|receive| receive.limit >= DIRECT_MIN);
         self.large += usize::from(slot.large);
         let index = self.index(xid);
+        if matches!(slot.state, CallState::Waiting(_)) {
+            self.queue.push_back(xid);
+        }
         self.slots[index] = Some(slot);
-        self.queue.push_back(xid);
     }
 
     /// The call with this id.
@@ -140,7 +144,7 @@ impl CallTable {
         let (waker, done, was_large) = match &mut slot.state {
             CallState::Waiting(waker) => (waker.take(), true, std::mem::take(&mut slot.large)),
             CallState::Abandoned => (None, false, false),
-            CallState::Done(_) => return None,
+            CallState::Done(_) | CallState::OnCallSocket => return None,
         };
         if done {
             slot.state = CallState::Done(result);
@@ -155,13 +159,13 @@ impl CallTable {
         waker
     }
 
-    /// The ids of the pending calls, oldest first.
+    /// The ids of the calls that wait for a reply over TCP, oldest first.
     pub(super) fn waiting(&self) -> Vec<u32> {
         let mut all: Vec<u32> = self
             .slots
             .iter()
             .flatten()
-            .filter(|slot| !matches!(slot.state, CallState::Done(_)))
+            .filter(|slot| !matches!(slot.state, CallState::Done(_) | CallState::OnCallSocket))
             .map(|slot| slot.frame.xid)
             .collect();
         // All ids in use lie within half the circle behind the next one.

@@ -100,18 +100,8 @@ fn enter(engine: &Engine, stream: TcpStream, address: SocketAddr, short: &mut bo
         *short = true;
         owner = sys::tcp_owner(&stream);
     }
-    let owner = owner?;
-    let number = engine.number();
-    let peer = Peer { connection: number, address, local, owner };
-    let connection = Arc::new(Connection::new(
-        Transport::tcp(OwnedFd::from(stream)),
-        peer,
-        engine.registry.workers_of(&peer.share()),
-        &*engine.admission,
-        Arc::clone(&engine.unread),
-        engine.limits.max_record,
-        engine.moment(),
-    ));
+    let peer = Peer { connection: engine.number(), address, local, owner: owner? };
+    let connection = Arc::new(Connection::new(engine, Transport::plain(OwnedFd::from(stream)), peer, None));
     if engine.is_stopping() {
         return Ok(());
     }
@@ -122,10 +112,15 @@ fn enter(engine: &Engine, stream: TcpStream, address: SocketAddr, short: &mut bo
         engine.registry.refused();
         return Ok(());
     }
+    Ok(watch(engine, &connection)?)
+}
+
+/// Adds a connection of the registry to epoll.
+pub fn watch(engine: &Engine, connection: &Connection) -> Result<(), Errno> {
     let flags = EventFlags::IN | EventFlags::ONESHOT;
-    if let Err(error) = epoll::add(&engine.epoll, &*connection, EventData::new_u64(number), flags) {
-        engine.registry.remove(&connection, false);
-        return Err(error.into());
+    let added = epoll::add(&engine.epoll, connection, EventData::new_u64(connection.number()), flags);
+    if added.is_err() {
+        engine.registry.remove(connection, false);
     }
-    Ok(())
+    added
 }

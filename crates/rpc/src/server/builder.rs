@@ -11,7 +11,7 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{
-    Admission, ConnectionInfo, Limits, Program, Totals, admission::AdmitAll, engine::Engine,
+    Admission, CallSockets, ConnectionInfo, Limits, Program, Totals, admission::AdmitAll, engine::Engine,
     listener::Listener, supervisor, worker::Worker,
 };
 
@@ -120,10 +120,31 @@ impl Server {
         self.engine.listeners.iter().map(|listener| listener.address).collect()
     }
 
-    /// The connections.
+    /// The connections. Calls and bytes of a call socket are counted with its connection.
     #[must_use]
     pub fn connections(&self) -> Vec<ConnectionInfo> {
-        self.engine.registry.all().iter().map(|connection| connection.info()).collect()
+        let all = self.engine.registry.all();
+        let (mut of_others, mut infos) = (Vec::new(), Vec::new());
+        for connection in &all {
+            match &connection.call_socket {
+                Some(rules) => of_others.push((rules.connection, connection.info())),
+                None => infos.push(connection.info()),
+            }
+        }
+        for (number, more) in of_others {
+            if let Some(info) = infos.iter_mut().find(|info| info.peer.connection == number) {
+                info.calls += more.calls;
+                info.bytes_in += more.bytes_in;
+                info.bytes_out += more.bytes_out;
+            }
+        }
+        infos
+    }
+
+    /// What opens call sockets of this server's connections.
+    #[must_use]
+    pub fn call_sockets(&self) -> CallSockets {
+        CallSockets::new(Arc::downgrade(&self.engine))
     }
 
     /// Totals since the start.

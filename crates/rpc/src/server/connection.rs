@@ -21,8 +21,8 @@ use rustix::{
 use fairness::Standing;
 
 use super::{
-    Admission, ConnectionInfo, Peer, Verdict, admission::CachedVerdict, callbacks::PendingCallbacks,
-    memory::MemoryRequester, receive::Receive, send::Send, unread_replies::UnreadReplies,
+    Admission, ConnectionInfo, Peer, Verdict, admission::CachedVerdict, call_socket::CallSocketRules,
+    callbacks::PendingCallbacks, engine::Engine, memory::MemoryRequester, receive::Receive, send::Send,
     workers_share::WorkersShare,
 };
 use crate::transport::Transport;
@@ -48,6 +48,8 @@ pub struct Connection {
     pub callbacks: Arc<PendingCallbacks>,
     /// The byte stream.
     pub transport: Transport<OwnedFd>,
+    /// For a call socket, the connection that it belongs to and what may be called.
+    pub call_socket: Option<CallSocketRules>,
     last_used: AtomicU64,
 }
 
@@ -58,27 +60,25 @@ impl AsFd for Connection {
 }
 
 impl Connection {
-    /// A fresh connection over `transport`, at the moment `now` of the engine.
+    /// A fresh connection over `transport`.
     pub fn new(
+        engine: &Engine,
         transport: Transport<OwnedFd>,
         peer: Peer,
-        workers: Arc<WorkersShare>,
-        admission: &dyn Admission,
-        unread: Arc<UnreadReplies>,
-        max_record: usize,
-        now: u64,
+        call_socket: Option<CallSocketRules>,
     ) -> Self {
         Self {
             peer,
             share: peer.share(),
-            workers,
+            workers: engine.registry.workers_of(&peer.share()),
             since: SystemTime::now(),
-            admission: CachedVerdict::ask(admission, &peer),
-            receive: Mutex::new(Receive::new(max_record)),
-            send: Send::new(unread, peer),
+            admission: CachedVerdict::ask(&*engine.admission, &peer),
+            receive: Mutex::new(Receive::new(engine.limits.max_record)),
+            send: Send::new(Arc::clone(&engine.unread), peer),
             callbacks: Arc::default(),
             transport,
-            last_used: AtomicU64::new(now),
+            call_socket,
+            last_used: AtomicU64::new(engine.moment()),
         }
     }
 
@@ -154,7 +154,7 @@ impl Connection {
     }
 
     /// Makes a worker look at the connection, which closes it if nothing is left to do. For an engine that
-    /// stops.
+    /// stops, and for a call socket that receives no more.
     pub fn finish(&self, epoll: &OwnedFd) {
         let receive = self.receive.lock();
         if !receive.turn.is_driven() && !receive.closed {

@@ -163,6 +163,9 @@ impl Dispatcher {
         }
         let engine = caller.engine;
         let peer = &caller.connection.peer;
+        if let Some(rules) = &caller.connection.call_socket {
+            rules.check((header.program, header.version), credential)?;
+        }
         let program = find(&engine.programs, header.program, header.version)?;
         if header.procedure == 0 {
             return Ok(());

@@ -279,8 +279,12 @@ impl Engine {
         true
     }
 
-    /// Tells the programs that the last call of a closed connection has ended.
+    /// Tells the programs that the last call of a closed connection has ended. A call socket isn't a
+    /// connection for them: it shares the identity of another one.
     pub fn notify_closed(&self, connection: &Connection) {
+        if connection.call_socket.is_some() {
+            return;
+        }
         for program in &self.programs {
             let told =
                 std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| program.closed(&connection.peer)));

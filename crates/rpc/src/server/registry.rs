@@ -77,7 +77,7 @@ impl Registry {
             // One connection was removed and one is added, so the total stays within the limit.
             table.shares.charge(&peer, 1);
         }
-        table.totals.connections += 1;
+        table.totals.connections += u64::from(connection.call_socket.is_none());
         table.connections.insert(connection.number(), Arc::clone(connection));
         true
     }

@@ -1,6 +1,7 @@
 //! The server engine, tested over raw TCP connections.
 
 mod admission;
+mod call_sockets;
 mod fairness;
 mod hostile;
 mod limits;

@@ -13,7 +13,7 @@ pub(crate) mod stale_sockets;
 pub(crate) mod start;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
@@ -109,6 +109,7 @@ impl Server {
             async_clients: AsyncClients::default(),
             trees: Trees::new(config.lane == LaneOffer::On),
             verifier: Arc::clone(&opening.verifier),
+            call_sockets: OnceLock::new(),
         });
         if let Some(store) = &config.lock_store {
             service.state.keep_locks(Arc::clone(store));

@@ -105,11 +105,13 @@ pub(crate) fn start_wire(
     for address in listen::expand(&config.listen).map_err(|source| cannot_listen(&config.listen, source))? {
         builder = builder.bind(address);
     }
-    builder.start().map_err(|error| match error {
+    let wire = builder.start().map_err(|error| match error {
         rpc::server::StartError::Listen { address, source } => cannot_listen(&[address], source),
         rpc::server::StartError::Thread(source) => StartError::Threads { source },
         rpc::server::StartError::Events(source) => StartError::System { what: "an event queue", source },
-    })
+    })?;
+    service.call_sockets.get_or_init(|| wire.call_sockets());
+    Ok(wire)
 }
 
 /// Waits until the addresses are free, up to [`Config::takeover`]: the server that this one replaces may

@@ -1,18 +1,24 @@
-//! Opens over the lane, decided by the same access check as calls on the wire.
+//! Opens over the lane, decided by the same access check as calls on the wire; and the lane's call sockets.
 //!
 //! A grant counts as an open in the NFSv4 state. An open with a conflicting share denial, or a delegation,
 //! prevents a grant; the client is then sent to the wire, which has an error for every reason. While a file
 //! is granted, no open that denies its access is given to other clients.
 
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use exports::Claim;
+use lane::peer::may_claim;
 use lane::{
     Bound, CreateMode, DirectoryChange, GrantAttributes, GrantService, NewFile, OpenGrant, OpenRequest,
     OpenStatus, PreOpAttributes, Target,
 };
-use rpc::server::TcpOwner;
+use parking_lot::Mutex;
+use proto::{nfs3, nfsacl};
+use rpc::message::Credential;
+use rpc::server::{CallSocketError, CallSocketRules, TcpOwner};
 use state::{AccessKind, Share};
 use store::{
     AccessMode, CreateHow, CreatedFile, FileHandle, FileKind, Grant, Holder, LookupResult, Node,
@@ -24,14 +30,29 @@ use crate::authorization::access::{ExportAccess, Refusal};
 use crate::authorization::requester::{Requester, Transport};
 use crate::service::Service;
 
+/// The programs, with their versions, that can be called on call sockets. NFSv4 isn't among them: its sessions
+/// bind connections.
+const CALL_SOCKET_PROGRAMS: &[(u32, u32)] =
+    &[(nfs3::PROGRAM, nfs3::VERSION), (nfsacl::PROGRAM, nfsacl::VERSION)];
+
 /// Decides the lane's requests.
 pub(crate) struct LaneGrantService {
     pub(super) service: Arc<Service>,
+    /// The numbers of the call sockets of the lanes. At most one for each lane.
+    call_sockets: Mutex<HashMap<u64, u64>>,
 }
 
 impl LaneGrantService {
-    pub(crate) const fn new(service: Arc<Service>) -> Self {
-        Self { service }
+    pub(crate) fn new(service: Arc<Service>) -> Self {
+        Self { service, call_sockets: Mutex::default() }
+    }
+
+    /// Closes the call socket of a lane, if it has one.
+    fn close_call_socket(&self, lane: u64) {
+        let number = self.call_sockets.lock().remove(&lane);
+        if let (Some(number), Some(wire)) = (number, self.service.call_sockets.get()) {
+            wire.close(number);
+        }
     }
 
     fn decide(&self, bound: &Bound, request: &OpenRequest<'_>) -> Result<OpenGrant, OpenStatus> {
@@ -206,7 +227,33 @@ impl GrantService for LaneGrantService {
         self.service.async_clients.add(bound.lane, bound.nfs_peer);
     }
 
+    fn call_socket(&self, bound: &Bound) -> Result<OwnedFd, OpenStatus> {
+        self.close_call_socket(bound.lane);
+        let process = bound.process.clone();
+        let rules = CallSocketRules {
+            connection: bound.connection,
+            programs: CALL_SOCKET_PROGRAMS,
+            may_claim: Box::new(move |credential| match credential {
+                Credential::None => false,
+                Credential::Sys(sys) => may_claim(&process, sys.uid, sys.gid, &sys.gids),
+            }),
+        };
+        // Set once the server listens, which may be a moment after its first client has a lane.
+        let wire = self.service.call_sockets.wait();
+        let (number, theirs) = wire.open(rules).map_err(|error| match error {
+            CallSocketError::Ended => OpenStatus::Draining,
+            CallSocketError::TooMany => OpenStatus::TooMany,
+            CallSocketError::System(error) => {
+                tracing::debug!(lane = bound.lane, %error, "no call socket");
+                OpenStatus::Io
+            }
+        })?;
+        self.call_sockets.lock().insert(bound.lane, number);
+        Ok(theirs)
+    }
+
     fn ended(&self, bound: &Bound, why: &str) {
+        self.close_call_socket(bound.lane);
         self.service.async_clients.remove(bound.lane, bound.nfs_peer);
         self.service.lane_attempts.lane_ended(bound.nfs_peer, why);
     }

@@ -14,8 +14,9 @@ mod trees;
 mod users;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use rpc::server::CallSockets;
 use state::AccessKind;
 use store::{AccessMode, Node, UserContext, WriteVerifier};
 
@@ -50,6 +51,8 @@ pub(crate) struct Service {
     /// The directories that clients of this host have been given.
     pub trees: Arc<Trees>,
     pub verifier: Arc<WriteVerifier>,
+    /// What opens call sockets for lanes. Set when the server listens.
+    pub call_sockets: OnceLock<CallSockets>,
 }
 
 impl Service {

@@ -4,7 +4,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use exports::Exports;
@@ -71,6 +71,7 @@ impl Rig {
             async_clients: Default::default(),
             trees: crate::service::Trees::new(false),
             verifier: Arc::clone(&opening.verifier),
+            call_sockets: OnceLock::new(),
         });
         let config = Config { listen: vec!["127.0.0.1:0".parse().unwrap()], threads: 4, ..Config::default() };
         let demands = Demands { threads: 4, exports: 1, connections: 16 };
