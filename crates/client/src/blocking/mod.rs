@@ -52,6 +52,8 @@ impl Session {
             .enable_all()
             .build()
             .map_err(|source| Error::Local { object: "the client's event loop".to_owned(), source })?;
+        // The caller waits for its operations anyway, so they need no threads of their own.
+        let options = options.max_blocking(usize::MAX);
         let inner = runtime.block_on(crate::Session::connect(url, options))?;
         Ok(Self { inner, runtime: Arc::new(runtime) })
     }
