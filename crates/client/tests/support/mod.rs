@@ -30,6 +30,11 @@ impl Served {
         Self::new(true, "no_root_squash")
     }
 
+    /// As [`Served::with_trees`], on the filesystem of temporary files, which usually is on a disk.
+    pub fn with_trees_on_disk() -> Self {
+        Self::new_in(tempfile::tempdir().unwrap(), true, "no_root_squash")
+    }
+
     /// Reloads the export with further options, each after a comma.
     pub fn reload_also(&mut self, more: &str) {
         self.reload_with(&format!("{OPENLY}{more}"));

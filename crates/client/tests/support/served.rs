@@ -72,6 +72,11 @@ impl Served {
     pub fn new(lane: bool, options: &str) -> Self {
         // On tmpfs if there is one, since the disk isn't tested.
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        Self::new_in(dir, lane, options)
+    }
+
+    /// As [`Served::new`], with the export in this scratch directory.
+    pub fn new_in(dir: TempDir, lane: bool, options: &str) -> Self {
         fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         for name in ["export", "run", "state"] {
             fs::create_dir(dir.path().join(name)).unwrap();
