@@ -114,6 +114,13 @@ impl Subject {
         }
     }
 
+    fn wait_until_quiet(&self) -> Result<()> {
+        match self {
+            Self::Site(site) => site.wait_until_quiet(),
+            Self::Peer(_) => Ok(()),
+        }
+    }
+
     fn clear(self) -> Result<()> {
         match self {
             Self::Site(site) => site.clear(),
@@ -221,6 +228,7 @@ fn compare(
                 column.times.add(report["microseconds"].as_f64().context("a number")?);
                 column.calls = subject.calls().since(before);
             }
+            subject.wait_until_quiet()?;
         }
     }
     Ok(comparisons)
