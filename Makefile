@@ -43,7 +43,7 @@ msrv:
 	scripts/setup build
 	scripts/check-msrv
 
-# Measures, and writes the results into docs/benchmarks.md. Takes an hour on an otherwise idle machine. Parts only:
+# Measures, and writes the results into docs/benchmarks.md. Takes an hour and a half on an otherwise idle machine. Parts only:
 # make bench BENCH='--only mount', or a cell: '--only mount:tmpfs:randread:16-jobs', '--only trees:ext4'; --profile profiles it.
 # The peer of single operations is libfuse's example program: '--only operations --passthrough-ll PATH'.
 bench: nfsload
