@@ -12,6 +12,7 @@
 mod backoff;
 mod call_socket;
 mod lane_manager;
+mod mount_grant;
 mod open;
 mod probe;
 mod tree;
@@ -29,6 +30,7 @@ use crate::types::{Attributes, Handle};
 
 use lane_manager::EstablishedLane;
 pub(crate) use lane_manager::{LaneManager, NowaitSupport};
+pub use mount_grant::{MountGrant, MountRefusal};
 pub(crate) use open::{LaneOpen, OpenPurpose};
 pub(crate) use tree::{GrantedTree, OpenedInTree, TreeTarget};
 

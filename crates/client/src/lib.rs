@@ -80,6 +80,7 @@ pub use counters::{Counters, DataPathCounters, SessionEvents};
 pub use error::{Error, OpenFileLimit, Result, RpcError, Status};
 pub use file::{DataPath, File};
 pub use io::Stability;
+pub use lane::{MountGrant, MountRefusal};
 pub use options::{Credential, LaneMode, OpenOptions, OptionError, Options, ReservedPort, UnknownLaneMode};
 pub use session::{CookieLoopDetector, Directory, Follow, Listed, Session};
 pub use types::{

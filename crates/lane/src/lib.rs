@@ -31,7 +31,7 @@ pub mod server;
 mod socket;
 
 pub use attributes::{DirectoryChange, GrantAttributes, PreOpAttributes};
-pub use client::{Grant, InFlight, Lane, LaneState, OpenError, OpenedGrant, PrefetchSink};
+pub use client::{Grant, GrantWithoutFile, InFlight, Lane, LaneState, OpenError, OpenedGrant, PrefetchSink};
 pub use nonce::{Commitment, Instance, Nonce};
 pub use peer::{PeerCredentials, SharedNamespaces};
 pub use rendezvous::{Candidates, NotLocal, Reason, Rendezvous, RendezvousOptions};

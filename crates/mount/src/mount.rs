@@ -21,6 +21,7 @@ use crate::fuse::device::{Device, WatchedDevice};
 use crate::fuse::reply::{FuseReply, Negotiated};
 use crate::fuse::request::{ControlOperation, DecodeError, FuseRequest, Init, Operation};
 use crate::inode::InodeTable;
+use crate::mount_grant::{MountGrantState, MountGrants};
 use crate::passthrough::Passthrough;
 use crate::privileges;
 use crate::queues::{self, PreparedQueues};
@@ -69,6 +70,8 @@ pub struct Mount {
     requests: Arc<Requests>,
     transport: FuseTransport,
     history: Arc<LaneHistory>,
+    /// Or why there are none.
+    grants: Result<Arc<MountGrants>, String>,
     ended: watch::Receiver<Option<String>>,
 }
 
@@ -98,6 +101,7 @@ impl Mount {
         if attributes.kind != client::FileKind::Directory {
             return Err(Error::NotDirectory(url.to_string()));
         }
+        let directory = found.handle.clone();
         let root = inodes.insert_root(found.handle);
         let update = AttributeUpdate { before: None, attributes: Some(attributes), asked };
         root.update(&update, Instant::now(), &options.attributes);
@@ -145,7 +149,9 @@ impl Mount {
         if filesystem.options().attributes.on {
             tokio::spawn(refresh(Arc::downgrade(&filesystem)));
         }
-        Ok(Self { at: at.to_owned(), filesystem, requests, transport, history, ended })
+        let (session, options) = (filesystem.session().clone(), filesystem.options());
+        let grants = MountGrants::start(at, options, session, directory, ended.clone());
+        Ok(Self { at: at.to_owned(), filesystem, requests, transport, history, grants, ended })
     }
 
     /// Waits until the filesystem is unmounted. Returns the reason in words.
@@ -157,12 +163,22 @@ impl Mount {
         }
     }
 
-    /// Unmounts the filesystem. With `lazy` it is detached now, and ends when nothing uses it any more.
+    /// Waits until the server has granted or refused its own mount; at most for `timeout`.
+    pub async fn settled(&self, timeout: Duration) {
+        if let Ok(grants) = &self.grants {
+            grants.settled(timeout).await;
+        }
+    }
+
+    /// Unmounts the filesystem, and the export's own mount if that is attached. With `lazy` it is detached now, and ends when nothing uses it any more.
     ///
     /// # Errors
     /// umount2(2)'s. `EBUSY`: it is in use, and this isn't lazy.
     pub fn unmount(&self, lazy: bool) -> std::io::Result<()> {
-        attach::detach(&self.at, lazy)
+        match &self.grants {
+            Ok(grants) => grants.unmount(lazy),
+            Err(_) => attach::detach(&self.at, lazy),
+        }
     }
 
     /// The mountpoint.
@@ -193,6 +209,10 @@ impl Mount {
             transport: self.transport.clone(),
             lane: session.lane(),
             not_passed,
+            mount_grant: match &self.grants {
+                Ok(grants) => grants.state(),
+                Err(reason) => MountGrantState::Absent(reason.clone()),
+            },
             kernel: MountCounters {
                 open_files: open_files as u64,
                 opens_passed_through,

@@ -12,6 +12,10 @@ use crate::fuse::attach::FSTYPE;
 /// A mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountEntry {
+    /// Its number, which no other mount has as long as it exists.
+    pub id: u64,
+    /// The number of the mount that it is mounted on.
+    pub parent: u64,
     /// The mountpoint.
     pub at: PathBuf,
     /// The filesystem's type.
@@ -49,6 +53,23 @@ pub fn find(path: &Path) -> io::Result<Option<MountEntry>> {
     Ok(list()?.into_iter().rfind(|mounted| mounted.at == path))
 }
 
+/// The filesystem of [`crate::Mount`] whose root is visible at `path`, and the export's own mount if that is
+/// attached on top of it.
+///
+/// # Errors
+/// As [`list`].
+pub fn find_samehost(path: &Path) -> io::Result<Option<(MountEntry, Option<MountEntry>)>> {
+    let here: Vec<MountEntry> = list()?.into_iter().filter(|mounted| mounted.at == path).collect();
+    let on = |id| here.iter().find(|mounted| mounted.parent == id);
+    let Some(top) = here.iter().rfind(|mounted| on(mounted.id).is_none()) else { return Ok(None) };
+    let below = here.iter().find(|mounted| mounted.id == top.parent && mounted.is_samehost());
+    Ok(match below {
+        _ if top.is_samehost() => Some((top.clone(), None)),
+        Some(below) => Some((below.clone(), Some(top.clone()))),
+        None => None,
+    })
+}
+
 /// The absolute path of a mountpoint, without access to the filesystem that is mounted on it: only its parent
 /// is resolved.
 ///
@@ -68,7 +89,9 @@ pub fn resolve(path: &Path) -> io::Result<PathBuf> {
 /// Parses a line: `36 35 98:0 /root /mnt rw,noatime master:1 - ext4 /dev/root rw`.
 fn parse(line: &[u8]) -> Option<MountEntry> {
     let mut words = line.split(|byte| *byte == b' ');
-    let device = std::str::from_utf8(words.nth(2)?).ok()?;
+    let mut number = || std::str::from_utf8(words.next()?).ok()?.parse().ok();
+    let (id, parent) = (number()?, number()?);
+    let device = std::str::from_utf8(words.next()?).ok()?;
     let at = unescape(words.nth(1)?);
     let list = |word: &[u8]| -> Vec<String> {
         word.split(|byte| *byte == b',').map(|one| String::from_utf8_lossy(one).into_owned()).collect()
@@ -79,7 +102,7 @@ fn parse(line: &[u8]) -> Option<MountEntry> {
     let source = OsString::from_vec(unescape(words.next()?));
     let minor = device.split_once(':')?.1.parse().ok()?;
     options.extend(words.next().map(list).unwrap_or_default());
-    Some(MountEntry { at: OsString::from_vec(at).into(), kind, source, minor, options })
+    Some(MountEntry { id, parent, at: OsString::from_vec(at).into(), kind, source, minor, options })
 }
 
 /// Decodes `\ooo`, which stands for a blank, a tab, a newline or a backslash.
@@ -111,6 +134,8 @@ mod tests {
         let line = b"61 28 0:52 / /mnt/a\\040b rw,nosuid shared:5 master:1 - fuse.samehost host:/srv\\134 \
                      rw,user_id=0";
         let expected = MountEntry {
+            id: 61,
+            parent: 28,
             at: "/mnt/a b".into(),
             kind: FSTYPE.to_owned(),
             source: r"host:/srv\".into(),

@@ -6,6 +6,8 @@ use std::time::Instant;
 use client::LaneReport;
 use parking_lot::Mutex;
 
+use crate::mount_grant::MountGrantState;
+
 /// Changes of the lane that are kept.
 const MAX_CHANGES: usize = 16;
 
@@ -92,6 +94,8 @@ pub struct MountReport {
     pub lane: LaneReport,
     /// Why the last open of a granted file wasn't passed through; `None` if it was.
     pub not_passed: Option<String>,
+    /// Whether the export's own mount is attached.
+    pub mount_grant: MountGrantState,
     /// What the kernel asked.
     pub kernel: MountCounters,
     /// Changes of the lane, the oldest first; the last one is the present state.

@@ -101,6 +101,8 @@ pub struct MountOptions {
     pub passthrough: bool,
     /// Whether requests come over io_uring.
     pub uring: UringMode,
+    /// Whether the export's own mount is attached where the server grants it.
+    pub mount_grant: bool,
     /// A call that times out in a soft session fails with ETIMEDOUT instead of EIO (`softerr`).
     pub softerr: bool,
 }
@@ -123,6 +125,7 @@ impl Default for MountOptions {
             direct: Direct::EndToEnd,
             passthrough: true,
             uring: UringMode::Auto,
+            mount_grant: true,
             softerr: false,
         }
     }

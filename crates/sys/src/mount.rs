@@ -23,22 +23,22 @@ pub struct CloneAttributes {
 
 /// `struct mount_attr`, version 0.
 #[repr(C)]
-struct MountAttr {
-    attr_set: u64,
-    attr_clr: u64,
+pub(crate) struct MountAttr {
+    pub(crate) attr_set: u64,
+    pub(crate) attr_clr: u64,
     propagation: u64,
     userns_fd: u64,
 }
 
 impl MountAttr {
     /// No change.
-    const NONE: MountAttr = MountAttr { attr_set: 0, attr_clr: 0, propagation: 0, userns_fd: 0 };
+    pub(crate) const NONE: MountAttr = MountAttr { attr_set: 0, attr_clr: 0, propagation: 0, userns_fd: 0 };
 }
 
-const MOUNT_ATTR_RDONLY: u64 = 0x01;
-const MOUNT_ATTR_NOSUID: u64 = 0x02;
-const MOUNT_ATTR_NODEV: u64 = 0x04;
-const MOUNT_ATTR_NOEXEC: u64 = 0x08;
+pub(crate) const MOUNT_ATTR_RDONLY: u64 = 0x01;
+pub(crate) const MOUNT_ATTR_NOSUID: u64 = 0x02;
+pub(crate) const MOUNT_ATTR_NODEV: u64 = 0x04;
+pub(crate) const MOUNT_ATTR_NOEXEC: u64 = 0x08;
 
 /// Mount options that can be set and cleared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl MountFlags {
     }
 }
 
-fn set_attributes(root: impl AsFd, attr: MountAttr) -> rustix::io::Result<()> {
+pub(crate) fn set_attributes(root: impl AsFd, attr: MountAttr) -> rustix::io::Result<()> {
     // SAFETY: the path is a NUL-terminated literal; `attr` has the size that is passed and outlives the call.
     let returned = unsafe {
         libc::syscall(

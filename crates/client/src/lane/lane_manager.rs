@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use rpc::client::{Client, Policy};
 use rustix::process::{Resource, getrlimit};
 use tokio::runtime::Handle as Runtime;
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use super::GrantHolder;
@@ -104,6 +105,8 @@ pub(crate) struct LaneManager {
     pub(super) root: OnceLock<Handle>,
     /// Handles that were made in the tree.
     pub(crate) seals: Arc<SealQueue>,
+    /// Notified when there is a lane, when it has ended, and when the mode was changed.
+    pub(super) changes: watch::Sender<()>,
     /// Files with grants, which are notified when the lane ends.
     files: Mutex<GrantedFiles>,
     /// The id of the filesystem in memory that last refused RWF_NOWAIT; 0 if none did.
@@ -151,6 +154,7 @@ impl LaneManager {
             tree_requests: Mutex::default(),
             root: OnceLock::new(),
             seals: SealQueue::new(),
+            changes: watch::Sender::new(()),
             files: Mutex::new(GrantedFiles::default()),
             in_memory: AtomicU64::new(0),
             without_nowait: AtomicU64::new(0),
@@ -197,8 +201,9 @@ impl LaneManager {
         self.was_established.load(Relaxed)
     }
 
-    /// Reports a change of the lane to the attribute sink.
+    /// Reports a change of the lane to the attribute sink, and to tasks that wait for a lane.
     pub(super) fn report_change(&self) {
+        self.changes.send_replace(());
         if let Some(sink) = &self.attribute_sink {
             sink.lane_changed(&self.report());
         }

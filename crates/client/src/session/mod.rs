@@ -6,6 +6,7 @@
 //! | `operations` | one method each |
 //! | `path` | following paths |
 //! | `directory` | listings |
+//! | `mount_grant` | the export's own mount |
 //! | `listed` | names that a listing leaves out after it has started over |
 //! | `cookie_loop` | listings whose cookies repeat |
 //! | `local_first` | the choice between the tree and the wire, for each operation |
@@ -15,6 +16,7 @@ mod cookie_loop;
 mod directory;
 mod listed;
 mod local_first;
+mod mount_grant;
 mod operations;
 mod path;
 

@@ -8,9 +8,9 @@ mod outbox;
 mod shared;
 mod task;
 
-pub use shared::{Grant, InFlight, LaneState, OpenError, OpenedGrant, PrefetchSink};
+pub use shared::{Grant, GrantWithoutFile, InFlight, LaneState, OpenError, OpenedGrant, PrefetchSink};
 
-use crate::interlock::{ClientSide, Control};
+use crate::interlock::{ClientSide, Control, ControlState};
 use crate::memory::InterlockMemory;
 use crate::message::{self, LaneRequest};
 use crate::nonce::Instance;
@@ -172,6 +172,13 @@ impl Lane {
         let mut state = self.owner.shared.state.subscribe();
         // An error means that the sender is gone, and with it the lane.
         let _ = state.wait_for(|state| *state != LaneState::Live).await;
+    }
+
+    /// Waits until the lane isn't live, or isn't in this generation any more: until the server may answer an
+    /// Open in another way.
+    pub async fn changed(&self, generation: u64) {
+        let expected = Control { state: ControlState::Live, generation }.word();
+        self.owner.shared.changed(expected).await;
     }
 
     /// Ends the lane now, with all its grants: for a server that doesn't answer. Opens in flight end with

@@ -120,6 +120,17 @@ impl ClientShared {
         }
     }
 
+    /// Waits until the interlock's control word isn't `expected` any more. The server writes it before it
+    /// sends the message that wakes this.
+    pub(super) async fn changed(&self, expected: u64) {
+        let mut state = self.state.subscribe();
+        while self.interlock.is(expected) {
+            if state.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
     /// Sends all pending releases. Releases that can't be sent now are sent later.
     pub(super) fn flush_now(&self) {
         loop {
@@ -216,6 +227,17 @@ pub struct Grant {
     modes: io::IoModes,
 }
 
+/// A grant whose descriptor has been taken out ([`Grant::without_file`]). Dropping it releases the grant.
+#[derive(Debug)]
+pub struct GrantWithoutFile(Grant);
+
+impl GrantWithoutFile {
+    /// As [`Grant::ended`].
+    pub async fn ended(&self) {
+        self.0.ended().await;
+    }
+}
+
 /// One I/O in flight, on the thread that began it. Dropping it ends it.
 #[derive(Debug)]
 pub struct InFlight<'a> {
@@ -276,6 +298,18 @@ impl Grant {
         self.owner.shared.interlock.is(self.expected)
     }
 
+    /// Waits until the server recalls the grant or the lane ends: until [`Grant::is_live`] is false.
+    pub async fn ended(&self) {
+        self.owner.shared.changed(self.expected).await;
+    }
+
+    /// Takes the descriptor out, for a file that the kernel shall close: an attached mount. The grant goes on
+    /// without it.
+    #[must_use]
+    pub fn without_file(mut self) -> (Option<OwnedFd>, GrantWithoutFile) {
+        (self.file.take(), GrantWithoutFile(self))
+    }
+
     /// The I/O modes of the file on the server.
     #[must_use]
     pub const fn modes(&self) -> io::IoModes {
@@ -294,7 +328,7 @@ impl AsFd for Grant {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.file {
             Some(file) => file.as_fd(),
-            None => unreachable!("only `drop` takes the file"),
+            None => unreachable!("a grant without its file is a `GrantWithoutFile`, or being dropped"),
         }
     }
 }

@@ -148,7 +148,11 @@ fn handle_reply(
         }
         LaneReply::Drain if none => shared.draining(),
         // The interlock has told threads with I/O already.
-        LaneReply::Recall { generation } if none => shared.generation.store(generation, Relaxed),
+        LaneReply::Recall { generation } if none => {
+            shared.generation.store(generation, Relaxed);
+            // The state is the same: the tasks that wait for the end of a grant are woken.
+            shared.state.send_modify(|_| {});
+        }
         _ => return None,
     }
     Some(())

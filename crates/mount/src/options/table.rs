@@ -147,6 +147,13 @@ pub const MOUNT: &[Entry] = &[
         ],
         &[],
     ),
+    word(
+        "mountgrant",
+        "auto",
+        "Whether the export's own mount is attached where the server grants it to root (auto, off)",
+        &[("auto", |to| to.mount.mount_grant = true), ("off", |to| to.mount.mount_grant = false)],
+        &[],
+    ),
     // fstab(5): these let users mount, who mustn't bring root's programs and devices along.
     any("user", "All users may mount it; implies nosuid, nodev and noexec", |to| {
         (to.mount.suid, to.mount.dev, to.mount.exec) = (false, false, false);

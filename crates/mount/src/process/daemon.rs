@@ -22,6 +22,8 @@ use crate::mount::Mount;
 
 /// The least time for one attempt, even if `retry` is shorter.
 const MIN_ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the server may take to grant its own mount before the mount is reported.
+const MOUNT_GRANT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the end of the session may take.
 const SESSION_CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long threads that search for a lane or wait for a disk may take at the end.
@@ -76,6 +78,7 @@ pub fn foreground(plan: MountPlan, presenter: &impl Presenter) -> Result<Process
             () = signals.stop() => return Ok(ProcessEnd::Interrupted),
         };
         let served = ServedMount::new(plan, mount);
+        served.mount.settled(MOUNT_GRANT_TIMEOUT).await;
         let status = status::snapshot(&served.identity, &served.mount);
         presenter.mounted(&status).map_err(ProcessError::Output)?;
         served.serve(signals, presenter).await;
@@ -107,6 +110,7 @@ pub fn background(plan: MountPlan, presenter: &impl Presenter) -> Result<Process
             Ok(mount) => {
                 // With its socket, because the command's user may ask for the status at once.
                 let served = ServedMount::new(plan, mount);
+                served.mount.settled(MOUNT_GRANT_TIMEOUT).await;
                 detach(&DaemonMessage::Mounted, presenter).map_err(ProcessError::Detach)?;
                 served
             }

@@ -10,6 +10,7 @@ use control::{Reply, Socket};
 use serde::{Deserialize, Serialize};
 
 use crate::mount::Mount;
+use crate::mount_grant::MountGrantState;
 use crate::report::{FuseTransport, MountCounters, MountReport};
 
 /// The status of a running mount.
@@ -27,8 +28,8 @@ pub struct MountStatus {
     pub pid: u32,
     /// Seconds since it was mounted.
     pub uptime_seconds: u64,
-    /// The data path of newly opened files, as the last open has shown it: `lane, passed through`,
-    /// `lane, served by the mount's process` or `wire`.
+    /// The data path of newly opened files, as the last open has shown it: `lane, mounted`, `lane, passed
+    /// through`, `lane, served by the mount's process` or `wire`.
     #[serde(rename = "road")]
     pub data_path: String,
     /// Whether that is the lane.
@@ -49,6 +50,12 @@ pub struct MountStatus {
     /// Why it isn't io_uring.
     #[serde(default)]
     pub transport_reason: Option<String>,
+    /// Whether the export's own mount is attached.
+    #[serde(default)]
+    pub mounted: bool,
+    /// Why it isn't.
+    #[serde(default)]
+    pub mount_refusal: Option<String>,
     /// The server's instance, while there is a lane.
     pub instance: Option<String>,
     /// What the kernel asked of the process.
@@ -128,6 +135,11 @@ pub(super) fn snapshot(identity: &MountIdentity, mount: &Mount) -> MountStatus {
             FuseTransport::Uring => None,
             FuseTransport::Device { reason } => Some(reason),
         },
+        mounted: report.mount_grant == MountGrantState::Attached,
+        mount_refusal: match report.mount_grant {
+            MountGrantState::Attached => None,
+            MountGrantState::Absent(reason) => Some(reason),
+        },
         instance: report.lane.instance,
         kernel: report.kernel,
         lane: report.counters.lane,
@@ -148,6 +160,8 @@ pub(super) fn snapshot(identity: &MountIdentity, mount: &Mount) -> MountStatus {
 /// The data path of newly opened files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NewFileDataPath {
+    /// The export's own mount is at the mountpoint.
+    Mounted,
     /// The kernel reads and writes the server's file.
     Passed,
     /// The mount's process reads and writes the server's file.
@@ -159,6 +173,7 @@ enum NewFileDataPath {
 impl NewFileDataPath {
     fn of(report: &MountReport) -> Self {
         match (report.lane.local, &report.not_passed) {
+            _ if report.mount_grant == MountGrantState::Attached => Self::Mounted,
             (true, None) => Self::Passed,
             (true, Some(_)) => Self::Served,
             (false, _) => Self::Wire,
@@ -167,6 +182,7 @@ impl NewFileDataPath {
 
     const fn words(self) -> &'static str {
         match self {
+            Self::Mounted => "lane, mounted",
             Self::Passed => "lane, passed through",
             Self::Served => "lane, served by the mount's process",
             Self::Wire => "wire",
@@ -176,7 +192,7 @@ impl NewFileDataPath {
     /// Why it isn't a faster one.
     fn reasons(self, report: &MountReport) -> Vec<String> {
         match self {
-            Self::Passed => Vec::new(),
+            Self::Mounted | Self::Passed => Vec::new(),
             Self::Served => report.not_passed.iter().cloned().collect(),
             Self::Wire => report.lane.reasons.clone(),
         }

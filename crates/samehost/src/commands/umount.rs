@@ -3,6 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
@@ -12,6 +13,11 @@ use crate::exit::{CommandResult, Exit, Failure};
 use crate::human;
 use crate::output::print_error;
 use mount::mountinfo::{self, MountEntry};
+use sys::attached_mount::detach;
+
+/// How long the mount's process may take to unmount its filesystem below the export's own mount, which it
+/// does as soon as that is unmounted.
+const PROCESS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Unmounts all mountpoints.
 pub fn umount(args: &UmountArgs) -> CommandResult {
@@ -28,8 +34,11 @@ pub fn umount(args: &UmountArgs) -> CommandResult {
 fn one(mountpoint: &Path, args: &UmountArgs) -> Result<(), Failure> {
     let shown = human::name(mountpoint.as_os_str().as_bytes());
     let resolved = mountinfo::resolve(mountpoint).map_err(|error| Failure::new(&shown, error))?;
-    let mounted = mountinfo::find(&resolved).map_err(|error| Failure::new("/proc/self/mountinfo", error))?;
-    let mounted = match mounted {
+    let table_error = |error| Failure::new("/proc/self/mountinfo", error);
+    if let Some((fuse, Some(clone))) = mountinfo::find_samehost(&resolved).map_err(table_error)? {
+        return both(&shown, &fuse, &clone, args);
+    }
+    let mounted = match mountinfo::find(&resolved).map_err(table_error)? {
         None => {
             return Err(Failure::new(&shown, "nothing is mounted here")
                 .next("`samehost status` and `findmnt -t fuse.samehost` list what is"));
@@ -50,6 +59,30 @@ fn one(mountpoint: &Path, args: &UmountArgs) -> Result<(), Failure> {
         Ok(()) => Ok(()),
         Err(Errno::PERM) => by_helper(&shown, &mounted, args),
         Err(errno) => Err(explain(&shown, errno.into())),
+    }
+}
+
+/// Unmounts the export's own mount and the filesystem beneath, which the mount's process unmounts, too. The
+/// process may be dead.
+fn both(shown: &str, fuse: &MountEntry, clone: &MountEntry, args: &UmountArgs) -> Result<(), Failure> {
+    let failed = |errno: Errno| explain(shown, errno.into());
+    detach(&clone.at, clone.id, args.lazy).map_err(failed)?;
+    let start = Instant::now();
+    loop {
+        // While the process has it open to unmount it, it is busy.
+        let busy = match detach(&fuse.at, fuse.id, args.lazy) {
+            Ok(_) | Err(Errno::INVAL) => None,
+            Err(Errno::BUSY) => Some(failed(Errno::BUSY)),
+            Err(errno) => return Err(failed(errno)),
+        };
+        let table = mountinfo::list().map_err(|error| Failure::new("/proc/self/mountinfo", error))?;
+        if table.iter().all(|mounted| mounted.id != fuse.id) {
+            return Ok(());
+        }
+        if start.elapsed() >= PROCESS_TIMEOUT {
+            return Err(busy.unwrap_or_else(|| Failure::new(shown, "something else is mounted on it")));
+        }
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

@@ -29,8 +29,9 @@ pub fn check(mountpoint: &Path) -> Result<PathBuf, Failure> {
         return Err(Failure::new(&shown, "it isn't a directory").next("name a directory to mount on"));
     }
     let resolved = mountpoint.canonicalize().map_err(|error| Failure::new(&shown, error))?;
-    let mounted = mountinfo::find(&resolved).map_err(|error| Failure::new("/proc/self/mountinfo", error))?;
-    if let Some(mounted) = mounted.filter(|mounted| mounted.is_samehost()) {
+    let mounted =
+        mountinfo::find_samehost(&resolved).map_err(|error| Failure::new("/proc/self/mountinfo", error))?;
+    if let Some((mounted, _)) = mounted {
         let source = human::name(mounted.source.as_bytes());
         return Err(Failure::new(&shown, format!("{source} is mounted here already"))
             .next(format!("unmount it first (samehost umount {shown}), or mount elsewhere")));

@@ -15,11 +15,24 @@ pub fn remount(args: &MountArgs, change: &Remount) -> CommandResult {
     use std::os::unix::ffi::OsStrExt;
     let shown = human::name(args.mountpoint.as_os_str().as_bytes());
     let resolved = mountinfo::resolve(&args.mountpoint).map_err(|error| Failure::new(&shown, error))?;
-    let mounted = mountinfo::find(&resolved).map_err(|error| Failure::new("/proc/self/mountinfo", error))?;
-    let Some(mounted) = mounted.filter(|mounted| mounted.is_samehost()) else {
-        return Err(Failure::new(&shown, "no filesystem of Samehost is mounted here")
-            .next("`samehost status` and `findmnt -t fuse.samehost` list what is")
-            .into());
+    let mounted =
+        mountinfo::find_samehost(&resolved).map_err(|error| Failure::new("/proc/self/mountinfo", error))?;
+    let mounted = match mounted {
+        Some((mounted, None)) => mounted,
+        // A remount of the export's own mount would change the filesystem for the server, too.
+        Some((_, Some(_))) => {
+            return Err(Failure::new(&shown, "the export's own mount is attached here")
+                .next(format!(
+                    "remount between `samehost ctl lane off --mount {shown}` and `samehost ctl lane auto \
+                     --mount {shown}`; the export's mount then gets the same options"
+                ))
+                .into());
+        }
+        None => {
+            return Err(Failure::new(&shown, "no filesystem of Samehost is mounted here")
+                .next("`samehost status` and `findmnt -t fuse.samehost` list what is")
+                .into());
+        }
     };
     match rustix::mount::mount_remount(&mounted.at, flags(&mounted, change), "") {
         Ok(()) => Ok(Exit::Done),
@@ -58,6 +71,8 @@ mod tests {
     #[test]
     fn flags_without_a_change_stay() {
         let mounted = MountEntry {
+            id: 2,
+            parent: 1,
             at: "/mnt".into(),
             kind: mount::FSTYPE.to_owned(),
             source: "h:/s".into(),

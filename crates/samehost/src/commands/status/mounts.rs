@@ -45,11 +45,15 @@ pub fn show(output: &mut Output, status: &MountStatus) -> Result<(), Stop> {
         output.line(format!("  {label:<10}  {}", human::name(reason.as_bytes())))?;
     }
     let names = match &status.tree_refusal {
+        _ if status.mounted => "local, by the export's own mount".to_owned(),
         _ if status.tree => "local, by the directory tree of the server's host".to_owned(),
         Some(reason) => format!("by calls to the server ({})", human::name(reason.as_bytes())),
         None => "by calls to the server".to_owned(),
     };
     output.line(format!("  names       {names}"))?;
+    if let Some(reason) = &status.mount_refusal {
+        output.line(format!("  mount       not the export's own ({})", human::name(reason.as_bytes())))?;
+    }
     output.line(format!("  requests    by {}", status.transport))?;
     if let Some(reason) = &status.transport_reason {
         output.line(format!("  because     {}", human::name(reason.as_bytes())))?;

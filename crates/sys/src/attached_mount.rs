@@ -1,0 +1,144 @@
+//! Detached mounts are attached at a mount point, and detached again.
+//!
+//! A descriptor of any file of a mount, `O_PATH` included, keeps the mount busy for umount(8). So the
+//! functions leave none open, and a mount that is attached is recognised by its number.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, open, statx};
+use rustix::io::Errno;
+use rustix::mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree, unmount};
+
+use crate::mount::{
+    MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC, MOUNT_ATTR_NOSUID, MOUNT_ATTR_RDONLY, MountAttr, set_attributes,
+};
+
+const MOUNT_ATTR_ATIME: u64 = 0x70;
+const MOUNT_ATTR_NOATIME: u64 = 0x10;
+const MOUNT_ATTR_NOSYMFOLLOW: u64 = 0x20_0000;
+
+/// Options of an attached mount.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of mount(8)")]
+pub struct AttachedOptions {
+    /// `ro`. Without it, the mount keeps what it has.
+    pub read_only: bool,
+    /// `suid`, or else `nosuid`.
+    pub set_id: bool,
+    /// `dev`, or else `nodev`.
+    pub devices: bool,
+    /// `noexec`. Without it, the mount keeps what it has.
+    pub no_exec: bool,
+    /// `nosymfollow` (Linux 5.14). Without it, the mount keeps what it has.
+    pub no_symlinks: bool,
+    /// `noatime`. Without it, the mount keeps what it has.
+    pub no_access_times: bool,
+}
+
+impl AttachedOptions {
+    fn attributes(self) -> MountAttr {
+        let mut change = MountAttr::NONE;
+        for (wanted, bit) in [
+            (self.read_only, MOUNT_ATTR_RDONLY),
+            (!self.set_id, MOUNT_ATTR_NOSUID),
+            (!self.devices, MOUNT_ATTR_NODEV),
+            (self.no_exec, MOUNT_ATTR_NOEXEC),
+            (self.no_symlinks, MOUNT_ATTR_NOSYMFOLLOW),
+            (self.no_access_times, MOUNT_ATTR_NOATIME),
+        ] {
+            if wanted {
+                change.attr_set |= bit;
+            }
+        }
+        for (wanted, bits) in [
+            (self.set_id, MOUNT_ATTR_NOSUID),
+            (self.devices, MOUNT_ATTR_NODEV),
+            // The kinds of access times exclude each other, and are cleared together.
+            (self.no_access_times, MOUNT_ATTR_ATIME),
+        ] {
+            if wanted {
+                change.attr_clr |= bits;
+            }
+        }
+        change
+    }
+}
+
+/// Gives a detached mount its options, and attaches it on top of what is at the directory `at`. Returns its
+/// number ([`mount_id`]). Needs `CAP_SYS_ADMIN`.
+///
+/// mount_setattr(2), Linux 5.12; move_mount(2), Linux 5.2.
+///
+/// # Errors
+/// `EPERM` without the capability; `EINVAL` for a mount that isn't detached, and for an option that the
+/// kernel doesn't have; `ENOSYS` on an older kernel.
+pub fn attach(mount: OwnedFd, options: AttachedOptions, at: impl AsFd) -> rustix::io::Result<u64> {
+    set_attributes(&mount, options.attributes())?;
+    // The numbers of mounts were new in Linux 5.8.
+    let id = mount_id(&mount)?.ok_or(Errno::NOSYS)?;
+    move_to(&mount, at, c"")?;
+    Ok(id)
+}
+
+/// Attaches a copy of the mount on top at the absolute path `from`, with everything mounted below it, at the
+/// path `to` below the directory `directory`.
+///
+/// # Errors
+/// Those of open_tree(2) and move_mount(2), and of opening both paths.
+pub fn attach_copy(from: &Path, directory: impl AsFd, to: &Path) -> rustix::io::Result<()> {
+    let flags =
+        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+    let copy = open_tree(CWD, from, flags)?;
+    move_to(&copy, directory, to)
+}
+
+fn move_to(mount: &OwnedFd, directory: impl AsFd, path: impl rustix::path::Arg) -> rustix::io::Result<()> {
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    move_mount(mount, c"", directory, path, flags)
+}
+
+/// The number that /proc/self/mountinfo has for the mount of an open file; `None` before Linux 5.8. It isn't
+/// given to another mount while the file is open or the mount is attached. The filesystem isn't accessed.
+///
+/// # Errors
+/// statx(2)'s.
+pub fn mount_id(file: impl AsFd) -> rustix::io::Result<Option<u64>> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let found = statx(file, c"", flags, StatxFlags::MNT_ID)?;
+    Ok((found.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(found.stx_mnt_id))
+}
+
+/// The directory at `path` on the mount on top there, as a descriptor that can't be read from. If it is a
+/// mount's root, the mounted filesystem isn't accessed.
+///
+/// # Errors
+/// open(2)'s.
+pub fn top(path: &Path) -> rustix::io::Result<OwnedFd> {
+    open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// Detaches the mount with this number if it is on top at `path`: at once, and lazily also if it is in use
+/// (`MNT_DETACH`). Returns whether it was there.
+///
+/// # Errors
+/// umount2(2)'s: `EBUSY` for a mount in use, `EPERM` without `CAP_SYS_ADMIN`.
+pub fn detach(path: &Path, id: u64, lazy: bool) -> rustix::io::Result<bool> {
+    let root = match top(path) {
+        Ok(root) => root,
+        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    if mount_id(&root)? != Some(id) {
+        return Ok(false);
+    }
+    if lazy {
+        // Through the descriptor: whatever the path leads to by now, it is this mount that is detached.
+        unmount(format!("/proc/self/fd/{}", root.as_raw_fd()), UnmountFlags::DETACH)?;
+    } else {
+        // The descriptor would keep it busy.
+        drop(root);
+        unmount(path, UnmountFlags::NOFOLLOW)?;
+    }
+    Ok(true)
+}
