@@ -253,6 +253,48 @@ fn a_recall_disturbs_no_application() {
 }
 
 #[test]
+fn what_was_cached_before_is_not_seen_after_a_recall() {
+    let exported = Exported::new();
+    let mount = Mount::new(&exported.server, &exported.export, "actimeo=600");
+    let write = |name: &str, text: &str| fs::write(mount.join(name), text).expect("a file is written");
+    let read = |name: &str| fs::read_to_string(mount.join(name)).ok();
+    write("changed", "before");
+    write("replaced", "before");
+    write("removed", "before");
+    fs::create_dir(mount.join("empty")).expect("a new directory");
+    // The FUSE filesystem and its process cache names, missing ones too, attributes and pages.
+    mount.set_lane("off");
+    wait_for("the clone's end", || (mounts_on(mount.path()).len() == 1).then_some(()));
+    for name in ["changed", "replaced", "removed"] {
+        assert_eq!(read(name).as_deref(), Some("before"));
+    }
+    let open = File::open(mount.join("changed")).expect("there");
+    for name in ["new", "empty/new"] {
+        assert_eq!(read(name), None);
+    }
+    assert_eq!(fs::read_dir(mount.join("empty")).expect("there").count(), 0);
+    mount.set_lane("auto");
+    mount.wait_for_data_path(MOUNTED);
+
+    write("changed", "afterwards");
+    write("other", "another file");
+    fs::rename(mount.join("other"), mount.join("replaced")).expect("renamed");
+    fs::remove_file(mount.join("removed")).expect("removed");
+    write("new", "a new file");
+    write("empty/new", "a new file");
+    mount.set_lane("off");
+    wait_for("the clone's end", || (mounts_on(mount.path()).len() == 1).then_some(()));
+    assert_eq!(read("changed").as_deref(), Some("afterwards"));
+    assert_eq!(read("replaced").as_deref(), Some("another file"));
+    assert_eq!(read("removed"), None);
+    assert_eq!(read("new").as_deref(), Some("a new file"));
+    assert_eq!(read("empty/new").as_deref(), Some("a new file"));
+    assert_eq!(fs::metadata(mount.join("changed")).expect("there").len(), 10);
+    drop(open);
+    mount.unmount();
+}
+
+#[test]
 fn an_unmount_ends_both_filesystems_in_each_state() {
     let mut exported = Exported::new();
     for command in

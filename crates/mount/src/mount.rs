@@ -149,8 +149,7 @@ impl Mount {
         if filesystem.options().attributes.on {
             tokio::spawn(refresh(Arc::downgrade(&filesystem)));
         }
-        let (session, options) = (filesystem.session().clone(), filesystem.options());
-        let grants = MountGrants::start(at, options, session, directory, ended.clone());
+        let grants = MountGrants::start(at, filesystem.clone(), directory, ended.clone());
         Ok(Self { at: at.to_owned(), filesystem, requests, transport, history, grants, ended })
     }
 

@@ -11,7 +11,9 @@
 //!    is recognised by its number in the mount table.
 //! 3. If the clone leaves the mount table without this process, an administrator has unmounted it. The FUSE
 //!    filesystem is then unmounted, too, lazily if it is in use.
-//! 4. Filesystems that were mounted below the clone are mounted at the same paths of the FUSE filesystem
+//! 4. Applications have changed files through the clone, which the FUSE filesystem's caches don't know. They
+//!    are emptied before the clone is detached.
+//! 5. Filesystems that were mounted below the clone are mounted at the same paths of the FUSE filesystem
 //!    before the clone is detached.
 
 use std::fs::File;
@@ -29,6 +31,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{Notify, watch};
 
+use crate::filesystem::Filesystem;
 use crate::fuse::attach;
 use crate::mountinfo::{self, MountEntry};
 use crate::privileges;
@@ -53,7 +56,7 @@ enum Place {
         /// Its number in the mount table.
         id: u64,
         /// The root of the FUSE filesystem, which no path leads to.
-        fuse: OwnedFd,
+        fuse: Arc<OwnedFd>,
     },
     /// Nothing of this process any more.
     Unmounted,
@@ -63,6 +66,7 @@ enum Place {
 #[derive(Debug)]
 pub(crate) struct MountGrants {
     at: PathBuf,
+    filesystem: Arc<Filesystem>,
     /// The number of the FUSE filesystem's mount.
     fuse: u64,
     /// Locked while something is attached or detached.
@@ -84,16 +88,15 @@ enum Attempt {
 }
 
 impl MountGrants {
-    /// Requests the mount of `directory`, as long as the filesystem at `at` is served: until `ended` has a
-    /// reason. If `options` rule mount grants out, the error is the reason in words.
+    /// Requests the mount of `directory`, as long as `filesystem` is served at `at`: until `ended` has a
+    /// reason. If its options rule mount grants out, the error is the reason in words.
     pub(crate) fn start(
         at: &Path,
-        options: &MountOptions,
-        session: Session,
+        filesystem: Arc<Filesystem>,
         directory: Handle,
         mut ended: watch::Receiver<Option<String>>,
     ) -> Result<Arc<Self>, String> {
-        if let Some(reason) = obstacle(options) {
+        if let Some(reason) = obstacle(filesystem.options()) {
             return Err(reason.to_owned());
         }
         let fuse = attached_mount::top(at).and_then(attached_mount::mount_id);
@@ -101,6 +104,7 @@ impl MountGrants {
         let table = MountTable::open().map_err(|error| format!("/proc/self/mountinfo: {error}"))?;
         let grants = Arc::new(Self {
             at: at.to_owned(),
+            filesystem,
             fuse,
             place: Mutex::new(Place::Fuse),
             state: Mutex::new(MountGrantState::Absent("the server hasn't answered yet".to_owned())),
@@ -110,7 +114,7 @@ impl MountGrants {
         let keeper = Arc::clone(&grants);
         tokio::spawn(async move {
             tokio::select! {
-                () = keeper.keep(&session, &directory, &table) => {}
+                () = keeper.keep(&directory, &table) => {}
                 _ = ended.wait_for(Option::is_some) => {}
             }
             keeper.settled.send_replace(true);
@@ -157,7 +161,8 @@ impl MountGrants {
     }
 
     /// Attaches clones while they are granted, until nothing is mounted any more.
-    async fn keep(self: &Arc<Self>, session: &Session, directory: &Handle, table: &MountTable) {
+    async fn keep(self: &Arc<Self>, directory: &Handle, table: &MountTable) {
+        let session = self.filesystem.session();
         loop {
             let attempt = self.attempt(session, directory).await;
             if let Attempt::Attached(_) = &attempt {
@@ -271,7 +276,7 @@ impl MountGrants {
                 return Err(Errno::BUSY);
             }
             let id = attached_mount::attach(mount, options, &fuse)?;
-            Ok(Place::Clone { id, fuse })
+            Ok(Place::Clone { id, fuse: Arc::new(fuse) })
         });
         match attached {
             Ok(attached) => {
@@ -314,23 +319,33 @@ impl MountGrants {
     /// it is detached when that has been unmounted.
     fn recall(&self) {
         let (id, fuse) = match &*self.place.lock() {
-            Place::Clone { id, fuse } => (*id, fuse.try_clone()),
+            Place::Clone { id, fuse } => (*id, Arc::clone(fuse)),
             Place::Fuse | Place::Unmounted => return,
         };
-        if let (Ok(fuse), Ok(table)) = (fuse, mountinfo::list()) {
-            let below = table.iter().filter(|mounted| mounted.parent == id);
-            for mounted in below {
-                let Some(path) = mounted.at.strip_prefix(&self.at).ok().filter(|path| *path != Path::new(""))
-                else {
-                    return;
-                };
-                // Not locked: the FUSE filesystem looks the path up, which may wait for the server.
-                if let Err(error) = attached_mount::attach_copy(&mounted.at, &fuse, path) {
-                    let at = mounted.at.display();
-                    tracing::warn!(%at, %error, "it is detached with the export's mount");
-                }
+        let table = mountinfo::list().unwrap_or_else(|error| {
+            tracing::error!(%error, "the mounts can't be read: those below the export's are detached with it");
+            Vec::new()
+        });
+        let below = || table.iter().filter(|mounted| mounted.parent == id);
+        if below().any(|mounted| mounted.at == self.at) {
+            return;
+        }
+        // Names that are looked up from here on are current. It must come first: when the kernel finds a name
+        // changed, it detaches what is mounted there.
+        if self.filesystem.distrust_caches().is_err()
+            && let Err(error) = attached_mount::reconfigure(&*fuse)
+        {
+            tracing::warn!(at = %self.at.display(), %error, "old names may be seen until they expire");
+        }
+        for mounted in below() {
+            let Ok(path) = mounted.at.strip_prefix(&self.at) else { continue };
+            // Not locked: the FUSE filesystem looks the path up, which may wait for the server.
+            if let Err(error) = attached_mount::attach_copy(&mounted.at, &*fuse, path) {
+                let at = mounted.at.display();
+                tracing::warn!(%at, %error, "it is detached with the export's mount");
             }
         }
+        drop(fuse);
         let mut place = self.place.lock();
         if !matches!(&*place, Place::Clone { id: now, .. } if *now == id) {
             return;

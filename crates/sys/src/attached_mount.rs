@@ -8,7 +8,10 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, open, statx};
 use rustix::io::Errno;
-use rustix::mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree, unmount};
+use rustix::mount::{
+    FsPickFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, fsconfig_reconfigure, fspick, move_mount,
+    open_tree, unmount,
+};
 
 use crate::mount::{
     MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC, MOUNT_ATTR_NOSUID, MOUNT_ATTR_RDONLY, MountAttr, set_attributes,
@@ -116,6 +119,16 @@ pub fn mount_id(file: impl AsFd) -> rustix::io::Result<Option<u64>> {
 /// open(2)'s.
 pub fn top(path: &Path) -> rustix::io::Result<OwnedFd> {
     open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// Reconfigures the filesystem whose root `root` is, with the options that it has. The kernel writes its
+/// pages back and forgets the names of files that aren't in use. Needs `CAP_SYS_ADMIN`.
+///
+/// # Errors
+/// fspick(2)'s and fsconfig(2)'s, Linux 5.2.
+pub fn reconfigure(root: impl AsFd) -> rustix::io::Result<()> {
+    let context = fspick(root, c"", FsPickFlags::FSPICK_EMPTY_PATH | FsPickFlags::FSPICK_CLOEXEC)?;
+    fsconfig_reconfigure(context)
 }
 
 /// Detaches the mount with this number if it is on top at `path`: at once, and lazily also if it is in use

@@ -49,6 +49,14 @@ impl KernelCache {
         let _ = self.device.invalidate_attributes(inode.number, false);
     }
 
+    /// Makes the kernel look all names up again.
+    ///
+    /// # Errors
+    /// `EINVAL`: it can't (before Linux 6.16).
+    pub(super) fn expire_all_names(&self) -> rustix::io::Result<()> {
+        self.device.expire_all_names()
+    }
+
     /// Invalidates the attributes of a file whose set-id bits a change has cleared, if the kernel was told
     /// those. The reply to the change doesn't tell it, and the kernel would run the file as its owner.
     pub(super) fn invalidate_set_id(&self, inode: &Inode) {

@@ -175,6 +175,19 @@ impl Filesystem {
         }
     }
 
+    /// Any file may have been changed elsewhere, although its attributes are still valid: names and attributes
+    /// are asked for again, and then data that has changed is read again.
+    ///
+    /// # Errors
+    /// `EINVAL`: the kernel goes on using its names as long as they are valid (before Linux 6.16).
+    pub(crate) fn distrust_caches(&self) -> rustix::io::Result<()> {
+        for inode in self.inodes.all() {
+            inode.lock().attributes.distrust();
+            self.kernel.invalidate_attributes(&inode);
+        }
+        self.kernel.expire_all_names()
+    }
+
     /// The session with the server, as the user who mounted.
     pub(crate) const fn session(&self) -> &Session {
         &self.session

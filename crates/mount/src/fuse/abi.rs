@@ -94,6 +94,8 @@ pub(crate) mod fattr {
 pub(crate) mod notify {
     pub(crate) const INVAL_INODE: i32 = 2;
     pub(crate) const INVAL_ENTRY: i32 = 3;
+    /// Linux 6.16.
+    pub(crate) const INC_EPOCH: i32 = 8;
 }
 
 /// [`notify::INVAL_ENTRY`]: the kernel looks the name up again at its next use, and keeps the dentry (Linux

@@ -89,6 +89,14 @@ impl Device {
         self.send(notify::INVAL_ENTRY, 0, &[&body, name, &[0]])
     }
 
+    /// Makes the kernel look all names up again before their next use (Linux 6.16).
+    ///
+    /// # Errors
+    /// `EINVAL`: the kernel is older.
+    pub(crate) fn expire_all_names(&self) -> rustix::io::Result<()> {
+        self.send(notify::INC_EPOCH, 0, &[])
+    }
+
     fn send(&self, error: i32, unique: u64, parts: &[&[u8]]) -> rustix::io::Result<()> {
         let len = 16 + parts.iter().map(|part| part.len()).sum::<usize>();
         let mut head = [0; 16];

@@ -176,6 +176,13 @@ impl AttributeCache {
         }
     }
 
+    /// The file may have been changed elsewhere: the attributes expire, and names that were found in a
+    /// directory must be looked up again.
+    pub(crate) fn distrust(&mut self) {
+        self.expire();
+        self.version += 1;
+    }
+
     /// The file is being written here, or was until `now`.
     pub(crate) fn note_write(&mut self, now: Instant) {
         self.wrote = Some(now);

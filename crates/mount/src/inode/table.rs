@@ -103,6 +103,11 @@ impl InodeTable {
         }
     }
 
+    /// All inodes that the kernel knows.
+    pub(crate) fn all(&self) -> Vec<Arc<Inode>> {
+        self.0.lock().by_number.values().cloned().collect()
+    }
+
     /// The number of inodes that the kernel knows.
     pub(crate) fn len(&self) -> usize {
         self.0.lock().by_number.len()
