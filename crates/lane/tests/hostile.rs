@@ -254,7 +254,7 @@ async fn invalid_messages_of_a_server_in_the_handshake() {
 async fn invalid_messages_of_a_server_on_a_lane() {
     type Say = fn(&Raw);
     let table: [Say; 9] = [
-        // A call socket that wasn't requested; one without a descriptor, as an answer to an Open, or with two.
+        // A call socket that wasn't requested, one without a descriptor, and one with two.
         |raw| raw.send(&message::encode(&LaneReply::CallSocket { serial: 77 })),
         |raw| {
             let (bytes, _) = raw.receive().unwrap();

@@ -30,8 +30,8 @@ use crate::authorization::access::{ExportAccess, Refusal};
 use crate::authorization::requester::{Requester, Transport};
 use crate::service::Service;
 
-/// The programs, with their versions, that can be called on call sockets. NFSv4 isn't among them: its sessions
-/// bind connections.
+/// The programs, with their versions, that can be called on call sockets. NFSv4 isn't among them: its
+/// sessions bind connections.
 const CALL_SOCKET_PROGRAMS: &[(u32, u32)] =
     &[(nfs3::PROGRAM, nfs3::VERSION), (nfsacl::PROGRAM, nfsacl::VERSION)];
 
