@@ -368,7 +368,7 @@ fn a_large_directory_lists_every_entry_once_and_supports_seeking() {
 
 #[test]
 fn a_process_waiting_for_a_dead_server_can_be_killed() {
-    let served = Served::start();
+    let served = Served::without_tree();
     for transport in TRANSPORTS {
         let mounted = served.mount(transport);
         fs::write(mounted.path("file"), b"data").unwrap();

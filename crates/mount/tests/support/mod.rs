@@ -21,6 +21,11 @@ impl Served {
         Self::with("no_root_squash")
     }
 
+    /// A server that gives no trees: every name and attribute is requested from it.
+    pub fn without_tree() -> Self {
+        Self::with("no_root_squash,no_tree")
+    }
+
     /// A server with these export options.
     pub fn with(options: &str) -> Self {
         Self::new(true, options)
