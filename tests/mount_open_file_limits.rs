@@ -29,8 +29,9 @@ impl Share {
         Self { server, export, _scratch: scratch }
     }
 
+    /// Opens in a tree aren't counted, so there are none.
     fn with_few_grants() -> Self {
-        Self::new(&["--lane-grants", &GRANTS.to_string()])
+        Self::new(&["--lane-grants", &GRANTS.to_string(), "--lane", "files"])
     }
 }
 

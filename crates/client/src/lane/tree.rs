@@ -189,8 +189,10 @@ impl LaneManager {
         bump(&self.counters.tree_operations);
         match opened {
             Ok(TreeOpen::File(file)) => {
-                bump(&self.counters.lane.opens);
-                let granted = Some((file.grant, granted.lane, tree.verifier()));
+                if file.grant.is_some() {
+                    bump(&self.counters.lane.opens);
+                }
+                let granted = file.grant.map(|grant| (grant, granted.lane, tree.verifier()));
                 let (handle, attributes) = (file.handle, file.attributes);
                 let opened = OpenedFile { handle, attributes, granted, refused: None };
                 Ok(Some(OpenedInTree::File(Box::new(opened))))

@@ -102,8 +102,9 @@ impl Drop for BlockingPermit<'_> {
 /// A file opened through the tree.
 #[derive(Debug)]
 pub(crate) struct TreeFile {
-    /// The open file. It ends with the tree, and the server doesn't know of it.
-    pub(crate) grant: Grant,
+    /// The open file. It ends with the tree, and the server doesn't know of it. `None` for a file that was
+    /// created when this process had only reserved descriptors left: it is used over the wire.
+    pub(crate) grant: Option<Grant>,
     pub(crate) handle: Handle,
     /// The attributes after it was opened.
     pub(crate) attributes: Option<Attributes>,
@@ -190,14 +191,22 @@ impl TreeState {
     }
 
     /// A grant of a file that was opened through the tree.
-    fn granted(&self, opened: Opened) -> Result<TreeOpen> {
+    fn granted(&self, opened: Opened) -> TreeOpen {
         match opened {
             Opened::File(file, found) => {
-                let grant = self.grant.derive(file).map_err(|_| Error::NotLocal)?;
+                let grant = self.grant.derive(file).ok();
                 let Found { handle, attributes } = *found;
-                Ok(TreeOpen::File(Box::new(TreeFile { grant, handle, attributes })))
+                TreeOpen::File(Box::new(TreeFile { grant, handle, attributes }))
             }
-            Opened::Other(kind) => Ok(TreeOpen::Other(kind)),
+            Opened::Other(kind) => TreeOpen::Other(kind),
+        }
+    }
+
+    /// As [`TreeState::granted`], for a file that existed: without a grant it can be opened elsewhere.
+    fn granted_existing(&self, opened: Opened) -> Result<TreeOpen> {
+        match self.granted(opened) {
+            TreeOpen::File(file) if file.grant.is_none() => Err(Error::NotLocal),
+            other => Ok(other),
         }
     }
 }
@@ -242,7 +251,7 @@ impl Tree {
         access: (bool, bool),
     ) -> Result<TreeOpen> {
         let opened = perform!(self, "open", user, open(directory, name; access))?;
-        self.shared.granted(opened)
+        self.shared.granted_existing(opened)
     }
 
     /// Opens the file of a handle.
@@ -256,7 +265,7 @@ impl Tree {
         access: (bool, bool),
     ) -> Result<TreeOpen> {
         let opened = perform!(self, "open", user, open_handle(file; access))?;
-        self.shared.granted(opened)
+        self.shared.granted_existing(opened)
     }
 
     /// Creates and opens the file `name` in a directory, or opens an existing one as `how` allows.
@@ -273,7 +282,7 @@ impl Tree {
         access: (bool, bool),
     ) -> Result<TreeOpen> {
         let opened = perform!(self, "CREATE", user, open_new(directory, name, how; access))?;
-        self.shared.granted(opened)
+        Ok(self.shared.granted(opened))
     }
 }
 
