@@ -1,5 +1,5 @@
-//! Mount grants: the export's own mount on top of the FUSE filesystem. It goes up where the server gives it to
-//! root, comes down when the server recalls it, without an error to applications, and goes up again.
+//! Mount grants: the export's own mount on top of the FUSE filesystem. It goes up where the server gives it
+//! to root, comes down when the server recalls it, without an error to applications, and goes up again.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};

@@ -169,7 +169,8 @@ impl Mount {
         }
     }
 
-    /// Unmounts the filesystem, and the export's own mount if that is attached. With `lazy` it is detached now, and ends when nothing uses it any more.
+    /// Unmounts the filesystem, and the export's own mount if that is attached. With `lazy` it is detached
+    /// now, and ends when nothing uses it any more.
     ///
     /// # Errors
     /// umount2(2)'s. `EBUSY`: it is in use, and this isn't lazy.

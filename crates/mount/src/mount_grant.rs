@@ -209,7 +209,8 @@ impl MountGrants {
         }
     }
 
-    /// Stays as it is until the clone has been detached; false if the FUSE filesystem has been unmounted, too.
+    /// Stays as it is until the clone has been detached; false if the FUSE filesystem has been unmounted,
+    /// too.
     async fn stay(self: &Arc<Self>, grant: &MountGrant, table: &MountTable) -> bool {
         let mut recalled = false;
         loop {
@@ -323,7 +324,7 @@ impl MountGrants {
             Place::Fuse | Place::Unmounted => return,
         };
         let table = mountinfo::list().unwrap_or_else(|error| {
-            tracing::error!(%error, "the mounts can't be read: those below the export's are detached with it");
+            tracing::error!(%error, "the mounts can't be read, and those below are detached, too");
             Vec::new()
         });
         let below = || table.iter().filter(|mounted| mounted.parent == id);

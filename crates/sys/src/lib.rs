@@ -1,10 +1,10 @@
 //! What Linux offers and no crate wraps; the only crate with unsafe code.
 //!
 //! Everything that [rustix] wraps is used from there. This crate adds file handles, per-thread filesystem
-//! ids, calls on `O_PATH` descriptors, leases, fanotify, mount clones, cells and mount points, shared memory, the owners of
-//! sockets, and a shared pointer that is read without locked instructions. It also defines the types for
-//! attributes, access rights and I/O modes that all other crates share. Each function is thin: one system
-//! call (or the few that belong together), with the errno unchanged.
+//! ids, calls on `O_PATH` descriptors, leases, fanotify, mount clones, cells and mount points, shared memory,
+//! FUSE queues, the owners of sockets, and a shared pointer that is read without locked instructions. It also
+//! defines the types for attributes, access rights and I/O modes that all other crates share. Each function
+//! is thin: one system call (or the few that belong together), with the errno unchanged.
 
 mod access;
 pub mod attached_mount;

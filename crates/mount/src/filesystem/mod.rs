@@ -175,8 +175,8 @@ impl Filesystem {
         }
     }
 
-    /// Any file may have been changed elsewhere, although its attributes are still valid: names and attributes
-    /// are asked for again, and then data that has changed is read again.
+    /// Any file may have been changed elsewhere, although its attributes are still valid: names and
+    /// attributes are asked for again, and then data that has changed is read again.
     ///
     /// # Errors
     /// `EINVAL`: the kernel goes on using its names as long as they are valid (before Linux 6.16).
