@@ -3,14 +3,12 @@
 //!
 //! Many requests wait here because their server is stopped by a signal.
 
-use std::fs::{self, File};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread::available_parallelism;
 
 use rustix::process::{Pid, Signal, kill_process};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use samehost_tests::samehost::binary;
 use samehost_tests::{Mount, Scratch, Serve, Server, UringSwitch, need_root, run, run_ok, wait_for};
 
@@ -46,8 +44,19 @@ impl Share {
     /// Stops the server until the result is dropped.
     fn stop(&self) -> Stopped<'_> {
         self.server.daemon().signal(Signal::STOP);
+        // The signal stops one thread first, and that one the others.
+        let tasks = format!("/proc/{}/task", self.server.daemon().pid());
+        wait_for("all threads of the server to stop", || {
+            let mut threads = fs::read_dir(&tasks).expect("the server is there").map_while(Result::ok);
+            threads.all(|thread| is_stopped(&thread.path())).then_some(())
+        });
         Stopped(&self.server)
     }
+}
+
+/// Whether a thread is stopped by a signal (proc(5)).
+fn is_stopped(thread: &Path) -> bool {
+    fs::read_to_string(thread.join("status")).is_ok_and(|status| status.contains("State:\tT (stopped)"))
 }
 
 struct Stopped<'a>(&'a Server);
@@ -205,44 +214,6 @@ fn the_death_of_the_process_ends_waiting_requests() {
     let Some(_on) = UringSwitch::set(true) else { return };
     run_ok(&mut mount.command(&share.server.url(&share.export), "uring=required"));
     assert_eq!(fs::read(mount.join("file")).expect("it reads"), b"what the server has");
-}
-
-/// close(2) doesn't wait for RELEASE, which goes through the queue of the CPU that closes. The next request,
-/// from another CPU, must find the file closed all the same: neither is a closed file that is removed given a
-/// hidden name, nor is the hidden name of one that was open there after the close.
-#[test]
-fn a_close_on_one_cpu_comes_before_a_removal_on_another() {
-    let before = sched_getaffinity(None).expect("an affinity");
-    let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| before.is_set(*cpu)).collect();
-    if available_parallelism().map_or(1, |count| count.get()) < 2 || cpus.len() < 2 {
-        return eprintln!("not tested: there is one CPU");
-    }
-    let share = Share::new();
-    let Some(mount) = share.mount("lane=required") else { return };
-    for round in 0..100 {
-        run_on(cpus[round % 2]);
-        let directory = mount.join(format!("directory-{round}"));
-        fs::create_dir(&directory).expect("a directory");
-        let (name, link) = (directory.join("name"), mount.join(format!("link-{round}")));
-        let file = File::create(&name).expect("a file");
-        fs::hard_link(&name, &link).expect("a link");
-        let open = File::create(directory.join("open")).expect("a file");
-        fs::remove_file(directory.join("open")).expect("it gets a hidden name");
-        drop(file);
-        run_on(cpus[(round + 1) % 2]);
-        fs::remove_file(&name).expect("it is closed");
-        assert_eq!(fs::metadata(&link).expect("the other link").nlink(), 1, "round {round}");
-        drop(open);
-        run_on(cpus[round % 2]);
-        assert_eq!(fs::read_dir(&directory).expect("a listing").count(), 0, "round {round}");
-        fs::remove_dir(&directory).expect("it is empty");
-    }
-}
-
-fn run_on(cpu: usize) {
-    let mut only = CpuSet::new();
-    only.set(cpu);
-    sched_setaffinity(None, &only).expect("a CPU of this process");
 }
 
 /// Data of READ and WRITE of all sizes around those of the buffers, on each data path that has requests.
