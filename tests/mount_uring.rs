@@ -1,5 +1,5 @@
-//! A mount with FUSE over io_uring: what the option `uring` does, requests that wait while others don't, the
-//! order of RELEASE between queues, signals, unmounts, and the death of the mount's process.
+//! A mount with FUSE over io_uring: what the option `uring` does, requests that wait while others don't,
+//! signals, unmounts, and the death of the mount's process.
 //!
 //! Many requests wait here because their server is stopped by a signal.
 

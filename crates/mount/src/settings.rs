@@ -29,9 +29,9 @@ pub enum Direct {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum UringMode {
     /// Over io_uring where the kernel offers it and this process may use it.
-    Auto,
-    /// By /dev/fuse. The default, because over io_uring a close and a removal from two CPUs may overlap.
     #[default]
+    Auto,
+    /// By /dev/fuse.
     Off,
     /// Over io_uring; without it the mount fails.
     Required,
@@ -124,7 +124,7 @@ impl Default for MountOptions {
             lookup_cache: LookupCache::All,
             direct: Direct::EndToEnd,
             passthrough: true,
-            uring: UringMode::Off,
+            uring: UringMode::Auto,
             mount_grant: true,
             softerr: false,
         }

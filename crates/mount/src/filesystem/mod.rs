@@ -182,7 +182,7 @@ impl Filesystem {
     /// `EINVAL`: the kernel goes on using its names as long as they are valid (before Linux 6.16).
     pub(crate) fn distrust_caches(&self) -> rustix::io::Result<()> {
         for inode in self.inodes.all() {
-            inode.lock().attributes.distrust();
+            inode.lock().attributes.distrust(Instant::now());
             self.kernel.invalidate_attributes(&inode);
         }
         self.kernel.expire_all_names()

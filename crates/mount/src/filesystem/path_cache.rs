@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use parking_lot::Mutex;
 
@@ -112,7 +113,7 @@ impl PathCache {
         let mut state = inode.lock();
         state.names.remove(directory, name);
         // NFSv3's replies to REMOVE and RENAME carry the directories' attributes only.
-        state.attributes.expire();
+        state.attributes.expire(Instant::now());
         drop(state);
         Some(inode)
     }

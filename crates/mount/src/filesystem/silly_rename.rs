@@ -10,6 +10,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Instant;
 
 use client::Handle;
 use parking_lot::Mutex;
@@ -167,7 +168,7 @@ impl Filesystem {
     pub(super) async fn remove_hidden(&self, inode: &Inode, removal: HiddenRemoval) {
         let HiddenName { directory, name, user } = &removal.hidden;
         let removed = user.session.remove(directory, name).await;
-        inode.lock().attributes.expire();
+        inode.lock().attributes.expire(Instant::now());
         if let Err(error) = removed
             && error.status() != Some(client::Status::NoEntry)
         {

@@ -66,6 +66,8 @@ pub(crate) struct AttributeCache {
     writers: u32,
     /// The last write here, until attributes arrive that were requested after it and after the last close.
     wrote: Option<Instant>,
+    /// When the attributes last expired. Those that were requested before have expired too.
+    expired: Option<Instant>,
     /// What the kernel was last told.
     reported: Option<Stamp>,
 }
@@ -127,10 +129,13 @@ impl AttributeCache {
     ) -> Change {
         let Some(new) = &update.attributes else {
             // They may have changed.
-            self.expire();
+            self.expire(now);
             return Change::None;
         };
-        let (min, max) = bounds(new.kind, times);
+        let (min, max) = match self.expired {
+            Some(expired) if update.asked <= expired => (Duration::ZERO, Duration::ZERO),
+            _ => bounds(new.kind, times),
+        };
         let Some(known) = &mut self.known else {
             self.known =
                 Some(CachedAttributes { attributes: *new, received: now, valid: min, since: update.asked });
@@ -169,8 +174,10 @@ impl AttributeCache {
         }
     }
 
-    /// An operation on one of the file's names has changed its link count and ctime: the attributes expire.
-    pub(crate) fn expire(&mut self) {
+    /// An operation on one of the file's names has changed its link count and ctime: the attributes expire,
+    /// and so do those of replies that are still under way at `now`.
+    pub(crate) fn expire(&mut self, now: Instant) {
+        self.expired = Some(now);
         if let Some(known) = &mut self.known {
             known.valid = Duration::ZERO;
         }
@@ -178,8 +185,8 @@ impl AttributeCache {
 
     /// The file may have been changed elsewhere: the attributes expire, and names that were found in a
     /// directory must be looked up again.
-    pub(crate) fn distrust(&mut self) {
-        self.expire();
+    pub(crate) fn distrust(&mut self, now: Instant) {
+        self.expire(now);
         self.version += 1;
     }
 
@@ -371,6 +378,25 @@ mod tests {
         // The server's clock may have been set back: a later request counts.
         let last = later + Duration::from_secs(1);
         assert_eq!(cache.update(&asked(file(1, 1), last), last, &TIMES), Change::Foreign);
+    }
+
+    #[test]
+    fn attributes_that_were_requested_before_an_expiry_are_expired() {
+        let now = Instant::now();
+        let after = |millis| now + Duration::from_millis(millis);
+        let mut cache = AttributeCache::default();
+        cache.expire(after(1));
+        cache.update(&asked(file(1, 1), now), after(2), &TIMES);
+        assert_eq!(cache.valid(after(2), &TIMES), Duration::ZERO);
+        cache.update(&asked(file(1, 1), after(3)), after(4), &TIMES);
+        assert!(cache.is_current(after(5), &TIMES));
+        cache.expire(after(6));
+        for old in [file(1, 1), file(2, 2)] {
+            cache.update(&asked(old, after(5)), after(7), &TIMES);
+            assert!(!cache.is_current(after(7), &TIMES) && !cache.is_newer_than(after(5)));
+        }
+        cache.update(&asked(file(2, 2), after(8)), after(9), &TIMES);
+        assert!(cache.is_current(after(10), &TIMES));
     }
 
     #[test]

@@ -137,7 +137,7 @@ pub const MOUNT: &[Entry] = &[
     ),
     word(
         "uring",
-        "off",
+        "auto",
         "Whether the kernel's requests come over io_uring: if the kernel has that switched on (auto), by \
          /dev/fuse (off), or not without it (required)",
         &[
