@@ -40,6 +40,7 @@ const HOUSE: &[(&str, Floor)] = &[
     ("lane", Ground),
     ("control", Ground),
     ("server", Server),
+    ("client-state", Client),
     ("client", Client),
     ("mount", Client),
     ("samehost", Top),
@@ -58,6 +59,11 @@ const KNOWS_NOT: &[(&str, &[&str], &str)] = &[
         "decides, and touches nothing",
     ),
     (
+        "client-state",
+        &["sys", "user-ids", "xdr", "rpc", "proto", "io", "lane", "control"],
+        "decides, and touches nothing",
+    ),
+    (
         "recovery",
         &["xdr", "rpc", "proto", "exports", "io", "store", "state"],
         "stable storage, knows no protocol",
@@ -68,6 +74,7 @@ const KNOWS_NOT: &[(&str, &[&str], &str)] = &[
 
 /// Dependencies that only a crate's tests may have.
 const TESTED_WITH: &[(&str, &str, &str)] = &[
+    ("client-state", "state", "a client's state meets the server's in a test"),
     ("client", "server", "the tests of a client need a server"),
     ("mount", "server", "the tests of a mount need a server"),
 ];
