@@ -486,3 +486,24 @@ fn an_ordinary_user_mounts_through_fusermount3() {
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(!said.contains("lane, passed through"), "{said}");
 }
+
+#[test]
+fn a_device_that_is_closed_to_users_is_a_matter_for_an_admin() {
+    let share = Share::new(&[]);
+    let mnt = share.scratch.mkdir("mnt");
+    run_ok(Command::new("chown").arg("65534:65534").arg(&mnt));
+    let samehost = reachable_binary(&share.scratch).display().to_string();
+    let script = format!(
+        "set -e\nmknod -m 600 {0}/fuse c 10 229\nmount --bind {0}/fuse /dev/fuse\nexec setpriv --reuid \
+         65534 --regid 65534 --clear-groups {samehost} mount {1} {0}/mnt",
+        share.scratch.path().display(),
+        share.url(),
+    );
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &script]).env("SAMEHOST_RUN_DIR", share.scratch.join("no-run-dir"));
+    let output = run_within(&mut command, Duration::from_secs(120));
+    let words = ["/dev/fuse: Permission denied", "closed to this user", "ask an admin", "chmod 666"];
+    assert_output(&output, 1, &words);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!said.contains("directory of your own"), "{said}");
+}

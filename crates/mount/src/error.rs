@@ -6,8 +6,9 @@ use std::path::PathBuf;
 /// Why a filesystem couldn't be mounted, with the object, the reason and the next step.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// /dev/fuse can't be opened.
-    #[error("/dev/fuse: {source}; load the module (modprobe fuse), or in a container add --device /dev/fuse")]
+    /// /dev/fuse can't be opened. `PermissionDenied`: neither this user nor fusermount3 on its behalf may
+    /// open it.
+    #[error("/dev/fuse: {source}")]
     NoDevice {
         /// open(2)'s error.
         source: io::Error,

@@ -12,6 +12,7 @@ mod copy;
 mod demo;
 mod descriptors;
 mod exit;
+mod fuse_device;
 mod human;
 mod ids;
 mod logging;

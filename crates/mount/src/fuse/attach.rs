@@ -35,7 +35,10 @@ pub(crate) fn attach(at: &Path, options: &AttachOptions) -> Result<OwnedFd, Erro
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let device = match rustix::fs::open("/dev/fuse", flags, Mode::empty()) {
         Ok(device) => device,
-        Err(Errno::ACCESS | Errno::PERM) => return by_helper(at, options),
+        // fusermount3 opens the device with the caller's rights, too; a wrapper of that name may not.
+        Err(source @ (Errno::ACCESS | Errno::PERM)) => {
+            return by_helper(at, options).map_err(|_| Error::NoDevice { source: source.into() });
+        }
         Err(source) => return Err(Error::NoDevice { source: source.into() }),
     };
     let other = if options.allow_other { ",allow_other" } else { "" };

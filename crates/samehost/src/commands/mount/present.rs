@@ -8,7 +8,7 @@ use mount::process::{DaemonFailure, MountPlan, MountStatus, Presenter, ProcessEr
 
 use crate::exit::{Exit, Failure};
 use crate::output::print_error;
-use crate::{connect, human, logging, notify};
+use crate::{connect, fuse_device, human, logging, notify};
 
 /// Writes to standard output and standard error, and notifies the service manager.
 pub struct Console;
@@ -124,8 +124,10 @@ fn explain(plan: &MountPlan, error: &mount::Error) -> Failure {
         mount::Error::Client(error) => {
             Failure { object: plan.source.clone(), ..connect::failure(&plan.url, error) }
         }
-        mount::Error::NoDevice { source } => Failure::new("/dev/fuse", source)
-            .next("load the module (modprobe fuse); in a container, give it --device /dev/fuse"),
+        mount::Error::NoDevice { source } => {
+            let (reason, next) = fuse_device::explain(source, rustix::process::geteuid().is_root());
+            Failure::new(fuse_device::PATH, reason).next(next)
+        }
         mount::Error::Mount { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
             Failure::new(at, source).next(
                 "mounting needs CAP_SYS_ADMIN (in a container: --cap-add SYS_ADMIN), or fusermount3 of the \
