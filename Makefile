@@ -81,8 +81,9 @@ install: all man completions
 	install -d $(DESTDIR)$(SBINDIR)
 	ln -sf $(PREFIX)/bin/samehost $(DESTDIR)$(SBINDIR)/mount.samehost
 	ln -sf $(PREFIX)/bin/samehost $(DESTDIR)$(SBINDIR)/mount.fuse.samehost
-	install -d $(DESTDIR)$(PREFIX)/share/man/man1
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/man/man5
 	install -m 644 $(MAN)/*.1 $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 644 $(MAN)/*.5 $(DESTDIR)$(PREFIX)/share/man/man5
 	install -D -m 644 $(COMPLETIONS)/samehost.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/samehost
 	install -D -m 644 $(COMPLETIONS)/_samehost $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_samehost
 	install -D -m 644 $(COMPLETIONS)/samehost.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/samehost.fish

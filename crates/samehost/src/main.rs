@@ -7,6 +7,7 @@
 mod ancestors;
 mod cli;
 mod commands;
+mod config_file;
 mod connect;
 mod copy;
 mod demo;
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> CommandResult {
+    let cli = config_file::serve::complete(cli)?;
     let who = match &cli.command {
         Command::Mount(args) if args.report => logging::LogSource::BackgroundMount,
         Command::Mount(args) if args.foreground => logging::LogSource::Mount,
@@ -68,6 +70,7 @@ fn run(cli: Cli) -> CommandResult {
     match cli.command {
         Command::Serve(args) => commands::serve::serve(&global, args),
         Command::Status(args) => commands::status::status(&global, &args),
+        Command::CheckConfig(args) => commands::check_config::check_config(&args),
         Command::Ctl(args) => commands::ctl::ctl(&global, &args),
         Command::Mount(args) => commands::mount::mount(&global, &args),
         Command::Umount(args) => commands::umount::umount(&args),

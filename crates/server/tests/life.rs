@@ -95,6 +95,7 @@ fn a_reload_ends_service_of_removed_exports_only() {
         removed: paths(&["b"]),
         kept: paths(&["a"]),
         notices: reloaded.notices.clone(),
+        ..Reloaded::default()
     };
     assert_eq!(reloaded, expected);
     assert_eq!(status(&mut client, &file), 0, "the connection and the handle are unaffected");

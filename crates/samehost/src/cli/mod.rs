@@ -4,6 +4,7 @@
 //! Options with nfs(5)'s names have nfs(5)'s meaning and units.
 
 mod bench;
+mod check_config;
 mod ctl;
 mod files;
 pub mod help;
@@ -19,6 +20,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, Parser, Subcommand};
 
 pub use bench::{BenchArgs, DemoArgs, LoadArgs};
+pub use check_config::CheckConfigArgs;
 pub use ctl::{CtlArgs, CtlCommand, IoModeArgs, LaneArgs};
 pub use files::{CatArgs, CpArgs, DfArgs, LsArgs, MkdirArgs, MvArgs, RmArgs, StatArgs};
 pub use mount::{MountArgs, UmountArgs};
@@ -157,6 +159,9 @@ pub enum Command {
     /// Change how a running server works
     #[command(after_long_help = ctl::CTL_LONG_HELP)]
     Ctl(CtlArgs),
+    /// Check a configuration file without starting a server
+    #[command(after_long_help = check_config::LONG_HELP)]
+    CheckConfig(CheckConfigArgs),
     /// Try to bring up a lane to a server and say why when it doesn't come up
     #[command(after_long_help = watch::PROBE_LONG_HELP)]
     Probe(ProbeArgs),

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, ValueEnum};
+use clap::{ArgAction, Args, ValueEnum};
 use server::{IoMode, LaneOffer};
 
 pub const LONG_HELP: &str = "\
@@ -12,7 +12,7 @@ The server runs in the foreground and writes one line to standard output when it
 its addresses, its exports, its run directory, and its limitations without privileges.
 
 Signals:
-  SIGHUP            read the exports files again; no client is disconnected
+  SIGHUP            read the configuration and the exports files again; no client is disconnected
   SIGTERM, SIGINT   drain: finish running calls, recall grants, exit;
                     a second one exits at once
 
@@ -20,6 +20,7 @@ Examples:
   samehost serve --export '/srv *(ro)'
   samehost serve --listen 127.0.0.1:2049 --export '/home/me localhost(rw,insecure)' --run-dir ~/.samehost
   samehost serve --exports /etc/exports
+  samehost serve --config /etc/samehost/samehost.toml
 
 Exit codes:
   0  stopped on request
@@ -29,6 +30,13 @@ Exit codes:
 /// Options of `samehost serve`.
 #[derive(Debug, Args)]
 pub struct ServeArgs {
+    /// A configuration file, samehost.toml(5): each option of `serve` is a key. The command line wins
+    ///
+    /// Read again on SIGHUP, which applies the keys that can change while the server runs, and logs those
+    /// that can't.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
     /// Address and port to listen on; may be repeated. Port 0 chooses a free one, which the ready line names
     #[arg(long, value_name = "ADDR:PORT", default_value = "[::]:2049")]
     pub listen: Vec<SocketAddr>,
@@ -115,7 +123,17 @@ pub struct ServeArgs {
     pub max_connections: u32,
 
     /// Don't register with rpcbind, even if one is running
-    #[arg(long)]
+    #[arg(
+        long,
+        value_name = "true|false",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        default_value_t = false,
+        hide_default_value = true,
+        hide_possible_values = true,
+        action = ArgAction::Set,
+    )]
     pub no_rpcbind: bool,
 
     /// How long to wait for an address that another, possibly stopping, server uses, in seconds

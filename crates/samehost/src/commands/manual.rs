@@ -8,6 +8,7 @@ use clap_mangen::Man;
 use clap_mangen::roff::Roff;
 
 use crate::cli::{Cli, help, help_parts};
+use crate::config_file;
 use crate::exit::{CommandResult, Exit, Failure, Stop};
 use crate::output::Output;
 
@@ -33,9 +34,11 @@ pub fn man(dir: Option<&Path>) -> CommandResult {
     };
     let to_failure = |error| Failure::new(dir.display().to_string(), error);
     std::fs::create_dir_all(dir).map_err(to_failure)?;
-    pages(command, &|name, page| {
+    let write = |name: String, page: Vec<u8>| {
         std::fs::write(dir.join(name), page).map_err(|error| to_failure(error).into())
-    })?;
+    };
+    pages(command, &write)?;
+    write(config_file::manual::FILE_NAME.to_owned(), config_file::manual::page())?;
     Ok(Exit::Done)
 }
 

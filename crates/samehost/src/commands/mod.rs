@@ -3,6 +3,7 @@
 
 pub mod bench;
 pub mod cat;
+pub mod check_config;
 pub mod cp;
 pub mod ctl;
 pub mod demo;

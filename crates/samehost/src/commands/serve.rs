@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use server::{Config, LaneOffer, LockStore, Server, StartError};
+use server::config::ConfigSource;
+use server::{Config, LaneOffer, Server, StartError};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::cli::{Global, Owners, ServeArgs};
+use crate::config_file::serve::ServeConfigSource;
 use crate::exit::{CommandResult, Exit, Failure, Stop};
 use crate::output::{Output, print_error};
 use crate::{human, notify};
@@ -30,7 +32,9 @@ pub fn serve(global: &Global, args: ServeArgs) -> CommandResult {
         Signals::new([SIGHUP, SIGTERM, SIGINT]).map_err(|error| Failure::new("signal handlers", error))?;
     let until_stdin_ends = args.until_stdin_ends;
     let lane = args.lane;
-    let server = Server::start(config(global, args, lock_store)).map_err(explain)?;
+    let source = args.config.as_deref().map(ServeConfigSource::new).transpose()?;
+    let source = source.map(|source| Arc::new(source) as Arc<dyn ConfigSource>);
+    let server = Server::start(Config { lock_store, source, ..config(global, args) }).map_err(explain)?;
     announce(&server, lane, global)?;
     if until_stdin_ends {
         stop_when_stdin_ends()?;
@@ -61,7 +65,8 @@ pub fn serve(global: &Global, args: ServeArgs) -> CommandResult {
     Ok(Exit::Done)
 }
 
-fn config(global: &Global, args: ServeArgs, lock_store: Option<Arc<LockStore>>) -> Config {
+/// The configuration that the options stand for.
+pub fn config(global: &Global, args: ServeArgs) -> Config {
     let mut export_files = args.exports;
     if export_files.is_empty() && args.export.is_empty() {
         export_files.push(PathBuf::from(DEFAULT_EXPORTS));
@@ -82,7 +87,8 @@ fn config(global: &Global, args: ServeArgs, lock_store: Option<Arc<LockStore>>) 
         lease: Duration::from_secs(args.lease.into()),
         nfs4_domain: args.nfs4_domain,
         nfs4_names: args.nfs4_owners == Owners::Names,
-        lock_store,
+        lock_store: None,
+        source: None,
         takeover: Duration::from_secs(args.takeover.into()),
         grace: Duration::from_secs(args.grace.into()),
     }

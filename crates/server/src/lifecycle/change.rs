@@ -35,8 +35,8 @@ impl RunningServer {
                 let access = &self.service.access;
                 let Some(path) = export else {
                     let started_with = match direction {
-                        Direction::Read => self.config.read_io,
-                        Direction::Write => self.config.write_io,
+                        Direction::Read => self.config.lock().read_io,
+                        Direction::Write => self.config.lock().write_io,
                     };
                     let mode = mode.unwrap_or(started_with);
                     access.io.set(direction, Some(mode));
@@ -61,7 +61,7 @@ impl RunningServer {
     }
 
     /// Applies changed modes. Grants were given by the old modes and are recalled.
-    fn modes_changed(&self) {
+    pub(crate) fn modes_changed(&self) {
         self.service.access.modes_changed();
         if let Some(lane) = &self.lane {
             lane.recall(|_| true);

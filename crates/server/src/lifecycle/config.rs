@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use exports::IoMode;
 
+use crate::export_table::sources::ExportSources;
+use crate::lifecycle::errors::ReloadError;
 use crate::service::nfs4_state::LockStore;
 
 /// The port of NFS, which all programs share.
@@ -57,6 +59,25 @@ impl fmt::Display for LaneOffer {
     }
 }
 
+/// Reads a server's configuration again, for [`Server::reload`](crate::Server::reload).
+pub trait ConfigSource: fmt::Debug + Send + Sync {
+    /// The present configuration. May block on a file.
+    ///
+    /// # Errors
+    /// In words for the administrator; the server then keeps its configuration.
+    fn read(&self) -> Result<NewConfig, String>;
+}
+
+/// A configuration that was read again.
+#[derive(Debug, Clone)]
+pub struct NewConfig {
+    /// The configuration. A running server applies `exports`, `export_files`, `read_io`, `write_io` and
+    /// `grace`.
+    pub config: Config,
+    /// The settings among the others that were changed since the server's start.
+    pub needs_restart: Vec<String>,
+}
+
 /// The configuration of a server. Everything but the exports has a default.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -96,6 +117,8 @@ pub struct Config {
     pub nfs4_names: bool,
     /// The service manager that keeps NFSv4's locks across restarts.
     pub lock_store: Option<Arc<LockStore>>,
+    /// Reads the configuration again at a reload. Without it, only the exports files are read again.
+    pub source: Option<Arc<dyn ConfigSource>>,
     /// How long [`Server::start`](crate::Server::start) waits for addresses that are in use, in case the
     /// server that uses them is stopping (default 10 s; zero: not at all).
     pub takeover: Duration,
@@ -122,9 +145,21 @@ impl Default for Config {
             nfs4_domain: None,
             nfs4_names: false,
             lock_store: None,
+            source: None,
             takeover: Duration::from_secs(10),
             grace: Duration::from_secs(5),
         }
+    }
+}
+
+impl Config {
+    /// Reads and parses the exports, and opens no exported directory.
+    ///
+    /// # Errors
+    /// [`ReloadError`].
+    pub fn check_exports(&self) -> Result<(), ReloadError> {
+        ExportSources::of(self).read()?;
+        Ok(())
     }
 }
 

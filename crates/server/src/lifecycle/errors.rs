@@ -66,9 +66,12 @@ pub enum StartError {
     },
 }
 
-/// Why a reload failed: the server keeps its exports.
+/// Why a reload failed: the server keeps its exports and its configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ReloadError {
+    /// The configuration has errors.
+    #[error("{0}")]
+    Config(String),
     /// The exports have errors.
     #[error("{}", list(.0))]
     Exports(Vec<exports::ParseError>),

@@ -67,8 +67,7 @@ impl Server {
     /// [`StartError`]; nothing is left running.
     pub fn start(config: Config) -> Result<Self, StartError> {
         let limit = process::prepare();
-        let sources = ExportSources::of(&config);
-        let exports = sources.read()?;
+        let exports = ExportSources::of(&config).read()?;
         if exports.list().is_empty() {
             return Err(StartError::NoExports);
         }
@@ -123,10 +122,9 @@ impl Server {
             registrations
         });
         let running = Arc::new(RunningServer {
-            config,
+            config: Mutex::new(config),
             instance,
             since: Instant::now(),
-            sources,
             opening,
             service,
             lane,
@@ -161,7 +159,7 @@ impl Server {
         self.running.notices()
     }
 
-    /// Rereads the exports. Connections, lanes and handles of what is still exported stay valid. Clients that
+    /// Rereads the configuration ([`Config::source`]) and the exports. Connections, lanes and handles of what is still exported stay valid. Clients that
     /// have fewer rights than before are checked at their next call, and their grants are recalled.
     ///
     /// # Errors
@@ -181,8 +179,11 @@ impl Server {
                 Ok(reloaded) => {
                     tracing::info!(
                         added = ?reloaded.added, removed = ?reloaded.removed, kept = reloaded.kept.len(),
-                        "exports read again"
+                        settings = ?reloaded.settings, "exports read again"
                     );
+                    if !reloaded.needs_restart.is_empty() {
+                        tracing::warn!("changed, and needs a restart: {}", reloaded.needs_restart.join(", "));
+                    }
                     reloaded.notices.iter().for_each(|notice| tracing::warn!("{notice}"));
                 }
                 Err(error) => tracing::error!("exports not changed: {error}"),
@@ -199,7 +200,7 @@ impl Server {
     pub fn stale_sockets(&self) -> StaleSockets {
         let running = &self.running;
         StaleSockets {
-            run_dir: running.config.run_dir.clone(),
+            run_dir: running.config.lock().run_dir.clone(),
             instance: lane::nonce::hex(&running.instance).to_string(),
         }
     }
@@ -214,7 +215,7 @@ impl Server {
     /// drains the running calls, each step bounded by [`Config::grace`], and removes the sockets.
     pub fn stop(mut self) {
         drop(self.registrations.take());
-        let grace = self.running.config.grace;
+        let grace = self.running.config.lock().grace;
         if let Some(lane) = &self.running.lane
             && !lane.drain(grace)
         {

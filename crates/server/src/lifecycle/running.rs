@@ -11,6 +11,7 @@ use lane::{Instance, LaneInfo, LaneServer};
 use parking_lot::Mutex;
 use store::{Cell, Privilege, Store};
 
+use crate::export_table::io_modes::Direction;
 use crate::export_table::mounts::{self, MountChanges};
 use crate::export_table::sources::ExportSources;
 use crate::export_table::{ExportEntry, ExportTable, StoreSettings};
@@ -28,16 +29,20 @@ pub struct Reloaded {
     pub removed: Vec<PathBuf>,
     /// Exports whose store was kept; their options may have changed.
     pub kept: Vec<PathBuf>,
+    /// Changed settings that were applied, in words.
+    pub settings: Vec<String>,
+    /// Changed settings that need a restart.
+    pub needs_restart: Vec<String>,
     /// What can't be served, in words.
     pub notices: Vec<String>,
 }
 
 /// State shared by [`crate::Server`] and the control socket's thread.
 pub(crate) struct RunningServer {
-    pub config: Config,
+    /// The configuration. A reload changes what can change while the server runs.
+    pub config: Mutex<Config>,
     pub instance: Instance,
     pub since: Instant,
-    pub sources: ExportSources,
     pub opening: StoreSettings,
     pub service: Arc<Service>,
     pub lane: Option<Arc<LaneServer>>,
@@ -51,7 +56,7 @@ pub(crate) struct RunningServer {
 impl RunningServer {
     pub(crate) fn status_socket(self: &Arc<Self>) -> Option<Socket> {
         let running = Arc::downgrade(self);
-        let directory = &self.config.run_dir;
+        let directory = &self.config.lock().run_dir.clone();
         let instance = lane::nonce::hex(&self.instance);
         // The umask is 0 by now.
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o755).create(directory);
@@ -98,10 +103,17 @@ impl RunningServer {
 
     pub(crate) fn reload(&self) -> Result<Reloaded, ReloadError> {
         let _one = self.reloading.lock();
-        let exports = self.sources.read()?;
+        let source = self.config.lock().source.clone();
+        let new = source.map(|source| source.read()).transpose().map_err(ReloadError::Config)?;
+        let sources = ExportSources::of(new.as_ref().map_or(&*self.config.lock(), |new| &new.config));
+        let exports = sources.read()?;
         let before = self.service.access.table();
         let after = self.put_in_place(&before, ExportTable::open(&exports, &self.opening, &before));
         let mut reloaded = Reloaded { notices: notices_of(&after), ..Reloaded::default() };
+        if let Some(new) = new {
+            reloaded.settings = self.apply(new.config);
+            reloaded.needs_restart = new.needs_restart;
+        }
         for entry in after.entries() {
             let old = before.get(entry.id).and_then(|old| old.store.as_ref().ok());
             let same = matches!((old, &entry.store), (Some(old), Ok(new)) if Arc::ptr_eq(old, new));
@@ -116,6 +128,31 @@ impl RunningServer {
             .filter(|path| !paths.contains(&path.as_path()))
             .collect();
         Ok(reloaded)
+    }
+
+    /// Applies the settings that can change while the server runs; returns those that have changed, in words.
+    /// An I/O mode of `samehost ctl` ends when the configured one changes.
+    fn apply(&self, new: Config) -> Vec<String> {
+        let mut settings = Vec::new();
+        let config = &mut *self.config.lock();
+        let io = &self.service.access.io;
+        for (direction, now, new) in [
+            (Direction::Read, &mut config.read_io, new.read_io),
+            (Direction::Write, &mut config.write_io, new.write_io),
+        ] {
+            if std::mem::replace(now, new) != new {
+                io.set(direction, Some(new));
+                settings.push(format!("{direction} mode {new}"));
+            }
+        }
+        if !settings.is_empty() {
+            self.modes_changed();
+        }
+        if std::mem::replace(&mut config.grace, new.grace) != new.grace {
+            settings.push(format!("grace {} s", new.grace.as_secs()));
+        }
+        (config.exports, config.export_files) = (new.exports, new.export_files);
+        settings
     }
 
     /// Replaces the export table. Grants and NFSv4 state in exports that are gone, or that have another
@@ -192,7 +229,7 @@ impl RunningServer {
             notices: self.notices(),
             service: &self.service,
             lane: self.lane.as_deref(),
-            lane_wanted: self.config.lane != LaneOffer::Off,
+            lane_wanted: self.config.lock().lane != LaneOffer::Off,
             wire: &self.wire,
         })
     }
