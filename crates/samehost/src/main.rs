@@ -12,6 +12,7 @@ mod connect;
 mod copy;
 mod demo;
 mod descriptors;
+mod doctor;
 mod exit;
 mod fuse_device;
 mod human;
@@ -71,6 +72,7 @@ fn run(cli: Cli) -> CommandResult {
         Command::Serve(args) => commands::serve::serve(&global, args),
         Command::Status(args) => commands::status::status(&global, &args),
         Command::CheckConfig(args) => commands::check_config::check_config(&args),
+        Command::Doctor(args) => commands::doctor::doctor(&global, &args),
         Command::Ctl(args) => commands::ctl::ctl(&global, &args),
         Command::Mount(args) => commands::mount::mount(&global, &args),
         Command::Umount(args) => commands::umount::umount(&args),

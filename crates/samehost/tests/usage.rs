@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use common::{run, samehost, wait};
 
-const COMMANDS: [&str; 15] = [
+const COMMANDS: [&str; 16] = [
     "serve",
     "ls",
     "stat",
@@ -19,6 +19,7 @@ const COMMANDS: [&str; 15] = [
     "df",
     "status",
     "probe",
+    "doctor",
     "bench",
     "demo",
     "completions",
@@ -160,4 +161,33 @@ fn there_is_a_man_page_for_every_command() {
 #[test]
 fn invalid_log_filters_are_reported() {
     run(samehost(["man"]).env("SAMEHOST_LOG", "=")).exits(2).complains(&["SAMEHOST_LOG"]);
+}
+
+#[test]
+fn doctor_says_which_data_paths_this_host_can_have() {
+    let scratch = tempfile::tempdir().unwrap();
+    let doctor =
+        |arguments: &[&str]| run(samehost(["doctor", "--run-dir"]).arg(scratch.path()).args(arguments));
+    // Whether this host has problems is its own affair.
+    let ran = doctor(&["--json"]);
+    assert!(matches!(ran.code, Some(0 | 1)), "{}", ran.stderr);
+    let json: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
+    let paths = json["data_paths"].as_array().unwrap();
+    assert_eq!(paths.len(), 8, "{json}");
+    for path in paths {
+        assert_eq!(path["available"], path["obstacles"].as_array().unwrap().is_empty(), "{path}");
+    }
+    let findings = json["findings"].as_array().unwrap();
+    assert!(findings.iter().any(|finding| finding["subject"] == "servers of this host"), "{json}");
+    for finding in findings {
+        for part in ["level", "side", "subject", "what", "why", "next"] {
+            assert!(finding[part].as_str().is_some_and(|text| !text.is_empty()), "{finding}");
+        }
+    }
+    let mount = doctor(&["mount"]);
+    assert!(mount.text().contains("a mount started like this uses"), "{}", mount.text());
+    assert!(!mount.text().contains("a server started like this"), "{}", mount.text());
+    let missing = doctor(&["server", "--export-dir", "/nowhere/at/all"]).exits(1);
+    assert!(missing.text().contains("problem: /nowhere/at/all: it can't be opened"), "{}", missing.text());
+    assert!(missing.text().contains("next: create the directory"), "{}", missing.text());
 }

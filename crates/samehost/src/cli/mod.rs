@@ -6,6 +6,7 @@
 mod bench;
 mod check_config;
 mod ctl;
+mod doctor;
 mod files;
 pub mod help;
 mod mount;
@@ -22,6 +23,7 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 pub use bench::{BenchArgs, DemoArgs, LoadArgs};
 pub use check_config::CheckConfigArgs;
 pub use ctl::{CtlArgs, CtlCommand, IoModeArgs, LaneArgs};
+pub use doctor::DoctorArgs;
 pub use files::{CatArgs, CpArgs, DfArgs, LsArgs, MkdirArgs, MvArgs, RmArgs, StatArgs};
 pub use mount::{MountArgs, UmountArgs};
 pub use serve::{Owners, ServeArgs};
@@ -165,6 +167,9 @@ pub enum Command {
     /// Try to bring up a lane to a server and say why when it doesn't come up
     #[command(after_long_help = watch::PROBE_LONG_HELP)]
     Probe(ProbeArgs),
+    /// Look at this host, and say which data paths servers and mounts can have here, and what to change
+    #[command(after_long_help = doctor::LONG_HELP)]
+    Doctor(DoctorArgs),
     /// Measure reads and writes over the lane and over the wire
     #[command(after_long_help = bench::BENCH_LONG_HELP)]
     Bench(BenchArgs),

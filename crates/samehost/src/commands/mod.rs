@@ -8,6 +8,7 @@ pub mod cp;
 pub mod ctl;
 pub mod demo;
 pub mod df;
+pub mod doctor;
 pub mod ls;
 pub mod manual;
 pub mod mkdir;
