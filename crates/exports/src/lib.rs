@@ -5,6 +5,7 @@
 //! line and column, and a remedy; none is ignored.
 
 mod client;
+mod edit;
 mod error;
 mod identity;
 mod lexer;
@@ -14,6 +15,7 @@ mod pattern;
 mod table;
 
 pub use client::{ClientSpec, ExportClient, Names, NoNames, NotKnownYet};
+pub use edit::EditError;
 pub use error::ParseError;
 pub use identity::{Claim, Squashed};
 pub use options::{ExportOptions, Fsid, LocalPeers, Squash};

@@ -19,6 +19,7 @@ pub(crate) const MAX_CLIENTS: usize = 4096;
 pub(crate) struct ExportLine {
     pub path: PathBuf,
     pub position: Position,
+    /// Without clients in the text: everybody, at the path's position.
     pub clients: Vec<(ExportClient, Position)>,
 }
 

@@ -19,14 +19,14 @@ const MAX_ERRORS: usize = 100;
 /// One exported directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Export {
-    path: PathBuf,
-    clients: Vec<ExportClient>,
+    pub(crate) path: PathBuf,
+    pub(crate) clients: Vec<ExportClient>,
 }
 
 /// All exports, each path once, in the order of the text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Exports {
-    exports: Vec<Export>,
+    pub(crate) exports: Vec<Export>,
 }
 
 impl Exports {

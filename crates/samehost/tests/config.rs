@@ -105,10 +105,71 @@ fn the_log_names_errors_and_what_needs_a_restart() {
     assert_eq!(common::wait(&mut child), Some(0));
 }
 
+#[test]
+fn a_reload_that_hangs_is_reported_and_does_not_block_the_socket() {
+    use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
+    let scratch = tempfile::tempdir().unwrap();
+    let exports = scratch.path().join("exports");
+    fs::write(&exports, format!("{} *(ro)\n", scratch.path().display())).unwrap();
+    let server = Server::with(&["--exports", exports.to_str().unwrap()], "127.0.0.1(rw,insecure)");
+    // A pipe without data, whose read blocks.
+    fs::remove_file(&exports).unwrap();
+    mknodat(CWD, &exports, FileType::Fifo, Mode::from(0o600), 0).unwrap();
+    let done = server.run(&["ctl", "reload"]).exits(0);
+    assert!(done.text().starts_with("still under way"), "{}", done.text());
+    server.run(&["ctl", "reload"]).exits(1).complains(&["an earlier change is still under way"]);
+    server.run(&["ctl", "io-mode", "read", "direct"]).exits(0);
+    // The open succeeds since there is a reader, and its end makes the file an empty one.
+    drop(open(&exports, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty()).unwrap());
+    wait_for("the change to end", || {
+        !server.run(&["ctl", "unexport", "/nowhere"]).stderr.contains("still under way")
+    });
+}
+
 fn wait_for(what: &str, mut ready: impl FnMut() -> bool) {
     let deadline = Instant::now() + common::TIMEOUT;
     while !ready() {
         assert!(Instant::now() < deadline, "timeout waiting for {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+#[test]
+fn exports_change_until_the_next_reload() {
+    let scratch = tempfile::tempdir().unwrap();
+    for name in ["one", "two"] {
+        fs::create_dir(scratch.path().join(name)).unwrap();
+        fs::write(scratch.path().join(name).join("file"), name).unwrap();
+    }
+    let exports = scratch.path().join("exports");
+    let line = |name: &str| format!("{} 127.0.0.1(rw,insecure)", scratch.path().join(name).display());
+    fs::write(&exports, line("one") + "\n").unwrap();
+    let server = Server::with(&["--exports", exports.to_str().unwrap()], "127.0.0.1(rw,insecure)");
+    let cat = |name: &str| {
+        let url = format!("nfs://127.0.0.1:{}{}/file", server.port, scratch.path().join(name).display());
+        server.run(&["cat", &url]).code
+    };
+    let path = |name: &str| scratch.path().join(name).display().to_string();
+    assert_eq!((cat("one"), cat("two")), (Some(0), Some(1)));
+    let done = server.run(&["ctl", "export", &line("two")]).exits(0);
+    assert_eq!(done.text(), format!("{} is exported until the next reload\n", path("two")));
+    let done = server.run(&["ctl", "unexport", &path("one")]).exits(0);
+    assert_eq!(done.text(), format!("{} is not exported until the next reload\n", path("one")));
+    assert_eq!((cat("one"), cat("two")), (Some(1), Some(0)));
+
+    server.run(&["ctl", "unexport", &path("one")]).exits(1).complains(&["is not exported"]);
+    server.run(&["ctl", "unexport", &format!("{} *", path("two"))]).exits(1).complains(&["exported to *"]);
+    server.run(&["ctl", "export", "/srv *(bogus)"]).exits(1).complains(&["line:1:", "bogus"]);
+    server.run(&["ctl", "export", "/nowhere *(ro)"]).exits(1).complains(&["not served: "]);
+    assert_eq!((cat("one"), cat("two")), (Some(1), Some(0)));
+
+    let done = server.run(&["ctl", "reload"]).exits(0);
+    let expected = format!("exports kept: 1, added: {}, removed: {} /nowhere\n", path("one"), path("two"));
+    assert_eq!(done.text(), expected);
+    assert_eq!((cat("one"), cat("two")), (Some(0), Some(1)));
+
+    fs::write(&exports, "nonsense(((\n").unwrap();
+    server.run(&["ctl", "reload"]).exits(1).complains(&["exports:1:1: "]);
+    assert_eq!(cat("one"), Some(0));
+    run(samehost(["ctl", "reload", "--run-dir"]).arg(scratch.path())).exits(4);
 }

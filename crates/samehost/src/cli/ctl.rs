@@ -33,9 +33,59 @@ pub enum CtlCommand {
                                                                      <read|write> \
                                                                      <buffered|dontcache|direct|default>")]
     IoMode(IoModeArgs),
+    /// Export a directory until the next reload, as exportfs(8) does
+    #[command(after_long_help = EXPORT_LONG_HELP)]
+    Export(ExportArgs),
+    /// End an export until the next reload
+    #[command(after_long_help = UNEXPORT_LONG_HELP)]
+    Unexport(ExportArgs),
+    /// Read the configuration and the exports again, as on SIGHUP
+    #[command(after_long_help = RELOAD_LONG_HELP)]
+    Reload(ReloadArgs),
     /// Whether a mount uses the lane
     #[command(after_long_help = LANE_LONG_HELP)]
     Lane(LaneArgs),
+}
+
+const EXPORT_LONG_HELP: &str = "\
+Clients to whom the directory is exported already get the options of the line. The line isn't stored: \
+the next reload (SIGHUP, ctl reload) or start takes the exports from the configuration. To keep it, \
+add it to /etc/exports.
+
+Example:
+  samehost ctl export '/srv/new 10.0.0.0/8(rw,no_subtree_check)'";
+
+const UNEXPORT_LONG_HELP: &str = "\
+Options in the line are ignored. A line without clients ends the export for all of them. Files that \
+clients have open over the lane are recalled. The change isn't stored: the next reload (SIGHUP, ctl \
+reload) or start takes the exports from the configuration.
+
+Examples:
+  samehost ctl unexport /srv/new
+  samehost ctl unexport '/srv 10.0.0.0/8'";
+
+const RELOAD_LONG_HELP: &str = "\
+If the configuration or the exports have an error, nothing changes. Exports that `ctl export` has \
+added are removed, and those that `ctl unexport` has removed come back.";
+
+/// Options of `samehost ctl export` and `samehost ctl unexport`.
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    /// Which server, if several run: the beginning of its instance as `samehost status` shows it
+    #[arg(long, value_name = "INSTANCE")]
+    pub server: Option<String>,
+
+    /// A line in exports(5) syntax: the directory and its clients
+    #[arg(value_name = "LINE")]
+    pub line: String,
+}
+
+/// Options of `samehost ctl reload`.
+#[derive(Debug, Args)]
+pub struct ReloadArgs {
+    /// Which server, if several run: the beginning of its instance as `samehost status` shows it
+    #[arg(long, value_name = "INSTANCE")]
+    pub server: Option<String>,
 }
 
 const LANE_LONG_HELP: &str = "\

@@ -1,6 +1,7 @@
 //! Changes of a running server (`samehost ctl`), requested through its control socket.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use control::Reply;
 use serde::{Deserialize, Serialize};
@@ -21,12 +22,27 @@ pub enum Change {
         /// `buffered`, `dontcache` or `direct`; without one, the previous change is reset.
         mode: Option<String>,
     },
+    /// Exports a directory, or changes its options for clients, until the next reload.
+    Export {
+        /// A line in exports(5) syntax.
+        line: String,
+    },
+    /// Ends exports until the next reload.
+    Unexport {
+        /// A line in exports(5) syntax, whose options are ignored. Without clients: for all of them.
+        line: String,
+    },
+    /// Reads the configuration and the exports again.
+    Reload,
 }
 
 impl RunningServer {
     /// Makes a change.
-    pub(crate) fn change(&self, change: Change) -> Reply {
+    pub(crate) fn change(self: &Arc<Self>, change: Change) -> Reply {
         match change {
+            Change::Export { line } => self.in_background(move |server| server.export(&line)),
+            Change::Unexport { line } => self.in_background(move |server| server.unexport(&line)),
+            Change::Reload => self.in_background(RunningServer::reload_for_control),
             Change::IoMode { export, direction, mode } => {
                 let mode = match mode.map(|word| word.parse()).transpose() {
                     Ok(mode) => mode,

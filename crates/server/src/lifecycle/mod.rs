@@ -4,6 +4,7 @@ pub(crate) mod change;
 pub mod config;
 pub(crate) mod descriptors;
 pub(crate) mod errors;
+mod export_changes;
 pub(crate) mod listen;
 mod mount_watch;
 pub(crate) mod process;
@@ -13,6 +14,7 @@ pub(crate) mod stale_sockets;
 pub(crate) mod start;
 
 use std::net::SocketAddr;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use std::{fmt, io};
@@ -131,6 +133,7 @@ impl Server {
             wire,
             problems: Mutex::new(problems),
             reloading: Mutex::new(()),
+            is_changing: AtomicBool::new(false),
         });
         let status_socket = running.status_socket();
         let watch = MountWatch::start(Arc::downgrade(&running)).map_err(|error| {
@@ -177,12 +180,10 @@ impl Server {
             let Some(running) = running.upgrade() else { return };
             match running.reload() {
                 Ok(reloaded) => {
-                    tracing::info!(
-                        added = ?reloaded.added, removed = ?reloaded.removed, kept = reloaded.kept.len(),
-                        settings = ?reloaded.settings, "exports read again"
-                    );
-                    if !reloaded.needs_restart.is_empty() {
-                        tracing::warn!("changed, and needs a restart: {}", reloaded.needs_restart.join(", "));
+                    if reloaded.needs_restart.is_empty() {
+                        tracing::info!("reloaded: {reloaded}");
+                    } else {
+                        tracing::warn!("reloaded: {reloaded}");
                     }
                     reloaded.notices.iter().for_each(|notice| tracing::warn!("{notice}"));
                 }

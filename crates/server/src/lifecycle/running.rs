@@ -1,8 +1,10 @@
 //! The parts of a running server, and what any thread may request from it: reload, status, notices.
 
+use std::fmt;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use control::{Reply, Socket};
@@ -37,6 +39,29 @@ pub struct Reloaded {
     pub notices: Vec<String>,
 }
 
+impl fmt::Display for Reloaded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let paths = |paths: &[PathBuf]| {
+            let paths: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
+            paths.join(" ")
+        };
+        write!(f, "exports kept: {}", self.kept.len())?;
+        if !self.added.is_empty() {
+            write!(f, ", added: {}", paths(&self.added))?;
+        }
+        if !self.removed.is_empty() {
+            write!(f, ", removed: {}", paths(&self.removed))?;
+        }
+        if !self.settings.is_empty() {
+            write!(f, "; changed: {}", self.settings.join(", "))?;
+        }
+        if !self.needs_restart.is_empty() {
+            write!(f, "; changed, and needs a restart: {}", self.needs_restart.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
 /// State shared by [`crate::Server`] and the control socket's thread.
 pub(crate) struct RunningServer {
     /// The configuration. A reload changes what can change while the server runs.
@@ -51,6 +76,8 @@ pub(crate) struct RunningServer {
     pub problems: Mutex<Vec<String>>,
     /// Held during a reload.
     pub reloading: Mutex<()>,
+    /// Whether a change of the exports was requested at the control socket and isn't made yet.
+    pub is_changing: AtomicBool,
 }
 
 impl RunningServer {
@@ -80,7 +107,7 @@ impl RunningServer {
     }
 
     /// The answer to a request at the socket, as JSON.
-    fn answer(&self, request: &[u8]) -> Option<Vec<u8>> {
+    fn answer(self: &Arc<Self>, request: &[u8]) -> Option<Vec<u8>> {
         if request.is_empty() {
             return serde_json::to_vec(&self.status()).ok();
         }
@@ -157,7 +184,7 @@ impl RunningServer {
 
     /// Replaces the export table. Grants and NFSv4 state in exports that are gone, or that have another
     /// directory now, end; trees end wherever anything about the export has changed.
-    fn put_in_place(&self, before: &ExportTable, after: ExportTable) -> Arc<ExportTable> {
+    pub(crate) fn put_in_place(&self, before: &ExportTable, after: ExportTable) -> Arc<ExportTable> {
         let withdrawn = before.withdrawn(&after);
         self.service.access.replace(after);
         let after = self.service.access.table();

@@ -1,8 +1,11 @@
 //! `ctl`: changes settings of a running process.
 
+mod exports;
 mod io_mode;
 mod lane;
+mod server;
 
+use ::server::Change;
 use control::Reply;
 
 use crate::cli::{CtlArgs, CtlCommand, Global};
@@ -13,6 +16,17 @@ use crate::output::Output;
 pub fn ctl(global: &Global, args: &CtlArgs) -> CommandResult {
     match &args.what {
         CtlCommand::IoMode(args) => io_mode::io_mode(global, args),
+        CtlCommand::Export(args) => {
+            let change = Change::Export { line: args.line.clone() };
+            exports::change(global, "export", args.server.as_deref(), &change)
+        }
+        CtlCommand::Unexport(args) => {
+            let change = Change::Unexport { line: args.line.clone() };
+            exports::change(global, "unexport", args.server.as_deref(), &change)
+        }
+        CtlCommand::Reload(args) => {
+            exports::change(global, "reload", args.server.as_deref(), &Change::Reload)
+        }
         CtlCommand::Lane(args) => lane::lane(global, args),
     }
 }

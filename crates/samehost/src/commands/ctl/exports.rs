@@ -1,0 +1,14 @@
+//! `ctl export`, `ctl unexport` and `ctl reload`: changes of a server's exports.
+
+use server::Change;
+
+use super::report;
+use super::server::server;
+use crate::cli::Global;
+use crate::exit::{CommandResult, Failure};
+
+/// Requests the change from the one server that `instance` selects.
+pub fn change(global: &Global, name: &str, instance: Option<&str>, change: &Change) -> CommandResult {
+    let path = server(global, instance, None)?;
+    report(name, control::tell(&path, change).map_err(|error| Failure::new(name, error))?)
+}

@@ -1,0 +1,38 @@
+//! The choice of the server that a sub-command of `ctl` changes.
+
+use std::path::{Path, PathBuf};
+
+use control::ProcessAnswer;
+use server::Status;
+
+use crate::cli::Global;
+use crate::commands::status;
+use crate::exit::{Exit, Failure};
+
+/// The socket of the one server that the arguments select.
+pub fn server(global: &Global, instance: Option<&str>, export: Option<&Path>) -> Result<PathBuf, Failure> {
+    let dir = global.run_dir.display().to_string();
+    let asked = status::servers(&global.run_dir)
+        .map_err(|error| Failure::new(&dir, error).next("run as the user of the server, or as root"))?;
+    status::report_unresponsive(&asked.silent, "server");
+    let asked: Vec<ProcessAnswer<Status>> = asked.answers;
+    if asked.is_empty() {
+        return Err(Failure::new(&dir, "no server is running here")
+            .exit(Exit::Unreachable)
+            .next("name its run directory with --run-dir or SAMEHOST_RUN_DIR"));
+    }
+    let exports =
+        |status: &Status| export.is_none_or(|export| status.exports.iter().any(|other| other.path == export));
+    let named = |status: &Status| instance.is_none_or(|start| status.instance.starts_with(start));
+    let mut matching: Vec<_> =
+        asked.into_iter().filter(|asked| named(&asked.answer) && exports(&asked.answer)).collect();
+    match (matching.pop(), matching.is_empty()) {
+        (Some(only), true) => Ok(only.path),
+        (Some(_), false) => Err(Failure::new(&dir, "several servers match").next("name one with --server")),
+        (None, _) => {
+            let what = export.map_or_else(|| dir.clone(), |export| export.display().to_string());
+            Err(Failure::new(what, "no matching server exports it")
+                .next("`samehost status` lists the servers and their exports"))
+        }
+    }
+}
