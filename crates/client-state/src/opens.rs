@@ -1,0 +1,448 @@
+//! The open files (RFC 8881 sections 8.2, 9.7 to 9.11, 18.2, 18.16 and 18.18): what applications have open,
+//! what the server holds for that, and the requests that bring the two together.
+//!
+//! The server merges the OPENs of one open owner on one file into one state. Applications open it any number
+//! of times. Each of their opens is an [`OpenRef`]; from all of them follows what the server should hold:
+//! every combination of access and deny mode that is in use was opened, and the union of these is what the
+//! state is for (section 18.18 allows OPEN_DOWNGRADE only to a union of OPENs). Where the server holds
+//! something else, the next [`OpenChange`] is due.
+//!
+//! Invariants:
+//! - For one owner and file there is one [`OpenChange`] at a time.
+//! - CLOSE and OPEN_DOWNGRADE have the newest `seqid` that is known. An OPEN by name, whose file is known
+//!   from its reply only, may overtake them: then they fail (`NFS4ERR_OLD_STATEID`), and what was opened
+//!   stays open.
+//!
+//! What the caller does:
+//! - open(2): sends OPEN, and calls [`Opens::opened`] when it succeeds. A caller that doesn't wait for the
+//!   reply any more still has to get it, and to close what was opened.
+//! - close(2): when its READs, WRITEs and locks are done, calls [`Opens::close`].
+//! - READ, WRITE, SETATTR: uses [`Opens::io_id`]. If the server doesn't know that state id: [`Opens::gone`].
+//! - Sends each [`OpenChange`] that a method returns, again while it is delayed, and reports how it ended to
+//!   [`Opens::changed`]. No application waits for it, except for one that is in [`NoState::Recovering`].
+//!
+//! An OPEN and a CLOSE in one COMPOUND would close the file for everything that its open owner has open: such
+//! a COMPOUND needs an open owner of its own.
+
+use std::collections::BTreeMap;
+
+use crate::ids::{StateError, StateId};
+
+/// The access and deny bits of an OPEN (`OPEN4_SHARE_ACCESS_*`, `OPEN4_SHARE_DENY_*`): 1 to read, 2 to write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Share {
+    /// The access that the open is for.
+    pub access: u8,
+    /// The access that it denies to others.
+    pub deny: u8,
+}
+
+impl Share {
+    const fn union(self, other: Self) -> Self {
+        Self { access: self.access | other.access, deny: self.deny | other.deny }
+    }
+
+    fn contains(self, other: Self) -> bool {
+        self.union(other) == self
+    }
+}
+
+/// All opens. `F` names a file, `O` an open owner.
+#[derive(Debug)]
+pub struct Opens<F, O> {
+    opens: BTreeMap<(F, O), Open>,
+    /// The number of the last change, and of the last [`Users`].
+    last_number: u64,
+    lost: Vec<LostOpen<F, O>>,
+}
+
+/// The opens of one owner on one file.
+#[derive(Debug, Default)]
+struct Open {
+    /// The application's opens, by their shares.
+    users: Vec<Users>,
+    held: Option<Held>,
+    /// How opens that the server doesn't hold are to be had back.
+    claim: Claim,
+    sent: Option<Sent>,
+}
+
+/// The application's opens with one share.
+#[derive(Debug)]
+struct Users {
+    share: Share,
+    count: u32,
+    /// Opens that are lost and those that came later have different numbers.
+    number: u64,
+}
+
+/// What the server holds.
+#[derive(Debug)]
+struct Held {
+    id: StateId,
+    /// The OPENs, each share once.
+    shares: Vec<Share>,
+    /// The server has a later `seqid`.
+    is_outdated: bool,
+}
+
+/// A change whose result isn't known yet.
+#[derive(Debug)]
+struct Sent {
+    number: u64,
+    /// The OPENs that were answered meanwhile.
+    opened: Vec<Share>,
+}
+
+/// One open of an application.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "the file stays open until it is closed"]
+pub struct OpenRef<F, O> {
+    key: (F, O),
+    share: Share,
+    number: u64,
+}
+
+/// How an OPEN by file handle says what it is for (`open_claim_type4`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Claim {
+    /// `CLAIM_FH`: a new open.
+    #[default]
+    Handle,
+    /// `CLAIM_PREVIOUS`: the client had the file open before the server restarted.
+    Previous,
+}
+
+/// A request that changes what the server holds for one owner and file.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "the request has to be sent, and its result reported"]
+pub struct OpenChange<F, O> {
+    key: (F, O),
+    number: u64,
+    request: OpenChangeRequest,
+}
+
+/// The requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OpenChangeRequest {
+    /// OPEN of the file's handle, without creating or truncating anything.
+    Open {
+        /// The access and the denials.
+        share: Share,
+        /// The claim.
+        claim: Claim,
+    },
+    /// OPEN_DOWNGRADE.
+    Downgrade {
+        /// The state id.
+        id: StateId,
+        /// The access and the denials that are left.
+        to: Share,
+    },
+    /// CLOSE.
+    Close {
+        /// The state id.
+        id: StateId,
+    },
+}
+
+/// Why there is no state id for I/O.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NoState {
+    /// The file is being opened again: I/O waits until the next [`Opens::changed`] of the file.
+    #[error("the open is being recovered")]
+    Recovering,
+    /// The open couldn't be had back: I/O fails with EIO.
+    #[error("the open was lost")]
+    Lost,
+}
+
+/// Opens that couldn't be had back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LostOpen<F, O> {
+    /// The file.
+    pub file: F,
+    /// The owner.
+    pub owner: O,
+    /// The access and the denials.
+    pub share: Share,
+}
+
+impl<F, O> OpenRef<F, O> {
+    /// The file.
+    pub const fn file(&self) -> &F {
+        &self.key.0
+    }
+
+    /// The owner.
+    pub const fn owner(&self) -> &O {
+        &self.key.1
+    }
+}
+
+impl<F, O> OpenChange<F, O> {
+    /// The file.
+    pub const fn file(&self) -> &F {
+        &self.key.0
+    }
+
+    /// The owner.
+    pub const fn owner(&self) -> &O {
+        &self.key.1
+    }
+
+    /// The request to send.
+    pub const fn request(&self) -> OpenChangeRequest {
+        self.request
+    }
+}
+
+impl<F: Clone, O: Clone> LostOpen<F, O> {
+    fn new((file, owner): &(F, O), share: Share) -> Self {
+        Self { file: file.clone(), owner: owner.clone(), share }
+    }
+}
+
+impl<F, O> Default for Opens<F, O> {
+    fn default() -> Self {
+        Self { opens: BTreeMap::new(), last_number: 0, lost: Vec::new() }
+    }
+}
+
+impl<F: Clone + Ord, O: Clone + Ord> Opens<F, O> {
+    /// An OPEN that an application made has succeeded, with the state id `id`.
+    pub fn opened(
+        &mut self,
+        file: F,
+        owner: O,
+        share: Share,
+        id: StateId,
+    ) -> (OpenRef<F, O>, Option<OpenChange<F, O>>) {
+        let key = (file, owner);
+        let open = self.opens.entry(key.clone()).or_default();
+        let number = match open.users.iter_mut().find(|users| users.share == share) {
+            Some(users) => {
+                users.count += 1;
+                users.number
+            }
+            None => {
+                self.last_number += 1;
+                open.users.push(Users { share, count: 1, number: self.last_number });
+                self.last_number
+            }
+        };
+        open.adopt(share, id);
+        let next = self.next_change(&key);
+        (OpenRef { key, share, number }, next)
+    }
+
+    /// An application closes the file.
+    pub fn close(&mut self, closed: OpenRef<F, O>) -> Option<OpenChange<F, O>> {
+        let OpenRef { key, share, number } = closed;
+        let open = self.opens.get_mut(&key)?;
+        let at = open.users.iter().position(|users| users.share == share && users.number == number)?;
+        open.users[at].count -= 1;
+        if open.users[at].count == 0 {
+            open.users.swap_remove(at);
+        }
+        self.next_change(&key)
+    }
+
+    /// The state id for I/O. Its `seqid` is 0: the OPENs of other applications don't matter.
+    ///
+    /// # Errors
+    /// While the open is being recovered, and if it is lost.
+    pub fn io_id(&self, by: &OpenRef<F, O>) -> Result<StateId, NoState> {
+        let open = self.opens.get(&by.key).ok_or(NoState::Lost)?;
+        if !open.users.iter().any(|users| users.number == by.number) {
+            return Err(NoState::Lost);
+        }
+        let held = open.held.as_ref().filter(|held| held.shares.contains(&by.share));
+        held.map(|held| held.id.any()).ok_or(NoState::Recovering)
+    }
+
+    /// The server answered an I/O request with `id` that it doesn't have that state ([`StateError::Gone`]).
+    pub fn gone(&mut self, by: &OpenRef<F, O>, id: StateId) -> Option<OpenChange<F, O>> {
+        self.opens.get_mut(&by.key)?.drop_held(id);
+        self.next_change(&by.key)
+    }
+
+    /// How a change has ended, with the state id of the reply. Returns the next change of the same owner and
+    /// file.
+    pub fn changed(
+        &mut self,
+        change: OpenChange<F, O>,
+        result: Result<StateId, StateError>,
+    ) -> Option<OpenChange<F, O>> {
+        let OpenChange { key, number, request } = change;
+        // There may be no entry: recovery has overtaken an OPEN, and the application has closed the file.
+        let open = self.opens.entry(key.clone()).or_default();
+        let sent = open.sent.take_if(|sent| sent.number == number);
+        match (request, result) {
+            (OpenChangeRequest::Open { share, .. }, Ok(id)) => open.adopt(share, id),
+            (OpenChangeRequest::Open { share, claim }, Err(_)) => {
+                let lost = sent.and_then(|_| open.open_failed(share, claim));
+                self.lost.extend(lost.map(|share| LostOpen::new(&key, share)));
+            }
+            (OpenChangeRequest::Downgrade { id, to }, Ok(new)) => {
+                let held = open.held.as_mut().filter(|held| held.id.is_same_state(id));
+                if let (Some(held), Some(sent)) = (held, sent) {
+                    if new.is_later(held.id) {
+                        held.id = new;
+                    }
+                    // The `seqid` was right: the server has made the other OPENs after the change.
+                    held.shares.retain(|share| to.contains(*share) || sent.opened.contains(share));
+                }
+            }
+            (OpenChangeRequest::Downgrade { .. }, Err(StateError::Refused | StateError::NoReclaim)) => {
+                // The server goes on holding more than it should.
+                if let Some(held) = &mut open.held {
+                    held.shares = open.users.iter().map(|users| users.share).collect();
+                }
+            }
+            (
+                OpenChangeRequest::Downgrade { id, .. } | OpenChangeRequest::Close { id },
+                Err(StateError::Old),
+            ) => open.set_outdated(id),
+            (OpenChangeRequest::Downgrade { id, .. } | OpenChangeRequest::Close { id }, _) => {
+                open.drop_held(id);
+            }
+        }
+        self.next_change(&key)
+    }
+
+    /// The server has restarted, or the client's lease has expired, and it holds nothing any more. All opens
+    /// are claimed anew, as `claim` says, by these changes and those that follow from them. Changes that
+    /// were sent before are of no use; their results may still be reported.
+    pub fn recover(&mut self, claim: Claim) -> Vec<OpenChange<F, O>> {
+        for open in self.opens.values_mut() {
+            (open.held, open.sent, open.claim) = (None, None, claim);
+        }
+        let keys: Vec<_> = self.opens.keys().cloned().collect();
+        keys.iter().filter_map(|key| self.next_change(key)).collect()
+    }
+
+    /// The opens that were lost since the last call.
+    pub fn take_lost(&mut self) -> Vec<LostOpen<F, O>> {
+        std::mem::take(&mut self.lost)
+    }
+
+    /// The change that is due for an owner and file, which then counts as sent.
+    fn next_change(&mut self, key: &(F, O)) -> Option<OpenChange<F, O>> {
+        let open = self.opens.get_mut(key)?;
+        if open.sent.is_some() {
+            return None;
+        }
+        self.lost.extend(open.lose_denials().into_iter().map(|share| LostOpen::new(key, share)));
+        let Some(request) = open.next_request() else {
+            open.claim = Claim::Handle;
+            if open.is_unused() {
+                self.opens.remove(key);
+            }
+            return None;
+        };
+        self.last_number += 1;
+        let number = self.last_number;
+        open.sent = Some(Sent { number, opened: Vec::new() });
+        Some(OpenChange { key: key.clone(), number, request })
+    }
+}
+
+impl Open {
+    const fn is_unused(&self) -> bool {
+        self.users.is_empty() && self.held.is_none()
+    }
+
+    /// The union of what applications have open.
+    fn wanted(&self) -> Share {
+        self.users.iter().fold(Share::default(), |all, users| all.union(users.share))
+    }
+
+    /// An application's share that the server doesn't hold.
+    fn missing(&self) -> Option<Share> {
+        let is_held = |share: Share| self.held.as_ref().is_some_and(|held| held.shares.contains(&share));
+        self.users.iter().map(|users| users.share).find(|share| !is_held(*share))
+    }
+
+    fn next_request(&self) -> Option<OpenChangeRequest> {
+        if let Some(held) = self.held.as_ref().filter(|held| held.is_outdated) {
+            // The current state id is that of another OPEN.
+            return Some(OpenChangeRequest::Open { share: held.shares[0], claim: Claim::Handle });
+        }
+        if let Some(share) = self.missing() {
+            return Some(OpenChangeRequest::Open { share, claim: self.claim });
+        }
+        let held = self.held.as_ref()?;
+        let (id, to) = (held.id, self.wanted());
+        if self.users.is_empty() {
+            return Some(OpenChangeRequest::Close { id });
+        }
+        let union = held.shares.iter().fold(Share::default(), |all, share| all.union(*share));
+        (union != to).then_some(OpenChangeRequest::Downgrade { id, to })
+    }
+
+    /// An OPEN with `share` has succeeded.
+    fn adopt(&mut self, share: Share, id: StateId) {
+        if let Some(sent) = &mut self.sent {
+            sent.opened.push(share);
+        }
+        match &mut self.held {
+            Some(held) if held.id.is_same_state(id) => {
+                if id.is_later(held.id) {
+                    (held.id, held.is_outdated) = (id, false);
+                }
+                if !held.shares.contains(&share) {
+                    held.shares.push(share);
+                }
+            }
+            // The first one, or the server has closed, or lost, what it held before.
+            _ => self.held = Some(Held { id, shares: vec![share], is_outdated: false }),
+        }
+    }
+
+    /// An OPEN by handle has failed. Returns the share if its opens are lost.
+    fn open_failed(&mut self, share: Share, claim: Claim) -> Option<Share> {
+        if let Some(held) = self.held.as_mut().filter(|held| held.shares.contains(&share)) {
+            if held.is_outdated {
+                // There is no way to the current state id.
+                (held.id, held.is_outdated) = (held.id.any(), false);
+            }
+            return None;
+        }
+        if claim == Claim::Handle {
+            return self.lose(share);
+        }
+        self.claim = Claim::Handle;
+        None
+    }
+
+    /// Without a reclaim another client may have had what a deny mode excludes: these opens are lost.
+    fn lose_denials(&mut self) -> Vec<Share> {
+        let mut lost = Vec::new();
+        while let (Some(share), Claim::Handle) = (self.missing().filter(|share| share.deny != 0), self.claim)
+        {
+            lost.extend(self.lose(share));
+        }
+        lost
+    }
+
+    fn lose(&mut self, share: Share) -> Option<Share> {
+        let at = self.users.iter().position(|users| users.share == share)?;
+        Some(self.users.swap_remove(at).share)
+    }
+
+    /// The server has a later `seqid` than `id`. If that isn't known, it has to be found out.
+    fn set_outdated(&mut self, id: StateId) {
+        if let Some(held) = self.held.as_mut().filter(|held| held.id == id) {
+            held.is_outdated = true;
+        }
+    }
+
+    /// The server doesn't have this state any more.
+    fn drop_held(&mut self, id: StateId) {
+        self.held.take_if(|held| held.id.is_same_state(id));
+    }
+}
+
+#[cfg(test)]
+mod tests;
