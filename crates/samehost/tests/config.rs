@@ -41,6 +41,25 @@ fn a_file_is_checked_without_a_server() {
 }
 
 #[test]
+fn mounts_take_their_defaults_from_a_file() {
+    let scratch = tempfile::tempdir().unwrap();
+    let file = scratch.path().join("mount.toml");
+    let mount = |options: &[&str]| {
+        let mut command = samehost(["mount", "127.0.0.1:/srv"]);
+        run(command.arg(scratch.path()).args(options).env("SAMEHOST_MOUNT_CONFIG", &file))
+    };
+    // Without the file's option it would try for two minutes. No NFS server has port 1.
+    fs::write(&file, "[defaults]\nretry = 0\n[server.'127.0.0.1']\nport = 1\n").unwrap();
+    run(samehost(["check-config", "--mount"]).arg(&file)).exits(0);
+    mount(&[]).exits(4).complains(&["127.0.0.1:1"]);
+
+    fs::write(&file, "[defaults]\nretyr = 0\n").unwrap();
+    let words = ["mount.toml:2:1: option 'retyr' is not known; did you mean 'retry'?", "next: "];
+    mount(&[]).exits(2).complains(&words);
+    run(samehost(["check-config", "--mount"]).arg(&file)).exits(2).complains(&words);
+}
+
+#[test]
 fn a_reload_applies_what_can_change_and_names_what_cannot() {
     let scratch = tempfile::tempdir().unwrap();
     let file = scratch.path().join("samehost.toml");

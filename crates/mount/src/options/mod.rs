@@ -93,6 +93,14 @@ pub fn parse(
     Ok(parsed)
 }
 
+/// Checks one option alone.
+///
+/// # Errors
+/// [`OptionError`], apart from `Quote`.
+pub fn check(name: &str, value: Option<&str>) -> Result<(), OptionError> {
+    read(&Item { name: name.to_owned(), value: value.map(str::to_owned) }).map(drop)
+}
+
 /// What an option sets. No setting is applied.
 fn read(item: &Item) -> Result<Read, OptionError> {
     let (name, value) = (item.name.as_str(), item.value.as_deref());

@@ -1,10 +1,10 @@
 //! `samehost check-config`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use crate::config_file::serve::DEFAULT_FILE;
+use crate::config_file::{mount, serve};
 
 pub const LONG_HELP: &str = "\
 Reports every mistake with its line and column, also those of the exports that the file names.
@@ -17,7 +17,18 @@ Exit codes:
 /// Options of `samehost check-config`.
 #[derive(Debug, Args)]
 pub struct CheckConfigArgs {
-    /// The file
-    #[arg(value_name = "FILE", default_value = DEFAULT_FILE)]
-    pub file: PathBuf,
+    /// The file. Default: /etc/samehost/samehost.toml, or with --mount /etc/samehost/mount.toml
+    #[arg(value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Check a file with defaults for mount options
+    #[arg(long)]
+    pub mount: bool,
+}
+
+impl CheckConfigArgs {
+    /// The file to check.
+    pub fn path(&self) -> &Path {
+        let default = if self.mount { mount::DEFAULT_FILE } else { serve::DEFAULT_FILE };
+        self.file.as_deref().unwrap_or(Path::new(default))
+    }
 }

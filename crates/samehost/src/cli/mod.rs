@@ -161,7 +161,7 @@ pub enum Command {
     /// Change how a running server works
     #[command(after_long_help = ctl::CTL_LONG_HELP)]
     Ctl(CtlArgs),
-    /// Check a configuration file without starting a server
+    /// Check the configuration file of servers or of mounts
     #[command(after_long_help = check_config::LONG_HELP)]
     CheckConfig(CheckConfigArgs),
     /// Try to bring up a lane to a server and say why when it doesn't come up

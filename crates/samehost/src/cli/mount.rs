@@ -25,6 +25,17 @@ options that exclude each other the last one counts. An unknown one is an error.
 ";
 
 const NOTES: &str = "\
+Defaults for options are in /etc/samehost/mount.toml: for all mounts, for those of a
+server, and for a mountpoint. Each wins over those before it, and -o over all of
+them. name = false stands for noname.
+  [defaults]
+  timeo = 100
+  soft = true
+  [server.\"fileserver\"]
+  ro = true
+  [mountpoint.\"/mnt/data\"]
+  lane = \"required\"
+
 With `remount`, ro, suid, dev, exec and symfollow of the mounted filesystem change;
 all other options stay as they are.
 
@@ -80,6 +91,9 @@ pub struct MountArgs {
         hide_possible_values = true,
     )]
     pub options: Vec<String>,
+    /// The file with defaults for mount options, instead of /etc/samehost/mount.toml
+    #[arg(long, value_name = "FILE", env = "SAMEHOST_MOUNT_CONFIG")]
+    pub config: Option<PathBuf>,
     /// Stay in the foreground and log to standard error, until unmounted, SIGTERM or SIGINT
     #[arg(short, long)]
     pub foreground: bool,

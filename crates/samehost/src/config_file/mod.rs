@@ -2,8 +2,10 @@
 //! together.
 //!
 //! [`serve`] is the server's file, whose keys are the options of `samehost serve`; [`manual`] is its man page.
+//! [`mount`] has defaults for mount options.
 
 pub mod manual;
+pub mod mount;
 pub mod serve;
 
 use std::fmt;
@@ -36,7 +38,8 @@ pub enum ConfigError {
 
 impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Self {
-        Failure::usage("configuration", error).next("samehost.toml(5) has the keys and their values")
+        Failure::usage("configuration", error)
+            .next("samehost.toml(5) has the keys of the server's file, samehost-mount(1) those of mounts")
     }
 }
 

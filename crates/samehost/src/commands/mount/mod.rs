@@ -59,6 +59,9 @@ fn start(global: &Global, args: &MountArgs) -> CommandResult {
     let mut arguments: Vec<OsString> = vec!["mount".into(), "--report".into()];
     arguments.extend(["--run-dir".into(), global.run_dir.clone().into()]);
     arguments.extend((0..global.verbose).map(|_| "-v".into()));
+    if let Some(config) = &args.config {
+        arguments.extend(["--config".into(), config.into()]);
+    }
     for options in &args.options {
         arguments.extend(["-o".into(), options.into()]);
     }

@@ -7,18 +7,23 @@ use mount::process::MountPlan;
 
 use super::{mountpoint, source};
 use crate::cli::{Global, MountArgs};
+use crate::config_file::mount::MountDefaults;
 use crate::exit::Failure;
 
 /// What to mount, where and how; with `sloppy` also the errors of the options that are skipped.
 pub fn plan(global: &Global, args: &MountArgs) -> Result<(MountPlan, Vec<OptionError>), Failure> {
-    let text = args.options.join(",");
+    let at = mountpoint::check(&args.mountpoint)?;
+    let server = source::url(&args.source, None)?;
+    let mut options = MountDefaults::read(args.config.as_deref())?.options(server.host(), &at);
+    options.extend(args.options.iter().cloned());
+    let text = options.join(",");
     let defaults = Options::new().run_dir(&global.run_dir);
     let privileged = rustix::process::geteuid().is_root();
     let parsed = parse(&text, defaults, privileged, false).map_err(|error| option_failure(&error))?;
     let plan = MountPlan {
         url: source::url(&args.source, parsed.session.port)?,
         source: args.source.clone(),
-        at: mountpoint::check(&args.mountpoint)?,
+        at,
         options: MountOptions { source: args.source.clone(), ..parsed.mount },
         session: parsed.session,
         background: parsed.background,
