@@ -1,12 +1,17 @@
-//! NFSv4's state as a client holds it: the slots of a session, and the open files.
+//! NFSv4's state as a client holds it: the slots of a session, the open files, and what it takes
+//! to keep them or to have them back.
 //!
-//! Everything here is deterministic: it reads no clock, opens no socket and knows no wire types. The caller
-//! sends the requests and reports the results.
+//! Everything here is deterministic: the clock is an argument, and it opens no socket and knows no wire types.
+//! The caller sends the requests and reports the results. [`StateManager`] tells it what to do for the client
+//! id and the session, [`SlotTable`] in which slot to send a request, and [`Opens`] which requests the open
+//! files need.
 
 mod ids;
 mod opens;
+mod recovery;
 mod slots;
 
 pub use ids::{StateError, StateId};
 pub use opens::{Claim, LostOpen, NoState, OpenChange, OpenChangeRequest, OpenRef, Opens, Share};
+pub use recovery::{SessionError, StateManager, Step};
 pub use slots::{MAX_SLOTS, SlotError, SlotTable, TakenSlot, Unanswered};

@@ -261,10 +261,19 @@ impl<F: Clone + Ord, O: Clone + Ord> Opens<F, O> {
         held.map(|held| held.id.any()).ok_or(NoState::Recovering)
     }
 
-    /// The server answered an I/O request with `id` that it doesn't have that state ([`StateError::Gone`]).
-    pub fn gone(&mut self, by: &OpenRef<F, O>, id: StateId) -> Option<OpenChange<F, O>> {
-        self.opens.get_mut(&by.key)?.drop_held(id);
-        self.next_change(&by.key)
+    /// The server doesn't have the state `id` of an owner and file any more, as it answers an I/O request or
+    /// TEST_STATEID ([`StateError::Gone`]).
+    pub fn gone(&mut self, file: &F, owner: &O, id: StateId) -> Option<OpenChange<F, O>> {
+        let key = (file.clone(), owner.clone());
+        self.opens.get_mut(&key)?.drop_held(id);
+        self.next_change(&key)
+    }
+
+    /// The state ids that the server should know, to be tested: the files, the owners, and the ids.
+    pub fn state_ids(&self) -> impl Iterator<Item = (&F, &O, StateId)> {
+        self.opens
+            .iter()
+            .filter_map(|((file, owner), open)| Some((file, owner, open.held.as_ref()?.id.any())))
     }
 
     /// How a change has ended, with the state id of the reply. Returns the next change of the same owner and

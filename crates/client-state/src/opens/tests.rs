@@ -68,7 +68,7 @@ fn replies_may_arrive_in_any_order() {
     let third = opened(&mut table, READ, id(2, 1));
     assert_eq!(table.changed(close, Ok(id(0, 0))), None);
     assert_eq!(table.io_id(&third), Ok(id(2, 0)));
-    assert_eq!(table.gone(&third, id(1, 0)), None, "an answer to an old request");
+    assert_eq!(table.gone(&1, &1, id(1, 0)), None, "an answer to an old request");
     assert_eq!(table.io_id(&third), Ok(id(2, 0)));
 }
 
@@ -145,8 +145,9 @@ fn everything_is_reclaimed_after_a_restart() {
     assert_eq!((table.io_id(&reads), table.io_id(&denies)), (Ok(id(3, 0)), Err(NoState::Recovering)));
     assert_eq!(table.changed(second, Ok(id(3, 2))), None);
     assert_eq!(table.io_id(&denies), Ok(id(3, 0)));
+    assert_eq!(table.state_ids().collect::<Vec<_>>(), [(&1, &1, id(3, 0))]);
     // From then on reclaims are over.
-    let reopen = due(table.gone(&reads, id(3, 0)), Reopen { share: READ, claim: Claim::Handle });
+    let reopen = due(table.gone(&1, &1, id(3, 0)), Reopen { share: READ, claim: Claim::Handle });
     assert_eq!(table.changed(reopen, Ok(id(4, 1))), None);
     assert_eq!(table.io_id(&denies), Err(NoState::Lost));
     assert_eq!(table.take_lost(), [LostOpen { file: 1, owner: 1, share: DENIES }]);

@@ -1,0 +1,281 @@
+//! The state manager: what has to be done for the client id, the session and the lease to be good, in which
+//! order (RFC 8881 sections 2.10.13, 8.3, 8.4, 18.35, 18.36 and 18.51).
+//!
+//! One thread of a client takes the steps: it calls [`StateManager::step`], takes the step, reports it, and
+//! calls it again, also when something was reported meanwhile. A step that fails for lack of a connection, or
+//! with `NFS4ERR_DELAY`, is taken again after a pause. Ordinary requests run beside it. While
+//! [`StateManager::is_ready`] is false they wait, before they are sent for the first time and before they are
+//! sent again.
+//!
+//! After a lost session a request that got no answer is sent again in the next one, in a slot of that. Within
+//! one session nothing is executed twice. Over the end of a session that can't be known: as with NFSv3, a
+//! request whose first copy was executed may be executed again.
+//!
+//! Invariants:
+//! - What the server has lost is reclaimed before it is told that this is all (RECLAIM_COMPLETE), and before
+//!   any ordinary request.
+//! - The lease is counted from the sending of a SEQUENCE that succeeded: at the server it ends later.
+
+use std::time::{Duration, Instant};
+
+/// State was revoked: `SEQ4_STATUS_EXPIRED_ALL_STATE_REVOKED`, `SEQ4_STATUS_EXPIRED_SOME_STATE_REVOKED`,
+/// `SEQ4_STATUS_ADMIN_STATE_REVOKED`, `SEQ4_STATUS_RECALLABLE_STATE_REVOKED`.
+const REVOKED: u32 = 0x78;
+/// `SEQ4_STATUS_RESTART_RECLAIM_NEEDED`.
+const RECLAIM_NEEDED: u32 = 0x100;
+/// `SEQ4_STATUS_CB_PATH_DOWN` and `SEQ4_STATUS_CB_PATH_DOWN_SESSION`.
+const CB_PATH_DOWN: u32 = 0x201;
+/// `SEQ4_STATUS_BACKCHANNEL_FAULT`.
+const BACKCHANNEL_FAULT: u32 = 0x400;
+
+/// The client id, the session and the lease of a client of one server.
+#[derive(Debug)]
+pub struct StateManager {
+    phase: Phase,
+    /// The client id that has had a session, and the sequence id of its next CREATE_SESSION.
+    confirmed: Option<(u64, u32)>,
+    /// The number of the last session.
+    session: u64,
+    /// What the client has, or may have, isn't known to the server.
+    must_reclaim: bool,
+    /// All of it was reclaimed; RECLAIM_COMPLETE is due.
+    is_reclaimed: bool,
+    must_bind: bool,
+    must_test: bool,
+    /// The status flags of the last SEQUENCE. A flag that stays set was dealt with already.
+    flags: u32,
+    lease: Duration,
+    /// When the last SEQUENCE that succeeded was sent.
+    renewed: Option<Instant>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// The server gave no client id yet, or doesn't know it any more.
+    NoClientId,
+    /// The client id has no session. `sequence` is that of the next CREATE_SESSION.
+    NoSession { client: u64, sequence: u32 },
+    /// The session is good.
+    Session,
+    /// The session has to be replaced.
+    BadSession,
+}
+
+/// What to do next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// EXCHANGE_ID, with the client owner and verifier of this run of the client. Then
+    /// [`StateManager::exchanged`].
+    ExchangeId,
+    /// Wait for the outstanding replies, for a round trip or so, and send DESTROY_SESSION. Then
+    /// [`StateManager::session_destroyed`], whatever its result is.
+    DestroySession,
+    /// CREATE_SESSION, with a back channel on its connection. Then [`StateManager::session_created`], or
+    /// [`StateManager::session_refused`] for any error but `NFS4ERR_DELAY`.
+    CreateSession {
+        /// `csa_clientid`.
+        client: u64,
+        /// `csa_sequence`.
+        sequence: u32,
+    },
+    /// BIND_CONN_TO_SESSION for every connection, with the back channel (`CDFC4_FORE_OR_BOTH`). Then
+    /// [`StateManager::bound`].
+    BindConnections,
+    /// Reclaim everything: [`Opens::recover`](crate::Opens::recover) with
+    /// [`Claim::Previous`](crate::Claim::Previous), and all changes that follow. Once none is left:
+    /// [`StateManager::reclaimed`].
+    Reclaim,
+    /// RECLAIM_COMPLETE of all filesystems. Then [`StateManager::reclaim_completed`], also for
+    /// `NFS4ERR_COMPLETE_ALREADY`.
+    ReclaimComplete,
+    /// TEST_STATEID of all state ids ([`Opens::state_ids`](crate::Opens::state_ids)). For each that is bad:
+    /// FREE_STATEID, and [`Opens::gone`](crate::Opens::gone). Then [`StateManager::tested`].
+    TestStates,
+    /// A SEQUENCE alone, which renews the lease.
+    Renew,
+    /// Nothing until then, unless something is reported.
+    Wait(Instant),
+}
+
+/// Why the request of a session failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SessionError {
+    /// `NFS4ERR_BADSESSION` and `NFS4ERR_DEADSESSION`.
+    #[error("the server doesn't know the session")]
+    Unknown,
+    /// `NFS4ERR_CONN_NOT_BOUND_TO_SESSION`.
+    #[error("the connection isn't bound to the session")]
+    NotBound,
+    /// [`Unanswered::ReplaceSession`](crate::Unanswered::ReplaceSession).
+    #[error("the slots of client and server disagree")]
+    Disordered,
+    /// `NFS4ERR_STALE_CLIENTID`.
+    #[error("the server doesn't know the client")]
+    StaleClientId,
+}
+
+impl StateManager {
+    /// A client without a client id. `lease` is the server's lease time, or what is taken for it until the
+    /// server tells ([`StateManager::set_lease`]).
+    #[must_use]
+    pub const fn new(lease: Duration) -> Self {
+        Self {
+            phase: Phase::NoClientId,
+            confirmed: None,
+            session: 0,
+            must_reclaim: true,
+            is_reclaimed: false,
+            must_bind: false,
+            must_test: false,
+            flags: 0,
+            lease,
+            renewed: None,
+        }
+    }
+
+    /// The server's lease time, its attribute `lease_time`.
+    pub const fn set_lease(&mut self, lease: Duration) {
+        self.lease = lease;
+    }
+
+    /// What to do now.
+    #[must_use]
+    pub fn step(&self, now: Instant) -> Step {
+        match self.phase {
+            Phase::NoClientId => Step::ExchangeId,
+            Phase::NoSession { client, sequence } => Step::CreateSession { client, sequence },
+            Phase::BadSession => Step::DestroySession,
+            Phase::Session if self.must_bind => Step::BindConnections,
+            Phase::Session if self.is_reclaimed => Step::ReclaimComplete,
+            Phase::Session if self.must_reclaim => Step::Reclaim,
+            Phase::Session if self.must_test => Step::TestStates,
+            Phase::Session => {
+                // Two thirds, as Linux's client: there is time for a second attempt.
+                let renewal = self.renewed.map(|renewed| renewed + self.lease * 2 / 3);
+                renewal.filter(|at| *at > now).map_or(Step::Renew, Step::Wait)
+            }
+        }
+    }
+
+    /// Whether ordinary requests may be sent: there is a session, and nothing is left to be reclaimed.
+    #[must_use]
+    pub const fn is_ready(&self) -> bool {
+        matches!(self.phase, Phase::Session) && !self.must_reclaim
+    }
+
+    /// Whether the server keeps the client's state for certain. If not, a lock, a deny mode or a delegation
+    /// must not be relied on without asking the server.
+    #[must_use]
+    pub fn is_lease_valid(&self, now: Instant) -> bool {
+        self.is_ready() && self.renewed.is_some_and(|renewed| now < renewed + self.lease)
+    }
+
+    /// The number of the session, to report by which one a request was sent.
+    #[must_use]
+    pub const fn session(&self) -> u64 {
+        self.session
+    }
+
+    /// EXCHANGE_ID has succeeded. A client id that isn't `confirmed` (`EXCHGID4_FLAG_CONFIRMED_R`) has no
+    /// state.
+    pub fn exchanged(&mut self, client: u64, sequence: u32, confirmed: bool) {
+        if !confirmed {
+            (self.must_reclaim, self.is_reclaimed, self.confirmed) = (true, false, None);
+        }
+        // The server's sequence id is that of a client's first CREATE_SESSION.
+        let known = self.confirmed.filter(|(known, _)| *known == client);
+        let (client, sequence) = known.unwrap_or((client, sequence));
+        self.phase = Phase::NoSession { client, sequence };
+    }
+
+    /// CREATE_SESSION has succeeded. The slots of the new session are new, too.
+    pub const fn session_created(&mut self) {
+        if let Phase::NoSession { client, sequence } = self.phase {
+            self.phase = Phase::Session;
+            self.confirmed = Some((client, sequence.wrapping_add(1)));
+            self.session += 1;
+            (self.flags, self.must_bind) = (0, false);
+        }
+    }
+
+    /// CREATE_SESSION has failed: the server doesn't know the client id (`NFS4ERR_STALE_CLIENTID`), or
+    /// expects another sequence id.
+    pub const fn session_refused(&mut self) {
+        (self.phase, self.confirmed) = (Phase::NoClientId, None);
+    }
+
+    /// DESTROY_SESSION was answered.
+    pub const fn session_destroyed(&mut self) {
+        if matches!(self.phase, Phase::BadSession) {
+            self.lose_session();
+        }
+    }
+
+    /// The next step makes another session.
+    const fn lose_session(&mut self) {
+        self.phase = match self.confirmed {
+            Some((client, sequence)) => Phase::NoSession { client, sequence },
+            None => Phase::NoClientId,
+        };
+    }
+
+    /// A connection was made again: it has no back channel yet.
+    pub const fn reconnected(&mut self) {
+        self.must_bind = matches!(self.phase, Phase::Session);
+    }
+
+    /// The connections are bound.
+    pub const fn bound(&mut self) {
+        self.must_bind = false;
+    }
+
+    /// Nothing is left to be reclaimed: the server has what there was, or it is lost. `session` is that which
+    /// all of it was reclaimed in.
+    pub const fn reclaimed(&mut self, session: u64) {
+        self.is_reclaimed = self.must_reclaim && session == self.session;
+    }
+
+    /// RECLAIM_COMPLETE was answered.
+    pub const fn reclaim_completed(&mut self) {
+        (self.must_reclaim, self.is_reclaimed) = (false, false);
+        // The flag in the reply to a request that was sent before means nothing.
+        self.flags |= RECLAIM_NEEDED;
+    }
+
+    /// All state ids were tested.
+    pub const fn tested(&mut self) {
+        self.must_test = false;
+    }
+
+    /// A SEQUENCE of `session`, sent at `sent`, has succeeded, with these `sr_status_flags`.
+    pub fn sequenced(&mut self, session: u64, sent: Instant, flags: u32) {
+        if session != self.session || self.phase != Phase::Session {
+            return;
+        }
+        self.renewed = self.renewed.max(Some(sent));
+        let new = flags & !self.flags;
+        self.flags = flags;
+        self.must_test |= new & REVOKED != 0;
+        self.must_bind |= new & CB_PATH_DOWN != 0;
+        self.must_reclaim |= new & RECLAIM_NEEDED != 0;
+        if new & BACKCHANNEL_FAULT != 0 {
+            self.phase = Phase::BadSession;
+        }
+    }
+
+    /// A request of `session` has failed for a reason that concerns the whole session.
+    pub fn failed(&mut self, session: u64, error: SessionError) {
+        if session != self.session || self.phase != Phase::Session {
+            return;
+        }
+        match error {
+            SessionError::Unknown => self.lose_session(),
+            SessionError::Disordered => self.phase = Phase::BadSession,
+            SessionError::StaleClientId => self.session_refused(),
+            SessionError::NotBound => self.must_bind = true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,159 @@
+//! Tests of the state manager's steps.
+
+use super::*;
+
+const LEASE: Duration = Duration::from_secs(90);
+const CREATE: Step = Step::CreateSession { client: 7, sequence: 3 };
+
+/// A state manager with a session, which has reclaimed everything, and the time of its last SEQUENCE.
+fn running() -> (StateManager, Instant) {
+    let (mut manager, now) = (StateManager::new(LEASE), Instant::now());
+    assert_eq!(manager.step(now), Step::ExchangeId);
+    manager.exchanged(7, 3, false);
+    assert_eq!(manager.step(now), CREATE);
+    manager.session_created();
+    assert_eq!((manager.step(now), manager.is_ready()), (Step::Reclaim, false));
+    reclaim(&mut manager, now);
+    (manager, now)
+}
+
+/// Takes the steps from Reclaim on.
+fn reclaim(manager: &mut StateManager, now: Instant) {
+    assert_eq!(manager.step(now), Step::Reclaim);
+    manager.reclaimed(manager.session());
+    assert_eq!((manager.step(now), manager.is_ready()), (Step::ReclaimComplete, false));
+    manager.sequenced(manager.session(), now, RECLAIM_NEEDED);
+    manager.reclaim_completed();
+    assert!(manager.is_ready() && manager.is_lease_valid(now));
+    assert_eq!(manager.step(now), Step::Wait(now + LEASE * 2 / 3));
+}
+
+#[test]
+fn an_idle_client_renews_its_lease() {
+    let (mut manager, start) = running();
+    let at = |seconds| start + Duration::from_secs(seconds);
+    assert_eq!(manager.step(at(59)), Step::Wait(at(60)));
+    assert_eq!(manager.step(at(60)), Step::Renew);
+    assert!(manager.is_lease_valid(at(89)) && !manager.is_lease_valid(at(90)));
+    // Replies in another order: the lease is that of the last request.
+    manager.sequenced(1, at(61), 0);
+    manager.sequenced(1, at(50), 0);
+    assert_eq!(manager.step(at(61)), Step::Wait(at(121)));
+    manager.set_lease(Duration::from_secs(30));
+    assert_eq!(manager.step(at(61)), Step::Wait(at(81)));
+    manager.sequenced(0, at(200), 0);
+    assert_eq!(manager.step(at(100)), Step::Renew, "another session's");
+}
+
+#[test]
+fn a_lost_session_is_replaced() {
+    let (mut manager, now) = running();
+    manager.failed(1, SessionError::Unknown);
+    assert!(!manager.is_ready());
+    assert_eq!(manager.step(now), Step::CreateSession { client: 7, sequence: 4 });
+    // The other requests of the session fail, too, and connections are made again.
+    manager.failed(1, SessionError::Unknown);
+    manager.reconnected();
+    manager.session_created();
+    assert_eq!((manager.session(), manager.is_ready()), (2, true), "nothing is reclaimed");
+    manager.failed(1, SessionError::StaleClientId);
+    manager.sequenced(1, now, REVOKED | BACKCHANNEL_FAULT);
+    assert_eq!(manager.step(now), Step::Wait(now + LEASE * 2 / 3), "reports about the first session");
+}
+
+#[test]
+fn a_session_that_is_of_no_use_is_destroyed() {
+    for by_flag in [false, true] {
+        let (mut manager, now) = running();
+        if by_flag {
+            manager.sequenced(1, now, BACKCHANNEL_FAULT);
+        } else {
+            manager.failed(1, SessionError::Disordered);
+        }
+        assert_eq!((manager.step(now), manager.is_ready()), (Step::DestroySession, false));
+        manager.failed(1, SessionError::Unknown);
+        assert_eq!(manager.step(now), Step::DestroySession);
+        manager.session_destroyed();
+        assert_eq!(manager.step(now), Step::CreateSession { client: 7, sequence: 4 });
+        manager.session_created();
+        manager.session_destroyed();
+        assert!(manager.is_ready());
+    }
+}
+
+#[test]
+fn a_new_client_id_reclaims() {
+    let (mut manager, now) = running();
+    manager.failed(1, SessionError::Unknown);
+    manager.session_refused();
+    assert_eq!(manager.step(now), Step::ExchangeId);
+    manager.exchanged(8, 1, false);
+    assert_eq!(manager.step(now), Step::CreateSession { client: 8, sequence: 1 });
+    manager.session_created();
+    assert_eq!(manager.step(now), Step::Reclaim);
+    // The server restarts again.
+    manager.failed(2, SessionError::StaleClientId);
+    manager.reclaimed(2);
+    manager.exchanged(7, 3, false);
+    manager.session_created();
+    manager.reclaimed(2);
+    assert_eq!(manager.session(), 3);
+    reclaim(&mut manager, now);
+}
+
+#[test]
+fn a_client_id_that_the_server_knows_keeps_its_state() {
+    let (mut manager, now) = running();
+    manager.failed(1, SessionError::StaleClientId);
+    manager.exchanged(7, 99, true);
+    assert_eq!(manager.step(now), Step::CreateSession { client: 7, sequence: 99 });
+    manager.session_refused();
+    manager.exchanged(7, 4, true);
+    manager.session_created();
+    assert!(manager.is_ready());
+    // The session is lost while something is being reclaimed, and before the server is told.
+    let mut manager = StateManager::new(LEASE);
+    manager.exchanged(7, 3, false);
+    manager.session_created();
+    manager.failed(1, SessionError::Unknown);
+    assert_eq!(manager.step(now), Step::CreateSession { client: 7, sequence: 4 });
+    manager.exchanged(7, 99, true);
+    assert_eq!(manager.step(now), Step::CreateSession { client: 7, sequence: 4 }, "its own");
+    manager.session_created();
+    assert_eq!(manager.step(now), Step::Reclaim);
+    manager.reclaimed(2);
+    manager.failed(2, SessionError::Unknown);
+    manager.session_created();
+    assert_eq!(manager.step(now), Step::ReclaimComplete);
+}
+
+#[test]
+fn status_flags_lead_to_steps() {
+    let (mut manager, now) = running();
+    manager.sequenced(1, now, 0);
+    manager.sequenced(1, now, 0x40);
+    assert_eq!(manager.step(now), Step::TestStates);
+    assert!(manager.is_ready());
+    manager.tested();
+    manager.sequenced(1, now, 0x40);
+    assert_eq!(manager.step(now), Step::Wait(now + LEASE * 2 / 3), "it was dealt with");
+    manager.sequenced(1, now, 0x48);
+    assert_eq!(manager.step(now), Step::TestStates, "another flag");
+    manager.sequenced(1, now, 0x248);
+    assert_eq!(manager.step(now), Step::BindConnections);
+    manager.bound();
+    assert_eq!(manager.step(now), Step::TestStates);
+    manager.tested();
+    for has_reconnected in [true, false] {
+        if has_reconnected {
+            manager.reconnected();
+        } else {
+            manager.failed(1, SessionError::NotBound);
+        }
+        assert_eq!(manager.step(now), Step::BindConnections);
+        manager.bound();
+    }
+    manager.sequenced(1, now, RECLAIM_NEEDED);
+    assert!(!manager.is_ready());
+    reclaim(&mut manager, now);
+}
