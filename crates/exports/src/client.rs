@@ -1,4 +1,4 @@
-//! The clients of an export: hosts, networks, patterns or everyone, and which of several entries applies.
+//! The clients of an export: hosts, networks, patterns, netgroups or everyone, and which of several entries applies.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,6 +6,11 @@ use std::str::FromStr;
 
 use crate::ExportOptions;
 use crate::pattern;
+
+/// The rank of [`ClientSpec::Anybody`], the least specific entry.
+const MAX_RANK: u8 = 4;
+/// Maximum length of a netgroup's name in bytes.
+const MAX_NETGROUP: usize = 255;
 
 /// Look-up of host names. Results may be empty, and should come quickly (from a cache), because a client is
 /// waiting.
@@ -20,6 +25,11 @@ pub trait Names {
     /// # Errors
     /// [`NotKnownYet`].
     fn names(&self, address: IpAddr) -> Result<Vec<String>, NotKnownYet>;
+    /// Whether `host`, a name or an address, is a member of a netgroup (netgroup(5)).
+    ///
+    /// # Errors
+    /// [`NotKnownYet`].
+    fn in_netgroup(&self, group: &str, host: &str) -> Result<bool, NotKnownYet>;
 }
 
 /// A host name is still being looked up, so it isn't known yet which entry applies. The client should retry.
@@ -27,7 +37,7 @@ pub trait Names {
 #[error("a host name is still being looked up")]
 pub struct NotKnownYet;
 
-/// No host names: only entries by address and `*` match.
+/// No host names and netgroups: only entries by address and `*` match.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoNames;
 
@@ -37,6 +47,9 @@ impl Names for NoNames {
     }
     fn names(&self, _: IpAddr) -> Result<Vec<String>, NotKnownYet> {
         Ok(Vec::new())
+    }
+    fn in_netgroup(&self, _: &str, _: &str) -> Result<bool, NotKnownYet> {
+        Ok(false)
     }
 }
 
@@ -64,7 +77,10 @@ pub enum ClientSpec {
         prefix: u8,
     },
     /// All hosts whose name matches a pattern of `*`, `?` and `[...]`, in lower case. These match dots, too.
+    /// A host without a name matches by its address.
     Pattern(String),
+    /// The members of a netgroup, whose name this is without the `@`.
+    Netgroup(String),
     /// Everybody.
     Anybody,
 }
@@ -78,10 +94,14 @@ impl ClientSpec {
         if word.is_empty() || word == "*" {
             return Ok(Self::Anybody);
         }
-        if word.starts_with('@') {
-            return Err(format!(
-                "netgroup {word} is not supported: list hosts, networks or a pattern instead"
-            ));
+        if let Some(group) = word.strip_prefix('@') {
+            let is_plain =
+                |b: u8| b.is_ascii_graphic() && !matches!(b, b'@' | b'(' | b')' | b',' | b'#' | b'"');
+            return if !group.is_empty() && group.len() <= MAX_NETGROUP && group.bytes().all(is_plain) {
+                Ok(Self::Netgroup(group.to_owned()))
+            } else {
+                Err(format!("{word:?} is not the name of a netgroup"))
+            };
         }
         if word.starts_with("gss/") {
             return Err(format!(
@@ -96,13 +116,6 @@ impl ClientSpec {
             return Ok(Self::Address(address.to_canonical()));
         }
         if word.contains(['*', '?', '[']) {
-            if word.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'*' | b'?'))
-                && word.contains('.')
-            {
-                return Err(format!(
-                    "{word}: a pattern matches names, not addresses: write the network as 192.0.2.0/24"
-                ));
-            }
             return match pattern::check(word) {
                 Ok(()) => Ok(Self::Pattern(word.to_ascii_lowercase())),
                 Err(reason) => Err(format!("pattern {word}: {reason}")),
@@ -125,21 +138,30 @@ impl ClientSpec {
             Self::Address(_) | Self::Host(_) => 0,
             Self::Network { .. } => 1,
             Self::Pattern(_) => 2,
-            Self::Anybody => 3,
+            Self::Netgroup(_) => 3,
+            Self::Anybody => MAX_RANK,
         }
     }
 
     fn matches(&self, peer: IpAddr, names: &dyn Names) -> Result<bool, NotKnownYet> {
-        let has =
-            |host: &str| Ok(names.addresses(host)?.iter().any(|address| address.to_canonical() == peer));
         Ok(match self {
             Self::Address(address) => *address == peer,
-            Self::Host(host) => has(host)?,
+            Self::Host(host) => has_address(names, host, peer)?,
             Self::Network { address, prefix } => masked(peer, *prefix) == Some(*address),
             Self::Pattern(pattern) => {
-                for claimed in names.names(peer)? {
-                    let name = claimed.strip_suffix('.').unwrap_or(&claimed).to_ascii_lowercase();
-                    if pattern::matches(pattern, &name) && has(&name)? {
+                let known = confirmed_names(names, peer)?;
+                known.iter().any(|name| pattern::matches(pattern, name))
+                    || known.is_empty() && pattern::matches(pattern, &peer.to_string())
+            }
+            Self::Netgroup(group) => {
+                // Netgroups list full names, names without their domain, or addresses.
+                let mut hosts = vec![peer.to_string()];
+                for name in confirmed_names(names, peer)? {
+                    hosts.extend(name.split_once('.').map(|(label, _)| label.to_owned()));
+                    hosts.push(name);
+                }
+                for host in hosts {
+                    if names.in_netgroup(group, &host)? {
                         return Ok(true);
                     }
                 }
@@ -150,6 +172,23 @@ impl ClientSpec {
     }
 }
 
+fn has_address(names: &dyn Names, host: &str, peer: IpAddr) -> Result<bool, NotKnownYet> {
+    Ok(names.addresses(host)?.iter().any(|address| address.to_canonical() == peer))
+}
+
+/// The names of `peer` that lead back to its address, in lower case. The owner of an address can claim any
+/// name.
+fn confirmed_names(names: &dyn Names, peer: IpAddr) -> Result<Vec<String>, NotKnownYet> {
+    let mut confirmed = Vec::new();
+    for claimed in names.names(peer)? {
+        let name = claimed.strip_suffix('.').unwrap_or(&claimed).to_ascii_lowercase();
+        if has_address(names, &name, peer)? {
+            confirmed.push(name);
+        }
+    }
+    Ok(confirmed)
+}
+
 /// The entry of `clients` that applies to `peer`: the most specific kind, and the first of that kind. If an
 /// entry can't be evaluated yet, no later one is considered.
 pub(crate) fn select<'a>(
@@ -158,7 +197,7 @@ pub(crate) fn select<'a>(
     names: &dyn Names,
 ) -> Result<Option<&'a ExportClient>, NotKnownYet> {
     let peer = peer.to_canonical();
-    for rank in 0..=3 {
+    for rank in 0..=MAX_RANK {
         for client in clients.iter().filter(|client| client.spec.rank() == rank) {
             if client.spec.matches(peer, names)? {
                 return Ok(Some(client));
@@ -215,6 +254,7 @@ impl fmt::Display for ClientSpec {
         match self {
             Self::Address(address) => write!(f, "{address}"),
             Self::Host(name) | Self::Pattern(name) => f.write_str(name),
+            Self::Netgroup(group) => write!(f, "@{group}"),
             Self::Network { address, prefix } => write!(f, "{address}/{prefix}"),
             Self::Anybody => f.write_str("*"),
         }
@@ -250,6 +290,15 @@ mod tests {
                 "10.7.7.7" => return Err(NotKnownYet),
                 _ => vec![],
             })
+        }
+        fn in_netgroup(&self, group: &str, host: &str) -> Result<bool, NotKnownYet> {
+            match group {
+                "slow" => Err(NotKnownYet),
+                "full" => Ok(host == "alpha.example.org"),
+                "short" => Ok(host == "alpha"),
+                "addresses" => Ok(host == "10.1.2.3" || host == "10.6.6.6"),
+                _ => Ok(false),
+            }
         }
     }
 
@@ -287,6 +336,27 @@ mod tests {
     }
 
     #[test]
+    fn netgroups_come_after_patterns_and_list_names_or_addresses() {
+        for group in ["@full", "@short", "@addresses"] {
+            assert_eq!(chosen(&["*", group], "10.1.2.3").unwrap(), group);
+            assert_eq!(chosen(&["*", group, "*.example.org"], "10.1.2.3").unwrap(), "*.example.org");
+        }
+        assert_eq!(chosen(&["@other", "@full"], "10.1.2.3").unwrap(), "@full");
+        // The address is its own; the name it claims isn't.
+        assert_eq!(chosen(&["@addresses"], "10.6.6.6").unwrap(), "@addresses");
+        assert_eq!(chosen(&["@full", "@short"], "10.6.6.6"), None);
+        assert_eq!(decided(&["@slow", "*"], "10.1.2.3"), Err(NotKnownYet));
+        assert_eq!(decided(&["@full", "*"], "10.7.7.7"), Err(NotKnownYet));
+    }
+
+    #[test]
+    fn a_pattern_matches_the_address_of_a_host_without_a_name() {
+        assert_eq!(chosen(&["192.0.2.*"], "192.0.2.9").unwrap(), "192.0.2.*");
+        assert_eq!(chosen(&["192.0.2.*"], "198.51.100.1"), None);
+        assert_eq!(chosen(&["10.1.2.*"], "10.1.2.3"), None, "it has a name");
+    }
+
+    #[test]
     fn an_unresolved_entry_blocks_later_ones() {
         assert_eq!(decided(&["slow.example.org", "*"], "10.1.2.3"), Err(NotKnownYet));
         assert_eq!(decided(&["*.example.org", "*"], "10.7.7.7"), Err(NotKnownYet));
@@ -317,7 +387,8 @@ mod tests {
     #[test]
     fn what_is_refused() {
         for bad in [
-            "@staff",
+            "@",
+            "@a@b",
             "gss/krb5i",
             "10.0.0.0/33",
             "10.0.0.0/255.0.255.0",
@@ -326,7 +397,6 @@ mod tests {
             "::/129",
             "::/255.0.0.0",
             "name/8",
-            "192.168.*",
             "ho st",
             "a/b/c",
             "x[",

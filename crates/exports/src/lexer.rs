@@ -1,5 +1,7 @@
 //! From bytes to tokens: comments, continuation lines, quotes and octal escapes. Each token has its position.
 
+use std::fmt;
+
 /// A position in the text; line and column count from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Position {
@@ -17,6 +19,20 @@ pub(crate) struct Token {
     pub position: Position,
     /// Whether any of it was quoted or escaped, so that it has no special meaning.
     pub quoted: bool,
+}
+
+/// Bytes as part of a token: parsing the result gives the same bytes.
+pub(crate) struct Quoted<'a>(pub &'a [u8]);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| match byte {
+            b'!'..=b'~' if !matches!(byte, b'"' | b'\\' | b'#' | b'(' | b')' | b',') => {
+                write!(f, "{}", char::from(*byte))
+            }
+            _ => write!(f, "\\{byte:03o}"),
+        })
+    }
 }
 
 /// A cursor over the text.

@@ -1,8 +1,12 @@
 //! The options of a client entry, as in exports(5), with their defaults.
 
 use std::fmt;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
 
-use crate::IoMode;
+use crate::lexer::Quoted;
+use crate::locations::FsLocations;
+use crate::{IneffectiveOptions, IoMode, reference, security};
 
 /// The default anonymous user and group (exports(5)).
 pub const NOBODY: u32 = 65534;
@@ -39,6 +43,15 @@ pub enum Fsid {
     Uuid([u8; 16]),
 }
 
+/// What must be a mount point for an export to be served.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum MountPoint {
+    /// The exported directory (`mountpoint` or `mp`).
+    Export,
+    /// Another directory (`mountpoint=PATH`).
+    Path(PathBuf),
+}
+
 /// How clients may use an export.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ExportOptions {
@@ -72,6 +85,19 @@ pub struct ExportOptions {
     /// `mount_grant` or `no_mount_grant` (default; specific to this server): whether root of the server's
     /// host may be granted the directory as a mount. Not without `lane` and `tree`.
     pub mount_grant: bool,
+    /// `crossmnt`: clients see the filesystems that are mounted below, unless exported with lines of their own.
+    pub crossmnt: bool,
+    /// `nohide`: clients of NFSv3 see this export in the one around it, though it is another filesystem. Those
+    /// of NFSv4 always do. Default `hide`.
+    pub nohide: bool,
+    /// `mountpoint=`, `mp=`: the export is served only while a mount is there.
+    pub mountpoint: Option<MountPoint>,
+    /// `refer=` or `replicas=`; of several the last one.
+    pub locations: Option<FsLocations>,
+    /// `nordirplus`: READDIRPLUS of NFSv3 isn't supported.
+    pub nordirplus: bool,
+    /// Options that were given and have no effect.
+    pub ineffective: IneffectiveOptions,
     /// `read_io=buffered|dontcache|direct` (specific to this server); `None`: the server's setting.
     pub read_io: Option<IoMode>,
     /// `write_io=`, likewise.
@@ -94,6 +120,12 @@ impl Default for ExportOptions {
             lane: true,
             tree: true,
             mount_grant: false,
+            crossmnt: false,
+            nohide: false,
+            mountpoint: None,
+            locations: None,
+            nordirplus: false,
+            ineffective: IneffectiveOptions::default(),
             read_io: None,
             write_io: None,
         }
@@ -111,10 +143,21 @@ impl ExportOptions {
             Some(("anonuid", value)) => id("anonuid", value).map(|id| self.anon_uid = id),
             Some(("anongid", value)) => id("anongid", value).map(|id| self.anon_gid = id),
             Some(("fsid", value)) => fsid(value).map(|fsid| self.fsid = Some(fsid)),
-            Some(("sec", value)) => sec(value),
+            Some(("sec", value)) => security::sec(value, self),
+            Some(("xprtsec", value)) => security::xprtsec(value, self),
+            Some(("mountpoint" | "mp", value)) => {
+                mountpoint(value).map(|point| self.mountpoint = Some(point))
+            }
+            Some(("refer", value)) => {
+                FsLocations::parse(true, value).map(|locations| self.locations = Some(locations))
+            }
+            Some(("replicas", value)) => {
+                FsLocations::parse(false, value).map(|locations| self.locations = Some(locations))
+            }
             Some(("local_peers", value)) => local_peers(value).map(|peers| self.local_peers = peers),
             Some(("read_io", value)) => io_mode("read_io", value).map(|mode| self.read_io = Some(mode)),
             Some(("write_io", value)) => io_mode("write_io", value).map(|mode| self.write_io = Some(mode)),
+            Some(_) if self.ineffective.insert(option) => Ok(()),
             Some((name, _)) => Err(unsupported(name, option)),
         }
     }
@@ -136,6 +179,14 @@ impl ExportOptions {
             "async" => self.sync = false,
             "subtree_check" => self.subtree_check = true,
             "no_subtree_check" => self.subtree_check = false,
+            "crossmnt" => self.crossmnt = true,
+            "nocrossmnt" => self.crossmnt = false,
+            "nohide" => self.nohide = true,
+            "hide" => self.nohide = false,
+            "mountpoint" | "mp" => self.mountpoint = Some(MountPoint::Export),
+            "nordirplus" => self.nordirplus = true,
+            // The defaults, and all that there is.
+            "acl" | "no_pnfs" => {}
             "all_act_as_server_user" => self.all_act_as_server_user = true,
             "lane" => self.lane = true,
             "no_lane" => self.lane = false,
@@ -143,11 +194,15 @@ impl ExportOptions {
             "no_tree" => self.tree = false,
             "mount_grant" => self.mount_grant = true,
             "no_mount_grant" => self.mount_grant = false,
-            "anonuid" | "anongid" | "fsid" | "sec" | "local_peers" | "read_io" | "write_io" => {
-                return Err(format!("option {option} needs a value: {option}=..."));
-            }
             "" => return Err("an empty option: remove the comma".into()),
-            _ => return Err(unsupported(option, option)),
+            _ if self.ineffective.insert(option) => {}
+            _ => {
+                let described = reference::OPTIONS.iter().find(|known| known.name == option);
+                return Err(match described {
+                    Some(_) => format!("option {option} needs a value: {option}=..."),
+                    None => unsupported(option, option),
+                });
+            }
         }
         Ok(())
     }
@@ -185,7 +240,7 @@ fn fsid(value: &str) -> Result<Fsid, String> {
     {
         return Ok(Fsid::Number(number));
     }
-    let digits: Vec<u8> = value.bytes().filter(|b| !matches!(b, b'-' | b':')).collect();
+    let digits: Vec<u8> = value.bytes().filter(|b| !b.is_ascii_punctuation()).collect();
     let mut uuid = [0; 16];
     if digits.len() == 32 && digits.iter().all(u8::is_ascii_hexdigit) {
         for (byte, pair) in uuid.iter_mut().zip(digits.chunks(2)) {
@@ -199,38 +254,21 @@ fn fsid(value: &str) -> Result<Fsid, String> {
     ))
 }
 
-fn sec(value: &str) -> Result<(), String> {
-    match value.split(':').find(|flavor| *flavor != "sys") {
-        None => Ok(()),
-        Some(flavor) if flavor.starts_with("krb5") => Err(format!(
-            "sec={flavor}: Kerberos is not supported: write sec=sys, or export over a private network"
-        )),
-        Some(flavor) => Err(format!("sec={flavor} is not supported: write sec=sys")),
+fn mountpoint(value: &str) -> Result<MountPoint, String> {
+    if value.starts_with('/') {
+        Ok(MountPoint::Path(PathBuf::from(value)))
+    } else {
+        Err(format!("mountpoint={value}: write an absolute path, or mountpoint alone"))
     }
 }
 
-/// The message for an option that knfsd may have and this server doesn't.
+/// The message for an option that isn't accepted.
 fn unsupported(name: &str, option: &str) -> String {
     let advice = match name {
-        "wdelay" | "no_wdelay" => "remove it: writes are never delayed",
-        "hide" => "remove it: other filesystems below an export are always hidden",
-        "nohide" | "crossmnt" => "export the filesystem below with a line of its own",
-        "secure_locks" | "insecure_locks" | "auth_nlm" | "no_auth_nlm" => {
-            "remove it: NFSv4 locks need no option, and there is no lock manager for NFSv3"
+        "squash_uids" | "squash_gids" => {
+            "remove it, and squash all users (all_squash) or export to fewer hosts"
         }
-        "acl" | "no_acl" => "remove it: access control lists (NFSACL) are always served",
-        "mp" | "mountpoint" => "remove it, and order the server's start after the mount",
-        "pnfs" | "no_pnfs" => "remove it: parallel NFS is not supported",
-        "refer" | "replicas" => "remove it: referrals are not supported",
-        "security_label" => "remove it: security labels are not supported",
-        "xprtsec" => "remove it: TLS is not supported",
-        "nordirplus" => "remove it, and mount with nordirplus on the client",
-        _ => {
-            "remove it; supported are ro, rw, root_squash, no_root_squash, all_squash, no_all_squash, \
-             anonuid=, anongid=, secure, insecure, sync, async, fsid=, subtree_check, no_subtree_check, \
-             sec=sys, local_peers=, all_act_as_server_user, lane, no_lane, tree, no_tree, mount_grant, \
-             no_mount_grant, read_io=, write_io="
-        }
+        _ => "remove it; samehost-exports(5) has the options",
     };
     format!("option {option} is not supported: {advice}")
 }
@@ -283,6 +321,26 @@ impl fmt::Display for ExportOptions {
         if self.mount_grant {
             f.write_str(",mount_grant")?;
         }
+        if self.crossmnt {
+            f.write_str(",crossmnt")?;
+        }
+        if self.nohide {
+            f.write_str(",nohide")?;
+        }
+        match &self.mountpoint {
+            None => {}
+            Some(MountPoint::Export) => f.write_str(",mountpoint")?,
+            Some(MountPoint::Path(path)) => {
+                write!(f, ",mountpoint={}", Quoted(path.as_os_str().as_bytes()))?;
+            }
+        }
+        if let Some(locations) = &self.locations {
+            write!(f, ",{locations}")?;
+        }
+        if self.nordirplus {
+            f.write_str(",nordirplus")?;
+        }
+        self.ineffective.iter().try_for_each(|option| write!(f, ",{}", option.name))?;
         if let Some(mode) = self.read_io {
             write!(f, ",read_io={mode}")?;
         }
@@ -329,6 +387,32 @@ mod tests {
     }
 
     #[test]
+    fn every_option_of_the_reference_is_read_and_printed() {
+        let values =
+            [("anonuid", "5"), ("anongid", "6"), ("fsid", "7"), ("sec", "sys:krb5"), ("refer", "/a@h")]
+                .into_iter()
+                .chain([
+                    ("replicas", "/a@h+i:/b@j"),
+                    ("xprtsec", "none:tls"),
+                    ("mp", "/x"),
+                    ("mountpoint", "/x y"),
+                ])
+                .chain([("local_peers", "trust"), ("read_io", "direct"), ("write_io", "dontcache")])
+                .chain([("reexport", "auto-fsidnum")]);
+        let values: std::collections::HashMap<_, _> = values.collect();
+        for known in reference::OPTIONS {
+            let option = match (known.value, values.get(known.name)) {
+                ("", _) => known.name.to_owned(),
+                (_, value) => format!("{}={}", known.name, value.expect(known.name)),
+            };
+            let options = apply(&option).unwrap_or_else(|error| panic!("{option}: {error}"));
+            let line = format!("/a *({options})");
+            let again = crate::Exports::parse(&line, "t").unwrap();
+            assert_eq!(again.list()[0].clients()[0].options, options, "{line}");
+        }
+    }
+
+    #[test]
     fn values() {
         assert_eq!(apply("anonuid=-2").unwrap().anon_uid, 4_294_967_294);
         assert_eq!(apply("fsid=root").unwrap().fsid, Some(Fsid::Number(0)));
@@ -344,11 +428,15 @@ mod tests {
             "fsid=4294967296",
             "fsid=xyz",
             "sec=krb5p",
-            "sec=sys:krb5",
+            "sec=krb6:sys",
             "sec=none",
+            "xprtsec=mtls",
             "",
-            "crossmnt",
-            "refer=/a@b",
+            "squash_uids=0-15",
+            "refer=/a",
+            "refer",
+            "mountpoint=",
+            "mp=x",
             "Rw",
             "anonuid=4294967295",
             "local_peers",
@@ -360,6 +448,9 @@ mod tests {
         ] {
             assert!(apply(bad).is_err(), "{bad}");
         }
-        assert!(apply("nohide").unwrap_err().contains("nohide"));
+        assert_eq!(
+            apply("fsid={7E2F9C10.01020304050607080_90A0B0C}").unwrap().fsid,
+            Some(Fsid::Uuid([0x7e, 0x2f, 0x9c, 0x10, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]))
+        );
     }
 }

@@ -5,7 +5,8 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 
 use crate::lexer::{Lexer, Position, SyntaxError, Token};
-use crate::{ClientSpec, ExportClient, ExportOptions};
+use crate::security::OptionReader;
+use crate::{ClientSpec, ExportClient};
 
 /// Maximum length of a path in the MOUNT protocol (RFC 1813 section 5.1.1, MNTPATHLEN).
 const MAX_PATH: usize = 1024;
@@ -43,7 +44,7 @@ fn line(lexer: &mut Lexer<'_>) -> Result<ExportLine, SyntaxError> {
     let word = lexer.word(b"", MAX_PATH)?;
     let position = word.position;
     let path = path(word)?;
-    let mut defaults = ExportOptions::default();
+    let mut defaults = OptionReader::default();
     let mut clients: Vec<(ExportClient, Position)> = Vec::new();
     loop {
         lexer.skip_blanks();
@@ -72,7 +73,7 @@ fn line(lexer: &mut Lexer<'_>) -> Result<ExportLine, SyntaxError> {
         }
     }
     if clients.is_empty() {
-        clients.push((ExportClient { spec: ClientSpec::Anybody, options: defaults }, position));
+        clients.push((ExportClient { spec: ClientSpec::Anybody, options: defaults.finish()? }, position));
     }
     Ok(ExportLine { path, position, clients })
 }
@@ -103,7 +104,7 @@ fn path(word: Token) -> Result<PathBuf, SyntaxError> {
 
 fn client(
     lexer: &mut Lexer<'_>,
-    defaults: &ExportOptions,
+    defaults: &OptionReader,
     first: bool,
 ) -> Result<(ExportClient, Position), SyntaxError> {
     let word = lexer.word(b"(", MAX_TOKEN)?;
@@ -119,7 +120,7 @@ fn client(
         return Err((word.position, "a client's name is ASCII".into()));
     };
     let spec = ClientSpec::parse(name).map_err(|message| (word.position, message))?;
-    let mut own = defaults.clone();
+    let mut own = OptionReader::with_defaults(defaults);
     if lexer.peek() == Some(b'(') {
         let opened = lexer.position();
         lexer.bump();
@@ -141,16 +142,18 @@ fn client(
             return Err((lexer.position(), "a blank is missing behind ')'".into()));
         }
     }
-    Ok((ExportClient { spec, options: own }, word.position))
+    Ok((ExportClient { spec, options: own.finish()? }, word.position))
 }
 
-/// Reads options between commas up to a blank or `end`, and applies them.
-fn options(lexer: &mut Lexer<'_>, to: &mut ExportOptions, end: &[u8]) -> Result<(), SyntaxError> {
+/// Reads options between commas up to a blank or `end`.
+fn options(lexer: &mut Lexer<'_>, to: &mut OptionReader, end: &[u8]) -> Result<(), SyntaxError> {
     let stops = [b",", end].concat();
     loop {
         let word = lexer.word(&stops, MAX_TOKEN)?;
-        let shown = String::from_utf8_lossy(&word.bytes);
-        to.apply(&shown).map_err(|message| (word.position, message))?;
+        let Ok(option) = std::str::from_utf8(&word.bytes) else {
+            return Err((word.position, "an option is UTF-8".into()));
+        };
+        to.read(option, word.position)?;
         match lexer.peek() {
             Some(b',') => lexer.bump(),
             _ => return Ok(()),

@@ -5,9 +5,12 @@ use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::lexer::{Lexer, Position};
+use crate::lexer::{Lexer, Position, Quoted};
 use crate::parse::{self, MAX_CLIENTS};
-use crate::{ExportClient, ExportOptions, Fsid, Names, NotKnownYet, ParseError, client};
+use crate::{
+    ExportClient, ExportOptions, Fsid, Ineffective, IneffectiveOptions, MountPoint, Names, NotKnownYet,
+    ParseError, client,
+};
 
 /// Maximum length of a text in bytes.
 const MAX_TEXT: usize = 1 << 20;
@@ -152,6 +155,22 @@ impl Export {
         self.clients.first().and_then(|client| client.options.fsid)
     }
 
+    /// The options without effect of all clients, each once.
+    #[must_use]
+    pub fn ineffective_options(&self) -> Vec<Ineffective> {
+        let mut all = IneffectiveOptions::default();
+        self.clients.iter().for_each(|client| all.join(client.options.ineffective));
+        all.iter().collect()
+    }
+
+    /// The directories that must be mount points (`mountpoint=`) for the export to be served to any client.
+    pub fn mount_points(&self) -> impl Iterator<Item = &Path> {
+        self.clients.iter().filter_map(|client| match client.options.mountpoint.as_ref()? {
+            MountPoint::Export => Some(self.path()),
+            MountPoint::Path(path) => Some(path.as_path()),
+        })
+    }
+
     /// Whether no client may write.
     #[must_use]
     pub fn read_only(&self) -> bool {
@@ -181,14 +200,7 @@ impl Export {
 impl fmt::Display for Export {
     /// As a line in exports(5) syntax; parsing the result gives the same export.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for byte in self.path.as_os_str().as_bytes() {
-            match byte {
-                b'!'..=b'~' if !matches!(byte, b'"' | b'\\' | b'#' | b'(' | b')') => {
-                    write!(f, "{}", char::from(*byte))?
-                }
-                _ => write!(f, "\\{byte:03o}")?,
-            }
-        }
+        write!(f, "{}", Quoted(self.path.as_os_str().as_bytes()))?;
         self.clients.iter().try_for_each(|client| write!(f, " {client}"))
     }
 }

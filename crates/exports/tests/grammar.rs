@@ -75,13 +75,72 @@ fn defaults_apply_to_the_clients_after_them() {
 }
 
 #[test]
+fn options_after_sec_apply_to_its_flavors() {
+    for (list, read_only, squash) in [
+        ("sec=sys,rw", false, Squash::Root),
+        ("rw,sec=sys:krb5", false, Squash::Root),
+        ("sec=krb5:sys,rw,no_root_squash", false, Squash::None),
+        ("sec=sys,ro,sec=krb5,rw,no_root_squash", true, Squash::Root),
+        ("sec=krb5,rw,no_root_squash,sec=sys,all_squash", true, Squash::All),
+        ("rw,sec=krb5p,ro,sec=sys", false, Squash::Root),
+    ] {
+        let parsed = options(&format!("/a *({list})"), "192.0.2.9");
+        assert_eq!((parsed.read_only, parsed.squash), (read_only, squash), "{list}");
+    }
+    // A client's list begins anew with the defaults.
+    assert!(!options("/a -sec=krb5,ro *(rw,sec=sys)", "192.0.2.9").read_only);
+    let said = |list: &str| {
+        let ineffective = options(&format!("/a *({list})"), "192.0.2.9").ineffective;
+        ineffective.iter().map(|option| option.name).collect::<Vec<_>>()
+    };
+    assert_eq!(said("sec=sys"), [""; 0]);
+    assert_eq!(said("sec=krb5:sys,wdelay,xprtsec=tls:none"), ["wdelay", "sec=sys:krb5", "xprtsec=none:tls"]);
+    assert_eq!(said("insecure_locks,pnfs,security_label,hide,acl,no_pnfs,nocrossmnt").len(), 3);
+}
+
+/// The lines that the manual page of exports(5) has as its examples.
+#[test]
+fn the_examples_of_the_manual_page() {
+    let text = "\
+        /               master(rw) trusty(rw,no_root_squash)\n\
+        /projects       proj*.local.domain(rw)\n\
+        /usr            *.local.domain(ro) @trusted(rw)\n\
+        /home/joe       pc001(rw,all_squash,anonuid=150,anongid=100)\n\
+        /pub            *(ro,insecure,all_squash)\n\
+        /srv/www        -sync,rw server @trusted @external(ro)\n\
+        /foo            2001:db8:9:e54::/64(rw) 192.0.2.0/24(rw)\n\
+        /build          buildhost[0-9].local.domain(rw)\n";
+    let parsed = Exports::parse(text, "t").unwrap();
+    let shown: Vec<_> = parsed.list().iter().map(ToString::to_string).collect();
+    let rest = "secure,sync,no_subtree_check";
+    let squashed = format!("root_squash,{rest}");
+    assert_eq!(
+        shown,
+        [
+            format!("/ master(rw,{squashed}) trusty(rw,no_root_squash,{rest})"),
+            format!("/projects proj*.local.domain(rw,{squashed})"),
+            format!("/usr *.local.domain(ro,{squashed}) @trusted(rw,{squashed})"),
+            format!("/home/joe pc001(rw,all_squash,anonuid=150,anongid=100,{rest})"),
+            "/pub *(ro,all_squash,insecure,sync,no_subtree_check)".to_owned(),
+            format!("/srv/www server(rw,{squashed}) @trusted(rw,{squashed}) @external(ro,{squashed})"),
+            format!("/foo 2001:db8:9:e54::/64(rw,{squashed}) 192.0.2.0/24(rw,{squashed})"),
+            format!("/build buildhost[0-9].local.domain(rw,{squashed})"),
+        ]
+    );
+}
+
+#[test]
 fn errors_have_a_position_and_a_remedy() {
     for (text, expected) in [
-        ("/a *(rw,crossmnt)", "t:1:9: option crossmnt is not supported: export the filesystem below"),
-        ("\n/a 10.0.0.1(rw) \\\n  10.0.0.2(rw,mp=/x)", "t:3:15: option mp=/x is not supported"),
-        ("/a -rw,bogus *", "t:1:8: option bogus is not supported: remove it; supported are ro, rw"),
+        ("\n/a 10.0.0.1(rw) \\\n  10.0.0.2(rw,mp=x)", "t:3:15: mountpoint=x: write an absolute path"),
+        ("/a -rw,bogus *", "t:1:8: option bogus is not supported: remove it; samehost-exports(5)"),
+        ("/a *(squash_uids=0-15)", "t:1:6: option squash_uids=0-15 is not supported: remove it, and squash"),
         ("/a *(sec=krb5)", "t:1:6: sec=krb5: Kerberos is not supported"),
-        ("/a @staff(rw)", "t:1:4: netgroup @staff is not supported"),
+        ("/a *(ro,sec=krb5i:krb5p,rw)", "t:1:9: sec=krb5i:krb5p: Kerberos is not supported"),
+        ("/a -sec=krb5 10.0.0.1(rw)", "t:1:5: sec=krb5: Kerberos is not supported"),
+        ("/a *(sec=krb6:sys)", "t:1:6: \"krb6\" is none of sys, krb5"),
+        ("/a *(xprtsec=mtls)", "t:1:6: xprtsec=mtls: TLS is not supported"),
+        ("/a @(rw)", "t:1:4: \"@\" is not the name of a netgroup"),
         ("/a gss/krb5(rw)", "t:1:4: gss/krb5: Kerberos"),
         ("/a host (rw)", "t:1:9: a blank before '('"),
         ("/a *(rw", "t:1:5: a '(' without its ')'"),

@@ -14,6 +14,7 @@ mod demo;
 mod descriptors;
 mod doctor;
 mod exit;
+mod exports_manual;
 mod fuse_device;
 mod human;
 mod ids;
@@ -86,6 +87,7 @@ fn run(cli: Cli) -> CommandResult {
         Command::Mkdir(args) => block_on(commands::mkdir::mkdir(&global, args)),
         Command::Mv(args) => block_on(commands::mv::mv(&global, args)),
         Command::Df(args) => block_on(commands::df::df(&global, args)),
+        Command::Exports(args) => commands::exports::exports(&args),
         Command::Probe(args) => block_on(commands::probe::probe(&global, args)),
         Command::Bench(args) => block_on(commands::bench::bench(&global, args)),
         Command::Demo(args) => block_on(commands::demo::demo(&global, args)),

@@ -59,20 +59,32 @@ impl Mounts {
         mounts
     }
 
+    /// Whether a filesystem is mounted at `path`. Symbolic links are followed.
+    #[must_use]
+    pub fn is_mount_point(&self, path: &Path) -> bool {
+        std::fs::canonicalize(path).is_ok_and(|path| self.points.contains(&escaped(&path)))
+    }
+
     /// Whether a mount point lies below the directory at `path`.
     fn has_below(&self, path: &Path) -> bool {
-        let mut prefix: Vec<u8> = Vec::new();
-        for byte in path.as_os_str().as_bytes() {
-            match byte {
-                b' ' | b'\t' | b'\n' | b'\\' => prefix.extend(format!("\\{byte:03o}").bytes()),
-                _ => prefix.push(*byte),
-            }
-        }
+        let mut prefix = escaped(path);
         if prefix.last() != Some(&b'/') {
             prefix.push(b'/');
         }
         self.points.iter().any(|point| point.len() > prefix.len() && point.starts_with(&prefix))
     }
+}
+
+/// A path as in mountinfo.
+fn escaped(path: &Path) -> Vec<u8> {
+    let mut escaped = Vec::new();
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b' ' | b'\t' | b'\n' | b'\\' => escaped.extend(format!("\\{byte:03o}").bytes()),
+            _ => escaped.push(*byte),
+        }
+    }
+    escaped
 }
 
 /// What has happened to a store's mount.
@@ -209,6 +221,9 @@ mod tests {
         for (path, below) in [("/", true), ("/mnt", false), ("/mnt2", false), ("/a", false), ("/mn", false)] {
             assert_eq!(mounts.has_below(Path::new(path)), below, "{path}");
         }
+        let proc = Mounts::parse("1 2 8:1 / / rw - xfs /dev/b rw\n3 1 0:5 / /proc rw - proc proc rw\n");
+        assert!(proc.is_mount_point(Path::new("/proc")) && proc.is_mount_point(Path::new("/")));
+        assert!(!proc.is_mount_point(Path::new("/proc/self")) && !proc.is_mount_point(Path::new("/none")));
         let mounts = Mounts::parse("1 2 8:1 / /a\\040b/c\\134d rw - xfs /dev/b rw\n");
         assert!(mounts.has_below(Path::new("/a b")) && !mounts.has_below(Path::new("/a b/c\\d")));
     }

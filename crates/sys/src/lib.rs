@@ -22,6 +22,7 @@ pub mod lease;
 pub mod locks;
 pub mod mount;
 pub mod namespace;
+pub mod netgroup;
 pub mod peer;
 mod proc;
 pub mod quota;

@@ -7,6 +7,7 @@ mod bench;
 mod check_config;
 mod ctl;
 mod doctor;
+mod exports;
 mod files;
 pub mod help;
 mod mount;
@@ -24,6 +25,7 @@ pub use bench::{BenchArgs, DemoArgs, LoadArgs};
 pub use check_config::CheckConfigArgs;
 pub use ctl::{CtlArgs, CtlCommand, IoModeArgs, LaneArgs};
 pub use doctor::DoctorArgs;
+pub use exports::ExportsArgs;
 pub use files::{CatArgs, CpArgs, DfArgs, LsArgs, MkdirArgs, MvArgs, RmArgs, StatArgs};
 pub use mount::{MountArgs, UmountArgs};
 pub use serve::{Owners, ServeArgs};
@@ -164,6 +166,9 @@ pub enum Command {
     /// Check the configuration file of servers or of mounts
     #[command(after_long_help = check_config::LONG_HELP)]
     CheckConfig(CheckConfigArgs),
+    /// Read exports files as a server would, and show the exports or their mistakes
+    #[command(after_long_help = exports::LONG_HELP)]
+    Exports(ExportsArgs),
     /// Try to bring up a lane to a server and say why when it doesn't come up
     #[command(after_long_help = watch::PROBE_LONG_HELP)]
     Probe(ProbeArgs),

@@ -47,7 +47,8 @@ pub struct ServeArgs {
 
     /// A file of exports(5) lines; may be repeated. Read again on SIGHUP
     ///
-    /// Without --exports and without --export, /etc/exports is read.
+    /// Of a directory all files are read whose names end in .exports. Without --exports and without --export,
+    /// /etc/exports and the files in /etc/exports.d are read.
     #[arg(long = "exports", value_name = "FILE")]
     pub exports: Vec<PathBuf>,
 

@@ -16,7 +16,7 @@ pub fn check_config(args: &CheckConfigArgs) -> CommandResult {
     } else {
         let (global, serve_args) = ServeFile::read(path).map_err(Failure::from)?.options()?;
         serve::config(&global, serve_args)
-            .check_exports()
+            .read_exports()
             .map_err(|error| Failure::new("exports", error).next("exports(5) has the syntax"))?;
     }
     let mut output = Output::stdout();

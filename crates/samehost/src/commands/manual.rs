@@ -10,6 +10,7 @@ use clap_mangen::roff::Roff;
 use crate::cli::{Cli, help, help_parts};
 use crate::config_file;
 use crate::exit::{CommandResult, Exit, Failure, Stop};
+use crate::exports_manual;
 use crate::output::Output;
 
 /// Writes the completion script for `shell`.
@@ -39,6 +40,7 @@ pub fn man(dir: Option<&Path>) -> CommandResult {
     };
     pages(command, &write)?;
     write(config_file::manual::FILE_NAME.to_owned(), config_file::manual::page())?;
+    write(exports_manual::FILE_NAME.to_owned(), exports_manual::page())?;
     Ok(Exit::Done)
 }
 

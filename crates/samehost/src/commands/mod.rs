@@ -9,6 +9,7 @@ pub mod ctl;
 pub mod demo;
 pub mod df;
 pub mod doctor;
+pub mod exports;
 pub mod ls;
 pub mod manual;
 pub mod mkdir;

@@ -1,7 +1,6 @@
 //! `serve`: runs a server in the foreground until a signal stops it.
 
 use std::io::{self, Read};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,9 +15,6 @@ use crate::config_file::serve::ServeConfigSource;
 use crate::exit::{CommandResult, Exit, Failure, Stop};
 use crate::output::{Output, print_error};
 use crate::{human, notify};
-
-/// The exports file if neither `--export` nor `--exports` is given.
-const DEFAULT_EXPORTS: &str = "/etc/exports";
 
 /// Signals within this time are one request to stop: timeout(1) sends two, one to the command and one to its
 /// process group, and so does a terminal together with the shell.
@@ -67,14 +63,12 @@ pub fn serve(global: &Global, args: ServeArgs) -> CommandResult {
 
 /// The configuration that the options stand for.
 pub fn config(global: &Global, args: ServeArgs) -> Config {
-    let mut export_files = args.exports;
-    if export_files.is_empty() && args.export.is_empty() {
-        export_files.push(PathBuf::from(DEFAULT_EXPORTS));
-    }
+    let system_exports = args.exports.is_empty() && args.export.is_empty();
     Config {
         listen: args.listen,
         exports: args.export,
-        export_files,
+        export_files: args.exports,
+        system_exports,
         run_dir: global.run_dir.clone(),
         state_dir: args.state_dir,
         lane: args.lane,

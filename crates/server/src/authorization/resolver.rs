@@ -1,4 +1,4 @@
-//! Host names for the export rules, as [`Lookups`]. "No such name" is an answer; a failed query is none.
+//! Host names and netgroups for the export rules, as [`Lookups`]. "No such name" is an answer; a failed query is none.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -16,6 +16,11 @@ const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 enum NameQuery {
     Addresses(String),
     Names(IpAddr),
+    /// Whether a host is in a netgroup.
+    Member {
+        group: String,
+        host: String,
+    },
 }
 
 /// What was found; empty if there is no such name.
@@ -23,6 +28,7 @@ enum NameQuery {
 struct NameAnswer {
     addresses: Vec<IpAddr>,
     names: Vec<String>,
+    is_member: bool,
 }
 
 /// A cache of names and addresses.
@@ -45,6 +51,11 @@ impl Names for Resolver {
         let answer = self.0.ask(&NameQuery::Names(address)).map_err(|_| NotKnownYet)?;
         Ok(answer.names.clone())
     }
+
+    fn in_netgroup(&self, group: &str, host: &str) -> Result<bool, NotKnownYet> {
+        let answer = self.0.ask(&NameQuery::member(group, host)).map_err(|_| NotKnownYet)?;
+        Ok(answer.is_member)
+    }
 }
 
 /// The names that are known; never waits.
@@ -61,6 +72,17 @@ impl Names for AtOnce<'_> {
     fn names(&self, address: IpAddr) -> Result<Vec<String>, NotKnownYet> {
         let answer = (self.0).0.ask_at_once(&NameQuery::Names(address)).map_err(|_| NotKnownYet)?;
         Ok(answer.names.clone())
+    }
+
+    fn in_netgroup(&self, group: &str, host: &str) -> Result<bool, NotKnownYet> {
+        let answer = (self.0).0.ask_at_once(&NameQuery::member(group, host)).map_err(|_| NotKnownYet)?;
+        Ok(answer.is_member)
+    }
+}
+
+impl NameQuery {
+    fn member(group: &str, host: &str) -> Self {
+        Self::Member { group: group.to_owned(), host: host.to_owned() }
     }
 }
 
@@ -99,10 +121,14 @@ fn look_up(question: &NameQuery) -> Option<NameAnswer> {
     let found = match question {
         NameQuery::Addresses(host) => lookup_host(host).map(|found| NameAnswer {
             addresses: found.map(|address| address.to_canonical()).collect(),
-            names: Vec::new(),
+            ..NameAnswer::default()
         }),
         NameQuery::Names(address) => {
-            lookup_addr(address).map(|name| NameAnswer { addresses: Vec::new(), names: vec![name] })
+            lookup_addr(address).map(|name| NameAnswer { names: vec![name], ..NameAnswer::default() })
+        }
+        NameQuery::Member { group, host } => {
+            let is_member = sys::netgroup::has_host(group, host)?;
+            return Some(NameAnswer { is_member, ..NameAnswer::default() });
         }
     };
     match found {

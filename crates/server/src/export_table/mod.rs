@@ -86,8 +86,8 @@ impl ExportTable {
                     "its number {id:#x} is that of {} already: give one of them another fsid=",
                     other.export.path().display()
                 )),
-                (None, Some(old)) => old.store.clone(),
-                (None, None) => open(export, id, opening, limits, &mounts),
+                (None, Some(old)) if missing_mount(export, &mounts).is_none() => old.store.clone(),
+                (None, _) => open(export, id, opening, limits, &mounts),
             };
             if let Ok(store) = &store {
                 store.set_max_nodes(limits.nodes);
@@ -243,11 +243,11 @@ impl ExportEntry {
     }
 
     /// The same entry without a store, until the directory `lost` is back.
-    pub(crate) fn without_store(&self, lost: Option<DirectoryId>, why: Option<&str>) -> Self {
+    pub(crate) fn without_store(&self, lost: Option<DirectoryId>, why: &str) -> Self {
         Self {
             export: self.export.clone(),
             id: self.id,
-            store: Err(why.unwrap_or("it is gone").to_owned()),
+            store: Err(why.to_owned()),
             io: Arc::clone(&self.io),
             directory: None,
             lost,
@@ -268,6 +268,11 @@ impl ExportEntry {
         self.store.as_ref().ok().and_then(|store| store.only_user())
     }
 
+    /// Whether it is served as soon as something is mounted (`mountpoint=`).
+    pub(crate) fn awaits_mount(&self) -> bool {
+        self.store.is_err() && self.lost.is_none() && self.export.mount_points().next().is_some()
+    }
+
     /// Why this export can't be served.
     pub(crate) fn problem(&self) -> Option<String> {
         self.store.as_ref().err().cloned()
@@ -281,6 +286,9 @@ fn open(
     limits: store::DescriptorLimits,
     mounts: &Mounts,
 ) -> Result<Arc<Store>, String> {
+    if let Some(missing) = missing_mount(export, mounts) {
+        return Err(missing);
+    }
     let options = StoreOptions {
         path: export.path().to_owned(),
         export_id: id,
@@ -294,6 +302,12 @@ fn open(
     // For the mount's options. Later changes of the mount are noticed by `mounts`.
     let _ = store.follow_mount(mounts);
     Ok(Arc::new(store))
+}
+
+/// Why `export` must not be served now: nothing is mounted at a directory that must be a mount point.
+fn missing_mount(export: &Export, mounts: &Mounts) -> Option<String> {
+    let missing = export.mount_points().find(|point| !mounts.is_mount_point(point))?;
+    Some(format!("nothing is mounted at {} (option mountpoint)", missing.display()))
 }
 
 /// The device and inode of an exported directory, to notice when another one takes its place.

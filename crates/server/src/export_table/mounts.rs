@@ -9,14 +9,15 @@
 //! 2. When the same filesystem is back it is served again. Another filesystem is served only after a reload
 //!    of the exports (SIGHUP), when an administrator has confirmed it: clients' files must not go to the
 //!    empty directory below an unmounted disk.
-//! 3. Changed `ro` and `noexec` options take effect, and grants are recalled.
+//! 3. An export with `mountpoint=` is served while that directory is a mount point.
+//! 4. Changed `ro` and `noexec` options take effect, and grants are recalled.
 
 use std::io;
 use std::sync::Arc;
 
 use store::{DirectoryId, MountChange, Mounts};
 
-use crate::export_table::{ExportEntry, ExportTable, StoreSettings};
+use crate::export_table::{ExportEntry, ExportTable, StoreSettings, missing_mount};
 
 /// The mounts of this process's namespace.
 pub(crate) const MOUNTINFO: &str = "/proc/self/mountinfo";
@@ -41,7 +42,9 @@ impl ExportTable {
         let (mut news, mut changed) = (Vec::new(), false);
         let follow = |entry: &Arc<ExportEntry>| {
             let path = entry.export.path().display();
+            let missing = missing_mount(&entry.export, mounts);
             let gone = match &entry.store {
+                Ok(_) if missing.is_some() => missing.clone(),
                 Ok(store) => match store.follow_mount(mounts) {
                     MountChange::Unchanged => return Arc::clone(entry),
                     MountChange::OptionsChanged => {
@@ -52,31 +55,35 @@ impl ExportTable {
                     }
                     MountChange::Unmounted => Some(
                         "its filesystem has been unmounted; mount it again, or have the exports read again \
-                         (SIGHUP) to serve what is there now",
+                         (SIGHUP) to serve what is there now"
+                            .to_owned(),
                     ),
                     MountChange::Covered => Some(
                         "something else is mounted there now; unmount that, or have the exports read again \
-                         (SIGHUP) to serve it",
+                         (SIGHUP) to serve it"
+                            .to_owned(),
                     ),
                 },
                 Err(_) => None,
             };
             let lost = entry.store.as_ref().map_or(entry.lost, |store| Some(store.directory_id()));
-            let back =
-                lost.is_some_and(|lost| DirectoryId::of(entry.export.path()).is_ok_and(|now| now == lost));
-            if back {
-                news.push(format!("{path} is mounted anew, and served"));
-            } else if let Some(why) = gone {
-                news.push(format!("{path} is not served: {why}"));
-            } else {
-                return Arc::clone(entry);
-            }
+            let is_back = match lost {
+                Some(lost) => DirectoryId::of(entry.export.path()).is_ok_and(|now| now == lost),
+                None => entry.awaits_mount(),
+            };
+            let next = match (gone, is_back && missing.is_none()) {
+                (_, true) => {
+                    news.push(format!("{path} is mounted anew, and served"));
+                    entry.reopened(opening, self, mounts)
+                }
+                (Some(why), false) => {
+                    news.push(format!("{path} is not served: {why}"));
+                    entry.without_store(lost, &why)
+                }
+                (None, false) => return Arc::clone(entry),
+            };
             changed = true;
-            Arc::new(if back {
-                entry.reopened(opening, self, mounts)
-            } else {
-                entry.without_store(lost, gone)
-            })
+            Arc::new(next)
         };
         let entries: Vec<_> = self.entries().iter().map(follow).collect();
         let table = changed.then(|| Self::of(entries));

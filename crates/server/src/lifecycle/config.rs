@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use exports::IoMode;
+use exports::{Exports, IoMode};
 
 use crate::export_table::sources::ExportSources;
 use crate::lifecycle::errors::ReloadError;
@@ -87,8 +87,11 @@ pub struct Config {
     pub listen: Vec<SocketAddr>,
     /// Lines in exports(5) syntax (`--export`).
     pub exports: Vec<String>,
-    /// Files in exports(5) syntax, reread by [`Server::reload`](crate::Server::reload).
+    /// Files in exports(5) syntax, reread by [`Server::reload`](crate::Server::reload). Of a directory all
+    /// files are read whose names end in `.exports`.
     pub export_files: Vec<PathBuf>,
+    /// Whether /etc/exports and /etc/exports.d are read, too, as far as they exist; by default not.
+    pub system_exports: bool,
     /// The directory of the lane's and the control socket (default `/run/samehost`); created if missing.
     pub run_dir: PathBuf,
     /// The directory of the handle key and NFSv4's records; `None` chooses [`default_state_dir`].
@@ -132,6 +135,7 @@ impl Default for Config {
             listen: vec![SocketAddr::from((Ipv6Addr::UNSPECIFIED, DEFAULT_PORT))],
             exports: Vec::new(),
             export_files: Vec::new(),
+            system_exports: false,
             run_dir: PathBuf::from(DEFAULT_RUN_DIR),
             state_dir: None,
             lane: LaneOffer::On,
@@ -157,9 +161,8 @@ impl Config {
     ///
     /// # Errors
     /// [`ReloadError`].
-    pub fn check_exports(&self) -> Result<(), ReloadError> {
-        ExportSources::of(self).read()?;
-        Ok(())
+    pub fn read_exports(&self) -> Result<Exports, ReloadError> {
+        Ok(ExportSources::of(self).read()?)
     }
 }
 

@@ -89,7 +89,7 @@ impl Server {
         let instance = lane::nonce::random_instance()
             .map_err(|source| StartError::System { what: "random numbers", source })?;
         let table = ExportTable::open(&exports, &opening, &ExportTable::default());
-        if table.entries().iter().all(|entry| entry.store.is_err()) {
+        if table.entries().iter().all(|entry| entry.store.is_err() && !entry.awaits_mount()) {
             return Err(StartError::NothingServed(table.unserved()));
         }
         let mut problems: Vec<_> = descriptors.note(demands).into_iter().collect();

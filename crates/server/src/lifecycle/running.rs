@@ -179,6 +179,7 @@ impl RunningServer {
             settings.push(format!("grace {} s", new.grace.as_secs()));
         }
         (config.exports, config.export_files) = (new.exports, new.export_files);
+        config.system_exports = new.system_exports;
         settings
     }
 
@@ -306,6 +307,7 @@ fn limits_of(store: &Store, export: &Export) -> Vec<String> {
             .push("all_act_as_server_user has no effect: this server acts as each request's user".to_owned()),
         _ => {}
     }
+    limits.extend(export.ineffective_options().iter().map(ToString::to_string));
     if !store.has_kernel_handles() && !export.subtree_check() {
         limits.push(
             "a restart may lose files that are moved meanwhile (needs CAP_DAC_READ_SEARCH and file handles)"

@@ -25,7 +25,7 @@ struct Asked<'a> {
     /// Bytes of the whole ok body.
     maxcount: u32,
     /// READDIRPLUS: the bytes of it that READDIR would send, too.
-    dircount: u32,
+    dircount: Option<u32>,
 }
 
 pub(super) fn readdir(call: &Call<'_>, args: Readdir3Args<'_>, to: &mut Encoder) -> Done {
@@ -34,7 +34,7 @@ pub(super) fn readdir(call: &Call<'_>, args: Readdir3Args<'_>, to: &mut Encoder)
         cookie: args.cookie,
         verifier: args.cookieverf,
         maxcount: args.count,
-        dircount: u32::MAX,
+        dircount: None,
     };
     list(call, &asked, to, |_, _, entry, to| {
         to.put(&Entry3 { fileid: entry.fileid, name: Opaque(entry.name), cookie: entry.cookie });
@@ -47,7 +47,7 @@ pub(super) fn readdirplus(call: &Call<'_>, args: Readdirplus3Args<'_>, to: &mut 
         cookie: args.cookie,
         verifier: args.cookieverf,
         maxcount: args.maxcount,
-        dircount: args.dircount,
+        dircount: Some(args.dircount),
     };
     list(call, &asked, to, |user_context, directory, entry, to| {
         // An entry that can't be looked up (removed since, on another filesystem) is listed without
@@ -92,6 +92,9 @@ fn fill(
     put: impl Fn(&UserContext<'_>, &Node, DirEntry<'_>, &mut Encoder),
 ) -> Result<()> {
     let admitted = call.admit(asked.directory)?;
+    if asked.dircount.is_some() && admitted.options().nordirplus {
+        return Err(Fault(Nfsstat3::Notsupp));
+    }
     let user_context = admitted.user_context()?;
     let directory = user_context.node(asked.directory)?;
     *body = post_op(&user_context, &directory);
@@ -100,13 +103,14 @@ fn fill(
     // The client's bound applies to the ok body, without the status word.
     let bound = start + UNIT + asked.maxcount.min(MAX_RESULT) as usize;
     let verifier_at = to.position() - 8;
+    let dircount = asked.dircount.map_or(usize::MAX, |count| count as usize);
     let (mut listed, mut refused, mut plain) = (0_usize, false, 0_usize);
     let page = user_context.read_dir(&directory, asked.cookie, asked.verifier, &mut |entry| {
         let before = to.position();
         let as_readdir = UNIT + Entry3::size(entry.name.len());
         // Checked first, so that entries that don't fit aren't looked up. The first entry is sent even if
         // dircount forbids it, since the client couldn't continue without one.
-        let advised = listed == 0 || plain + as_readdir <= asked.dircount as usize;
+        let advised = listed == 0 || plain + as_readdir <= dircount;
         let fits = advised && before + as_readdir + DirlistTail::SIZE <= bound;
         if fits {
             to.bool(true);
