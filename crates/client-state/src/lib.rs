@@ -12,6 +12,6 @@ mod recovery;
 mod slots;
 
 pub use ids::{StateError, StateId};
-pub use opens::{Claim, LostOpen, NoState, OpenChange, OpenChangeRequest, OpenRef, Opens, Share};
+pub use opens::{Claim, LostOpen, NoState, OpenChange, OpenChangeRequest, OpenRef, Opening, Opens, Share};
 pub use recovery::{SessionError, StateManager, Step};
 pub use slots::{MAX_SLOTS, SlotError, SlotTable, TakenSlot, Unanswered};

@@ -9,22 +9,25 @@
 //!
 //! Invariants:
 //! - For one owner and file there is one [`OpenChange`] at a time.
-//! - CLOSE and OPEN_DOWNGRADE have the newest `seqid` that is known. An OPEN by name, whose file is known
-//!   from its reply only, may overtake them: then they fail (`NFS4ERR_OLD_STATEID`), and what was opened
-//!   stays open.
+//! - Which file an OPEN by name opens is known from its reply only. CLOSE and OPEN_DOWNGRADE have the newest
+//!   `seqid` that is known, and wait for the replies of all OPENs that may have an older one. So they don't
+//!   close what an OPEN on its way has opened: if that comes first, they fail (`NFS4ERR_OLD_STATEID`).
 //!
 //! What the caller does:
-//! - open(2): sends OPEN, and calls [`Opens::opened`] when it succeeds. A caller that doesn't wait for the
-//!   reply any more still has to get it, and to close what was opened.
+//! - open(2): calls [`Opens::opening`], sends OPEN, and reports [`Opens::opened`] or [`Opens::not_opened`]. A
+//!   caller that doesn't wait for the reply any more still has to get it, and to close what was opened. If
+//!   the session is lost before the reply, the same [`Opening`] goes on in the next one.
 //! - close(2): when its READs, WRITEs and locks are done, calls [`Opens::close`].
 //! - READ, WRITE, SETATTR: uses [`Opens::io_id`]. If the server doesn't know that state id: [`Opens::gone`].
-//! - Sends each [`OpenChange`] that a method returns, again while it is delayed, and reports how it ended to
-//!   [`Opens::changed`]. No application waits for it, except for one that is in [`NoState::Recovering`].
+//! - Sends each [`OpenChange`] that [`Opens::take_changes`] returns, again while it is delayed or when the
+//!   session is lost, and reports how it ended to [`Opens::changed`]. No application waits for it, except for
+//!   one that is in [`NoState::Recovering`]. Reclaims ([`OpenChange::is_reclaim`]) are sent at once, other
+//!   changes when ordinary requests may be sent.
 //!
 //! An OPEN and a CLOSE in one COMPOUND would close the file for everything that its open owner has open: such
 //! a COMPOUND needs an open owner of its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::{StateError, StateId};
 
@@ -51,9 +54,22 @@ impl Share {
 #[derive(Debug)]
 pub struct Opens<F, O> {
     opens: BTreeMap<(F, O), Open>,
-    /// The number of the last change, and of the last [`Users`].
+    /// The OPENs that aren't answered, by their numbers. Each may open any file of its owner.
+    opening: BTreeMap<O, BTreeSet<u64>>,
+    /// The opens whose next change waits for some of these.
+    blocked: BTreeSet<(F, O)>,
+    /// The number of the last change, the last OPEN, and the last [`Users`].
     last_number: u64,
+    changes: Vec<OpenChange<F, O>>,
     lost: Vec<LostOpen<F, O>>,
+}
+
+/// An OPEN that an application makes, until it is answered.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "closing waits for it"]
+pub struct Opening<O> {
+    owner: O,
+    number: u64,
 }
 
 /// The opens of one owner on one file.
@@ -84,6 +100,8 @@ struct Held {
     shares: Vec<Share>,
     /// The server has a later `seqid`.
     is_outdated: bool,
+    /// OPENs with lower numbers, which were sent before, may have changed the state before `id`.
+    known_at: u64,
 }
 
 /// A change whose result isn't known yet.
@@ -168,6 +186,13 @@ pub struct LostOpen<F, O> {
     pub share: Share,
 }
 
+impl<O> Opening<O> {
+    /// The owner.
+    pub const fn owner(&self) -> &O {
+        &self.owner
+    }
+}
+
 impl<F, O> OpenRef<F, O> {
     /// The file.
     pub const fn file(&self) -> &F {
@@ -191,6 +216,11 @@ impl<F, O> OpenChange<F, O> {
         &self.key.1
     }
 
+    /// Whether it is part of [`Step::Reclaim`](crate::Step::Reclaim).
+    pub const fn is_reclaim(&self) -> bool {
+        matches!(self.request, OpenChangeRequest::Open { claim: Claim::Previous, .. })
+    }
+
     /// The request to send.
     pub const fn request(&self) -> OpenChangeRequest {
         self.request
@@ -205,20 +235,29 @@ impl<F: Clone, O: Clone> LostOpen<F, O> {
 
 impl<F, O> Default for Opens<F, O> {
     fn default() -> Self {
-        Self { opens: BTreeMap::new(), last_number: 0, lost: Vec::new() }
+        Self {
+            opens: BTreeMap::new(),
+            opening: BTreeMap::new(),
+            blocked: BTreeSet::new(),
+            last_number: 0,
+            changes: Vec::new(),
+            lost: Vec::new(),
+        }
     }
 }
 
 impl<F: Clone + Ord, O: Clone + Ord> Opens<F, O> {
-    /// An OPEN that an application made has succeeded, with the state id `id`.
-    pub fn opened(
-        &mut self,
-        file: F,
-        owner: O,
-        share: Share,
-        id: StateId,
-    ) -> (OpenRef<F, O>, Option<OpenChange<F, O>>) {
-        let key = (file, owner);
+    /// An application opens a file. To be called before OPEN is sent.
+    pub fn opening(&mut self, owner: O) -> Opening<O> {
+        let number = self.next_number();
+        self.opening.entry(owner.clone()).or_default().insert(number);
+        Opening { owner, number }
+    }
+
+    /// The OPEN has succeeded, with the state id `id`.
+    pub fn opened(&mut self, opening: Opening<O>, file: F, share: Share, id: StateId) -> OpenRef<F, O> {
+        let key = (file, opening.owner.clone());
+        let number = self.next_number();
         let open = self.opens.entry(key.clone()).or_default();
         let number = match open.users.iter_mut().find(|users| users.share == share) {
             Some(users) => {
@@ -226,26 +265,31 @@ impl<F: Clone + Ord, O: Clone + Ord> Opens<F, O> {
                 users.number
             }
             None => {
-                self.last_number += 1;
-                open.users.push(Users { share, count: 1, number: self.last_number });
-                self.last_number
+                open.users.push(Users { share, count: 1, number });
+                number
             }
         };
-        open.adopt(share, id);
-        let next = self.next_change(&key);
-        (OpenRef { key, share, number }, next)
+        open.adopt(share, id, self.last_number);
+        self.end_opening(&opening.owner, opening.number);
+        self.make_change(&key);
+        OpenRef { key, share, number }
+    }
+
+    /// The OPEN has failed, or wasn't sent.
+    pub fn not_opened(&mut self, opening: Opening<O>) {
+        self.end_opening(&opening.owner, opening.number);
     }
 
     /// An application closes the file.
-    pub fn close(&mut self, closed: OpenRef<F, O>) -> Option<OpenChange<F, O>> {
+    pub fn close(&mut self, closed: OpenRef<F, O>) {
         let OpenRef { key, share, number } = closed;
-        let open = self.opens.get_mut(&key)?;
-        let at = open.users.iter().position(|users| users.share == share && users.number == number)?;
-        open.users[at].count -= 1;
-        if open.users[at].count == 0 {
-            open.users.swap_remove(at);
+        let Some(open) = self.opens.get_mut(&key) else { return };
+        let is_it = |users: &&mut Users| users.share == share && users.number == number;
+        if let Some(users) = open.users.iter_mut().find(is_it) {
+            users.count -= 1;
+            open.users.retain(|users| users.count > 0);
+            self.make_change(&key);
         }
-        self.next_change(&key)
     }
 
     /// The state id for I/O. Its `seqid` is 0: the OPENs of other applications don't matter.
@@ -263,10 +307,12 @@ impl<F: Clone + Ord, O: Clone + Ord> Opens<F, O> {
 
     /// The server doesn't have the state `id` of an owner and file any more, as it answers an I/O request or
     /// TEST_STATEID ([`StateError::Gone`]).
-    pub fn gone(&mut self, file: &F, owner: &O, id: StateId) -> Option<OpenChange<F, O>> {
+    pub fn gone(&mut self, file: &F, owner: &O, id: StateId) {
         let key = (file.clone(), owner.clone());
-        self.opens.get_mut(&key)?.drop_held(id);
-        self.next_change(&key)
+        if let Some(open) = self.opens.get_mut(&key) {
+            open.drop_held(id);
+            self.make_change(&key);
+        }
     }
 
     /// The state ids that the server should know, to be tested: the files, the owners, and the ids.
@@ -276,19 +322,15 @@ impl<F: Clone + Ord, O: Clone + Ord> Opens<F, O> {
             .filter_map(|((file, owner), open)| Some((file, owner, open.held.as_ref()?.id.any())))
     }
 
-    /// How a change has ended, with the state id of the reply. Returns the next change of the same owner and
-    /// file.
-    pub fn changed(
-        &mut self,
-        change: OpenChange<F, O>,
-        result: Result<StateId, StateError>,
-    ) -> Option<OpenChange<F, O>> {
+    /// How a change has ended, with the state id of the reply.
+    pub fn changed(&mut self, change: OpenChange<F, O>, result: Result<StateId, StateError>) {
         let OpenChange { key, number, request } = change;
+        let now = self.next_number();
         // There may be no entry: recovery has overtaken an OPEN, and the application has closed the file.
         let open = self.opens.entry(key.clone()).or_default();
         let sent = open.sent.take_if(|sent| sent.number == number);
         match (request, result) {
-            (OpenChangeRequest::Open { share, .. }, Ok(id)) => open.adopt(share, id),
+            (OpenChangeRequest::Open { share, .. }, Ok(id)) => open.adopt(share, id, now),
             (OpenChangeRequest::Open { share, claim }, Err(_)) => {
                 let lost = sent.and_then(|_| open.open_failed(share, claim));
                 self.lost.extend(lost.map(|share| LostOpen::new(&key, share)));
@@ -312,23 +354,30 @@ impl<F: Clone + Ord, O: Clone + Ord> Opens<F, O> {
             (
                 OpenChangeRequest::Downgrade { id, .. } | OpenChangeRequest::Close { id },
                 Err(StateError::Old),
-            ) => open.set_outdated(id),
+            ) => open.set_outdated(id, now),
             (OpenChangeRequest::Downgrade { id, .. } | OpenChangeRequest::Close { id }, _) => {
                 open.drop_held(id);
             }
         }
-        self.next_change(&key)
+        self.end_opening(&key.1, number);
+        self.make_change(&key);
     }
 
     /// The server has restarted, or the client's lease has expired, and it holds nothing any more. All opens
     /// are claimed anew, as `claim` says, by these changes and those that follow from them. Changes that
-    /// were sent before are of no use; their results may still be reported.
-    pub fn recover(&mut self, claim: Claim) -> Vec<OpenChange<F, O>> {
+    /// were sent before are of no use; their results still have to be reported.
+    pub fn recover(&mut self, claim: Claim) {
         for open in self.opens.values_mut() {
             (open.held, open.sent, open.claim) = (None, None, claim);
         }
         let keys: Vec<_> = self.opens.keys().cloned().collect();
-        keys.iter().filter_map(|key| self.next_change(key)).collect()
+        keys.iter().for_each(|key| self.make_change(key));
+    }
+
+    /// The changes that are due since the last call.
+    #[must_use]
+    pub fn take_changes(&mut self) -> Vec<OpenChange<F, O>> {
+        std::mem::take(&mut self.changes)
     }
 
     /// The opens that were lost since the last call.
@@ -336,24 +385,48 @@ impl<F: Clone + Ord, O: Clone + Ord> Opens<F, O> {
         std::mem::take(&mut self.lost)
     }
 
-    /// The change that is due for an owner and file, which then counts as sent.
-    fn next_change(&mut self, key: &(F, O)) -> Option<OpenChange<F, O>> {
-        let open = self.opens.get_mut(key)?;
-        if open.sent.is_some() {
-            return None;
+    const fn next_number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
+    }
+
+    /// An OPEN was answered: closing doesn't wait for it any more.
+    fn end_opening(&mut self, owner: &O, number: u64) {
+        let Some(opening) = self.opening.get_mut(owner) else { return };
+        opening.remove(&number);
+        if opening.is_empty() {
+            self.opening.remove(owner);
         }
+        let (blocked, others) =
+            std::mem::take(&mut self.blocked).into_iter().partition(|(_, by)| by == owner);
+        self.blocked = others;
+        let blocked: BTreeSet<_> = blocked;
+        blocked.iter().for_each(|key| self.make_change(key));
+    }
+
+    /// Makes the change that is due for an owner and file.
+    fn make_change(&mut self, key: &(F, O)) {
+        let Some(open) = self.opens.get_mut(key).filter(|open| open.sent.is_none()) else { return };
         self.lost.extend(open.lose_denials().into_iter().map(|share| LostOpen::new(key, share)));
         let Some(request) = open.next_request() else {
             open.claim = Claim::Handle;
             if open.is_unused() {
                 self.opens.remove(key);
             }
-            return None;
+            return;
         };
+        let oldest = self.opening.get(&key.1).and_then(BTreeSet::first);
+        if oldest.is_some_and(|oldest| open.must_wait_for(*oldest)) {
+            self.blocked.insert(key.clone());
+            return;
+        }
         self.last_number += 1;
         let number = self.last_number;
+        if matches!(request, OpenChangeRequest::Open { .. }) {
+            self.opening.entry(key.1.clone()).or_default().insert(number);
+        }
         open.sent = Some(Sent { number, opened: Vec::new() });
-        Some(OpenChange { key: key.clone(), number, request })
+        self.changes.push(OpenChange { key: key.clone(), number, request });
     }
 }
 
@@ -375,7 +448,7 @@ impl Open {
 
     fn next_request(&self) -> Option<OpenChangeRequest> {
         if let Some(held) = self.held.as_ref().filter(|held| held.is_outdated) {
-            // The current state id is that of another OPEN.
+            // The reply with the current state id was lost.
             return Some(OpenChangeRequest::Open { share: held.shares[0], claim: Claim::Handle });
         }
         if let Some(share) = self.missing() {
@@ -390,22 +463,29 @@ impl Open {
         (union != to).then_some(OpenChangeRequest::Downgrade { id, to })
     }
 
-    /// An OPEN with `share` has succeeded.
-    fn adopt(&mut self, share: Share, id: StateId) {
+    /// Whether the next change waits for the reply of an OPEN. Those that open what applications have open
+    /// don't.
+    fn must_wait_for(&self, opening: u64) -> bool {
+        let is_later = |held: &Held| opening < held.known_at;
+        self.held.as_ref().is_some_and(is_later) && (self.missing().is_none())
+    }
+
+    /// An OPEN with `share` has succeeded. `now` is the last number.
+    fn adopt(&mut self, share: Share, id: StateId, now: u64) {
         if let Some(sent) = &mut self.sent {
             sent.opened.push(share);
         }
         match &mut self.held {
             Some(held) if held.id.is_same_state(id) => {
                 if id.is_later(held.id) {
-                    (held.id, held.is_outdated) = (id, false);
+                    (held.id, held.is_outdated, held.known_at) = (id, false, now);
                 }
                 if !held.shares.contains(&share) {
                     held.shares.push(share);
                 }
             }
             // The first one, or the server has closed, or lost, what it held before.
-            _ => self.held = Some(Held { id, shares: vec![share], is_outdated: false }),
+            _ => self.held = Some(Held { id, shares: vec![share], is_outdated: false, known_at: now }),
         }
     }
 
@@ -440,10 +520,10 @@ impl Open {
         Some(self.users.swap_remove(at).share)
     }
 
-    /// The server has a later `seqid` than `id`. If that isn't known, it has to be found out.
-    fn set_outdated(&mut self, id: StateId) {
+    /// The server has a later `seqid` than `id`. If no reply on its way has it, it must be found out.
+    fn set_outdated(&mut self, id: StateId, now: u64) {
         if let Some(held) = self.held.as_mut().filter(|held| held.id == id) {
-            held.is_outdated = true;
+            (held.is_outdated, held.known_at) = (true, now);
         }
     }
 

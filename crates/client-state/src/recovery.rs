@@ -9,7 +9,8 @@
 //!
 //! After a lost session a request that got no answer is sent again in the next one, in a slot of that. Within
 //! one session nothing is executed twice. Over the end of a session that can't be known: as with NFSv3, a
-//! request whose first copy was executed may be executed again.
+//! request whose first copy was executed may be executed again. An answer that arrives when its session has
+//! been replaced counts as none: it may be about state that has ended since.
 //!
 //! Invariants:
 //! - What the server has lost is reclaimed before it is told that this is all (RECLAIM_COMPLETE), and before
@@ -36,7 +37,9 @@ pub struct StateManager {
     confirmed: Option<(u64, u32)>,
     /// The number of the last session.
     session: u64,
-    /// What the client has, or may have, isn't known to the server.
+    /// How often the server has lost the client's state.
+    losses: u64,
+    /// What was lost last isn't reclaimed yet, or the server isn't told yet that it is.
     must_reclaim: bool,
     /// All of it was reclaimed; RECLAIM_COMPLETE is due.
     is_reclaimed: bool,
@@ -81,10 +84,14 @@ pub enum Step {
     /// BIND_CONN_TO_SESSION for every connection, with the back channel (`CDFC4_FORE_OR_BOTH`). Then
     /// [`StateManager::bound`].
     BindConnections,
-    /// Reclaim everything: [`Opens::recover`](crate::Opens::recover) with
-    /// [`Claim::Previous`](crate::Claim::Previous), and all changes that follow. Once none is left:
-    /// [`StateManager::reclaimed`].
-    Reclaim,
+    /// Reclaim everything. If `loss` is a new number, the server has nothing of the client's:
+    /// [`Opens::recover`](crate::Opens::recover) with [`Claim::Previous`](crate::Claim::Previous); reclaims
+    /// of an earlier loss are over. Once all reclaims are answered: [`StateManager::reclaimed`]. The other
+    /// changes wait until [`StateManager::is_ready`]: before RECLAIM_COMPLETE the server refuses them.
+    Reclaim {
+        /// The number of the loss.
+        loss: u64,
+    },
     /// RECLAIM_COMPLETE of all filesystems. Then [`StateManager::reclaim_completed`], also for
     /// `NFS4ERR_COMPLETE_ALREADY`.
     ReclaimComplete,
@@ -123,6 +130,7 @@ impl StateManager {
             phase: Phase::NoClientId,
             confirmed: None,
             session: 0,
+            losses: 0,
             must_reclaim: true,
             is_reclaimed: false,
             must_bind: false,
@@ -147,7 +155,7 @@ impl StateManager {
             Phase::BadSession => Step::DestroySession,
             Phase::Session if self.must_bind => Step::BindConnections,
             Phase::Session if self.is_reclaimed => Step::ReclaimComplete,
-            Phase::Session if self.must_reclaim => Step::Reclaim,
+            Phase::Session if self.must_reclaim => Step::Reclaim { loss: self.losses },
             Phase::Session if self.must_test => Step::TestStates,
             Phase::Session => {
                 // Two thirds, as Linux's client: there is time for a second attempt.
@@ -180,7 +188,8 @@ impl StateManager {
     /// state.
     pub fn exchanged(&mut self, client: u64, sequence: u32, confirmed: bool) {
         if !confirmed {
-            (self.must_reclaim, self.is_reclaimed, self.confirmed) = (true, false, None);
+            self.confirmed = None;
+            self.lose_state();
         }
         // The server's sequence id is that of a client's first CREATE_SESSION.
         let known = self.confirmed.filter(|(known, _)| *known == client);
@@ -229,10 +238,14 @@ impl StateManager {
         self.must_bind = false;
     }
 
-    /// Nothing is left to be reclaimed: the server has what there was, or it is lost. `session` is that which
-    /// all of it was reclaimed in.
-    pub const fn reclaimed(&mut self, session: u64) {
-        self.is_reclaimed = self.must_reclaim && session == self.session;
+    /// Nothing is left to be reclaimed of what that loss was of: the server has it, or it can't be had back.
+    pub const fn reclaimed(&mut self, loss: u64) {
+        self.is_reclaimed = self.must_reclaim && loss == self.losses;
+    }
+
+    const fn lose_state(&mut self) {
+        self.losses += 1;
+        (self.must_reclaim, self.is_reclaimed) = (true, false);
     }
 
     /// RECLAIM_COMPLETE was answered.
@@ -257,7 +270,9 @@ impl StateManager {
         self.flags = flags;
         self.must_test |= new & REVOKED != 0;
         self.must_bind |= new & CB_PATH_DOWN != 0;
-        self.must_reclaim |= new & RECLAIM_NEEDED != 0;
+        if new & RECLAIM_NEEDED != 0 && !self.must_reclaim {
+            self.lose_state();
+        }
         if new & BACKCHANNEL_FAULT != 0 {
             self.phase = Phase::BadSession;
         }

@@ -12,15 +12,15 @@ fn running() -> (StateManager, Instant) {
     manager.exchanged(7, 3, false);
     assert_eq!(manager.step(now), CREATE);
     manager.session_created();
-    assert_eq!((manager.step(now), manager.is_ready()), (Step::Reclaim, false));
-    reclaim(&mut manager, now);
+    assert!(!manager.is_ready());
+    reclaim(&mut manager, now, 1);
     (manager, now)
 }
 
 /// Takes the steps from Reclaim on.
-fn reclaim(manager: &mut StateManager, now: Instant) {
-    assert_eq!(manager.step(now), Step::Reclaim);
-    manager.reclaimed(manager.session());
+fn reclaim(manager: &mut StateManager, now: Instant, loss: u64) {
+    assert_eq!(manager.step(now), Step::Reclaim { loss });
+    manager.reclaimed(loss);
     assert_eq!((manager.step(now), manager.is_ready()), (Step::ReclaimComplete, false));
     manager.sequenced(manager.session(), now, RECLAIM_NEEDED);
     manager.reclaim_completed();
@@ -90,7 +90,7 @@ fn a_new_client_id_reclaims() {
     manager.exchanged(8, 1, false);
     assert_eq!(manager.step(now), Step::CreateSession { client: 8, sequence: 1 });
     manager.session_created();
-    assert_eq!(manager.step(now), Step::Reclaim);
+    assert_eq!(manager.step(now), Step::Reclaim { loss: 2 });
     // The server restarts again.
     manager.failed(2, SessionError::StaleClientId);
     manager.reclaimed(2);
@@ -98,7 +98,9 @@ fn a_new_client_id_reclaims() {
     manager.session_created();
     manager.reclaimed(2);
     assert_eq!(manager.session(), 3);
-    reclaim(&mut manager, now);
+    reclaim(&mut manager, now, 3);
+    manager.reclaimed(3);
+    assert_eq!(manager.step(now), Step::Wait(now + LEASE * 2 / 3), "once");
 }
 
 #[test]
@@ -120,8 +122,8 @@ fn a_client_id_that_the_server_knows_keeps_its_state() {
     manager.exchanged(7, 99, true);
     assert_eq!(manager.step(now), Step::CreateSession { client: 7, sequence: 4 }, "its own");
     manager.session_created();
-    assert_eq!(manager.step(now), Step::Reclaim);
-    manager.reclaimed(2);
+    assert_eq!(manager.step(now), Step::Reclaim { loss: 1 }, "what was reclaimed stays");
+    manager.reclaimed(1);
     manager.failed(2, SessionError::Unknown);
     manager.session_created();
     assert_eq!(manager.step(now), Step::ReclaimComplete);
@@ -155,5 +157,5 @@ fn status_flags_lead_to_steps() {
     }
     manager.sequenced(1, now, RECLAIM_NEEDED);
     assert!(!manager.is_ready());
-    reclaim(&mut manager, now);
+    reclaim(&mut manager, now, 2);
 }

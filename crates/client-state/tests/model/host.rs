@@ -1,0 +1,392 @@
+//! The client: the parts of the crate put together as a client uses them, with applications, and a network
+//! that delays, loses and repeats messages.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use client_state::{
+    Claim, NoState, OpenChange, OpenChangeRequest, OpenRef, Opening, Opens, SessionError, Share, SlotError,
+    SlotTable, StateError, StateId, StateManager, Step, TakenSlot, Unanswered,
+};
+use state::{Direction, Error, SessionId};
+
+use crate::server::{LEASE, Message, Operation, Reply, Server};
+
+/// An application's open file.
+pub struct App {
+    pub open: OpenRef<u32, u8>,
+    pub share: Share,
+    /// Its READs and WRITEs that aren't done.
+    io: u32,
+}
+
+/// A request until it is done, in one session or several.
+#[derive(Debug)]
+enum Task {
+    /// SEQUENCE alone.
+    Renew,
+    ReclaimComplete,
+    /// SEQUENCE alone, in the slot of an abandoned request.
+    Probe,
+    Open(Opening<u8>, u32, Share),
+    Change(OpenChange<u32, u8>),
+    /// I/O of an open file, with this state id.
+    Io(u64, StateId),
+}
+
+/// A request that was sent.
+struct Sent {
+    task: Task,
+    taken: TakenSlot,
+    message: Message,
+    at: Instant,
+    reply: Option<Result<Reply, Error>>,
+}
+
+pub struct Host {
+    start: Instant,
+    pub manager: StateManager,
+    pub opens: Opens<u32, u8>,
+    /// The session's number and id, and its slots.
+    session: Option<(u64, SessionId, SlotTable)>,
+    /// The last loss of state.
+    loss: u64,
+    queue: Vec<Task>,
+    sent: Vec<Sent>,
+    network: Vec<Message>,
+    pub apps: BTreeMap<u64, App>,
+    last_number: u64,
+    /// The server has lost what the client had.
+    pub has_lost_state: bool,
+}
+
+impl Host {
+    pub fn new() -> Self {
+        Self {
+            start: Instant::now(),
+            manager: StateManager::new(Duration::from_millis(LEASE)),
+            opens: Opens::default(),
+            session: None,
+            loss: 0,
+            queue: Vec::new(),
+            sent: Vec::new(),
+            network: Vec::new(),
+            apps: BTreeMap::new(),
+            last_number: 0,
+            has_lost_state: false,
+        }
+    }
+
+    pub fn now(&self, server: &Server) -> Instant {
+        self.start + Duration::from_millis(server.now.0)
+    }
+
+    fn number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
+    }
+
+    /// The file is open and the client may rely on that.
+    pub fn relies_on(&self, server: &Server, app: &App) -> bool {
+        self.manager.is_lease_valid(self.now(server)) && self.opens.io_id(&app.open).is_ok()
+    }
+
+    pub fn open(&mut self, owner: u8, file: u32, share: Share) {
+        let opening = self.opens.opening(owner);
+        self.queue.push(Task::Open(opening, file, share));
+    }
+
+    /// An application closes a file, if none of its I/O is outstanding.
+    pub fn close(&mut self, which: usize) {
+        let Some((number, app)) = pick(&self.apps, which).filter(|(_, app)| app.io == 0) else { return };
+        let _ = app;
+        let app = self.apps.remove(&number).expect("it was picked");
+        self.opens.close(app.open);
+    }
+
+    pub fn io(&mut self, which: usize) {
+        let Some((number, _)) = pick(&self.apps, which) else { return };
+        self.apps.get_mut(&number).expect("it was picked").io += 1;
+        let none = StateId { seqid: 0, other: [0; 12] };
+        self.queue.push(Task::Io(number, none));
+    }
+
+    /// A message arrives, and perhaps again later.
+    pub fn deliver(&mut self, server: &mut Server, which: usize, again: bool) {
+        if self.network.is_empty() {
+            return;
+        }
+        let at = which % self.network.len();
+        let message = if again { self.network[at] } else { self.network.swap_remove(at) };
+        let reply = server.receive(&message);
+
+        if let Some(sent) = self.sent.iter_mut().find(|sent| sent.message.request == message.request) {
+            sent.reply = Some(reply);
+        }
+    }
+
+    /// The connections are lost, and with them replies: everything is sent again.
+    pub fn reconnect(&mut self) {
+        for sent in &mut self.sent {
+            sent.reply = None;
+            self.network.push(sent.message);
+        }
+        self.manager.reconnected();
+    }
+
+    /// Nothing waits for the reply of an I/O request any more.
+    pub fn abandon(&mut self, which: usize) {
+        let io: Vec<_> =
+            (0..self.sent.len()).filter(|at| matches!(self.sent[*at].task, Task::Io(..))).collect();
+        let Some((_, _, slots)) = self.session.as_mut().filter(|_| !io.is_empty()) else { return };
+        let sent = self.sent.swap_remove(io[which % io.len()]);
+        slots.abandon(sent.taken);
+        let Task::Io(number, _) = sent.task else { return };
+        self.apps.get_mut(&number).expect("it waits for I/O").io -= 1;
+    }
+
+    /// A request that finds out whether the server still has the session.
+    pub fn renew(&mut self) {
+        self.queue.push(Task::Renew);
+    }
+
+    /// The session ends at the server. Not while an OPEN is on its way: if the server had executed it, and
+    /// then refused its repetition, no request could close what it has opened.
+    pub fn destroy_session(&mut self, server: &mut Server) {
+        let is_opening = self.sent.iter().any(|sent| match &sent.task {
+            Task::Open(..) => true,
+            Task::Change(change) => matches!(change.request(), OpenChangeRequest::Open { .. }),
+            _ => false,
+        });
+        if let Some((_, session, _)) = self.session.as_ref().filter(|_| !is_opening) {
+            server.destroy_session(*session);
+        }
+    }
+
+    /// Whether everything is done: nothing waits, and the server has had a request lately.
+    pub fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.sent.is_empty() && self.network.is_empty() && self.manager.is_ready()
+    }
+
+    /// Takes the steps of the state manager that can be taken, and sends what can be sent.
+    pub fn run(&mut self, server: &mut Server) {
+        loop {
+            self.take_changes();
+            match self.manager.step(self.now(server)) {
+                Step::ExchangeId => {
+                    let (client, sequence, confirmed) = server.exchange_id("host");
+                    self.manager.exchanged(client, sequence, confirmed);
+                }
+                Step::CreateSession { client, sequence } => match server.create_session(client, sequence) {
+                    Ok(session) => {
+                        self.manager.session_created();
+                        self.session = Some((self.manager.session(), session, SlotTable::new(4)));
+                    }
+                    Err(_) => self.manager.session_refused(),
+                },
+                Step::DestroySession => unreachable!("the slots agree"),
+                Step::BindConnections => self.manager.bound(),
+                Step::Reclaim { loss } => {
+                    if loss != self.loss {
+                        self.loss = loss;
+                        self.recover();
+                        self.has_lost_state |= self.has(is_reclaim);
+                    }
+                    if self.has(is_reclaim) {
+                        break;
+                    }
+                    self.manager.reclaimed(loss);
+                }
+                Step::ReclaimComplete => {
+                    if !self.has(|task| matches!(task, Task::ReclaimComplete)) {
+                        self.queue.push(Task::ReclaimComplete);
+                    }
+                    break;
+                }
+                Step::TestStates => unreachable!("nothing is revoked"),
+                Step::Renew => {
+                    if !self.has(|task| matches!(task, Task::Renew)) {
+                        self.queue.push(Task::Renew);
+                    }
+                    break;
+                }
+                Step::Wait(_) => break,
+            }
+        }
+        self.send(server);
+    }
+
+    /// Begins to reclaim everything. Reclaims of an earlier session are over.
+    fn recover(&mut self) {
+        self.opens.recover(Claim::Previous);
+        for task in std::mem::take(&mut self.queue) {
+            match task {
+                Task::Change(change) if change.is_reclaim() => {
+                    self.opens.changed(change, Err(StateError::Refused));
+                }
+                task => self.queue.push(task),
+            }
+        }
+        self.take_changes();
+    }
+
+    fn take_changes(&mut self) {
+        self.queue.extend(self.opens.take_changes().into_iter().map(Task::Change));
+    }
+
+    fn has(&self, is_it: fn(&Task) -> bool) -> bool {
+        self.queue.iter().chain(self.sent.iter().map(|sent| &sent.task)).any(is_it)
+    }
+
+    fn send(&mut self, server: &Server) {
+        let at = self.now(server);
+        let Some((_, session, slots)) = &mut self.session else { return };
+        let session = *session;
+        let mut probes: Vec<_> = std::iter::from_fn(|| slots.take_abandoned()).collect();
+        for taken in probes.drain(..) {
+            self.transmit(at, session, Task::Probe, taken, Operation::Nothing);
+        }
+        for task in std::mem::take(&mut self.queue) {
+            let may = self.manager.is_ready()
+                || matches!(task, Task::Renew | Task::ReclaimComplete)
+                || is_reclaim(&task);
+            let Some((task, operation)) = self.prepare(task) else { continue };
+            let Some((_, _, slots)) = self.session.as_mut().filter(|_| may) else {
+                self.queue.push(task);
+                continue;
+            };
+            match (operation, slots.available()) {
+                (Some(operation), 1..) => {
+                    let taken = slots.take().expect("there are some");
+                    self.transmit(at, session, task, taken, operation);
+                }
+                _ => self.queue.push(task),
+            }
+        }
+    }
+
+    /// The operation of a task, if it can be sent now. `None` for I/O that has failed.
+    fn prepare(&mut self, task: Task) -> Option<(Task, Option<Operation>)> {
+        let operation = match &task {
+            Task::Renew | Task::Probe => Operation::Nothing,
+            Task::ReclaimComplete => Operation::ReclaimComplete,
+            Task::Open(opening, file, share) => Operation::Open(*opening.owner(), *file, *share),
+            Task::Change(change) => Operation::Change(*change.owner(), *change.file(), change.request()),
+            Task::Io(number, _) => {
+                let app = self.apps.get_mut(number).expect("it waits for I/O");
+                let direction = if app.share.access & 2 != 0 { Direction::Write } else { Direction::Read };
+                match self.opens.io_id(&app.open) {
+                    Ok(id) => {
+                        let io = Operation::Io(*app.open.file(), id, direction);
+                        return Some((Task::Io(*number, id), Some(io)));
+                    }
+                    Err(NoState::Recovering) => return Some((task, None)),
+                    Err(NoState::Lost) => {
+                        app.io -= 1;
+                        return None;
+                    }
+                }
+            }
+        };
+        Some((task, Some(operation)))
+    }
+
+    fn transmit(
+        &mut self,
+        at: Instant,
+        session: SessionId,
+        task: Task,
+        taken: TakenSlot,
+        operation: Operation,
+    ) {
+        let (slot, sequence, highest) = (taken.slot(), taken.sequence(), taken.highest());
+        let message = Message { request: self.number(), session, slot, sequence, highest, operation };
+        self.network.push(message);
+        self.sent.push(Sent { task, taken, message, at, reply: None });
+    }
+
+    /// A reply arrives.
+    pub fn receive(&mut self, which: usize) {
+        let replied: Vec<_> = (0..self.sent.len()).filter(|at| self.sent[*at].reply.is_some()).collect();
+        if replied.is_empty() {
+            return;
+        }
+        let sent = self.sent.swap_remove(replied[which % replied.len()]);
+        let (number, _, slots) = self.session.as_mut().expect("it was sent in a session");
+        let reply = match sent.reply.expect("it has a reply") {
+            Ok(reply) => reply,
+            Err(Error::BadSession) => {
+                self.manager.failed(*number, SessionError::Unknown);
+                self.session = None;
+                self.queue.push(sent.task);
+                // The others' replies would be the same.
+                self.queue.extend(self.sent.drain(..).map(|sent| sent.task));
+                self.queue.retain(|task| !matches!(task, Task::Probe | Task::Renew | Task::ReclaimComplete));
+                return;
+            }
+            Err(Error::SeqFalseRetry) => {
+                assert!(matches!(sent.task, Task::Probe), "{:?}", sent.task);
+                assert_eq!(slots.failed(sent.taken, SlotError::SeqFalseRetry), Unanswered::ReplyLost);
+                return;
+            }
+            Err(error) => panic!("{error}: {:?}", sent.message),
+        };
+        slots.answered(sent.taken, reply.highest, reply.highest);
+        self.manager.sequenced(*number, sent.at, reply.flags);
+        self.done(sent.task, reply.result);
+    }
+
+    fn done(&mut self, task: Task, result: Result<StateId, Error>) {
+        match (task, result) {
+            (task, Err(Error::Grace | Error::Delay)) => self.queue.push(task),
+            (Task::Renew | Task::Probe, _) => {}
+            (Task::ReclaimComplete, result) => {
+                // A session may end between the two.
+                assert!(matches!(result, Ok(_) | Err(Error::CompleteAlready)), "{result:?}");
+                self.manager.reclaim_completed();
+            }
+            (Task::Open(opening, file, share), Ok(id)) => {
+                let open = self.opens.opened(opening, file, share, id);
+                let number = self.number();
+                self.apps.insert(number, App { open, share, io: 0 });
+            }
+            (Task::Open(opening, ..), Err(error)) => {
+                assert_eq!(error, Error::ShareDenied);
+                self.opens.not_opened(opening);
+            }
+            (Task::Change(change), result) => self.opens.changed(change, result.map_err(state_error)),
+            (Task::Io(number, id), result) => {
+                let app = self.apps.get_mut(&number).expect("it waits for I/O");
+                let Err(error) = result else {
+                    app.io -= 1;
+                    return;
+                };
+                assert_eq!(state_error(error), StateError::Gone, "the state allows the I/O");
+                assert!(
+                    self.has_lost_state,
+                    "a state that is in use ends with the server's run or the lease"
+                );
+                self.opens.gone(app.open.file(), app.open.owner(), id);
+                self.queue.push(Task::Io(number, id));
+            }
+        }
+    }
+}
+
+const fn is_reclaim(task: &Task) -> bool {
+    matches!(task, Task::Change(change) if change.is_reclaim())
+}
+
+fn state_error(error: Error) -> StateError {
+    match error {
+        Error::OldStateid => StateError::Old,
+        Error::BadStateid | Error::Expired => StateError::Gone,
+        Error::NoGrace | Error::ReclaimConflict => StateError::NoReclaim,
+        _ => StateError::Refused,
+    }
+}
+
+fn pick(apps: &BTreeMap<u64, App>, which: usize) -> Option<(u64, &App)> {
+    let (number, app) = apps.iter().nth(which.checked_rem(apps.len())?)?;
+    Some((*number, app))
+}
