@@ -61,9 +61,10 @@ fn run(cli: Cli) -> CommandResult {
     let who = match &cli.command {
         Command::Mount(args) if args.report => logging::LogSource::BackgroundMount,
         Command::Mount(args) if args.foreground => logging::LogSource::Mount,
+        Command::Serve(args) => logging::LogSource::Server { audit: !args.no_audit },
         _ => logging::LogSource::Command,
     };
-    logging::start(cli.global.verbose, who)?;
+    logging::start(cli.global.verbose, cli.global.log_format, who)?;
     // A write beyond the limit of file sizes (`ulimit -f`), also to a granted file, then fails with EFBIG
     // instead of ending the process. The signal itself is ignored.
     signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::new(AtomicBool::new(false)))

@@ -16,6 +16,7 @@ mod programs;
 mod service;
 pub mod status;
 
+pub use authorization::audit::{TARGET as AUDIT_TARGET, message_id};
 pub use export_table::io_modes::Direction;
 pub use exports::IoMode;
 pub use lifecycle::Server;

@@ -34,6 +34,7 @@ pub use target::{Operand, Remote};
 pub use watch::{ProbeArgs, StatusArgs};
 
 use crate::exit::EXIT_CODES;
+use crate::logging::LogFormat;
 use client::options::{Descriptor, SESSION, Source};
 use help::HelpPart;
 
@@ -119,6 +120,18 @@ pub struct Global {
     /// such as `info,samehost_lane=trace` and wins over -v.
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub verbose: u8,
+
+    /// The form of log lines: text, json, or journal (fields for journalctl); auto chooses journal when
+    /// standard error leads to the journal
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        value_name = "FORMAT",
+        hide_possible_values = true,
+        default_value_t = LogFormat::Auto,
+    )]
+    pub log_format: LogFormat,
 }
 
 /// The commands.

@@ -137,6 +137,20 @@ pub struct ServeArgs {
     )]
     pub no_rpcbind: bool,
 
+    /// Don't log who mounts what from where, and who is refused and why
+    #[arg(
+        long,
+        value_name = "true|false",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        default_value_t = false,
+        hide_default_value = true,
+        hide_possible_values = true,
+        action = ArgAction::Set,
+    )]
+    pub no_audit: bool,
+
     /// How long to wait for an address that another, possibly stopping, server uses, in seconds
     #[arg(
         long,

@@ -326,6 +326,7 @@ mod tests {
         threads = 32
         max-connections = 0x100
         no-rpcbind = true
+        no-audit = true
         takeover = 0
         grace = 6
         lease = 30
@@ -333,6 +334,7 @@ mod tests {
         nfs4-domain = "example.org"
         run-dir = "/run/other"
         verbose = 2
+        log-format = "json"
     "#;
 
     fn serve(file: &ServeFile, words: &[&str]) -> (ArgMatches, Cli) {

@@ -30,7 +30,7 @@ impl Child {
         let program = std::env::current_exe().map_err(to_failure)?;
         let mut process = Command::new(program)
             .arg("serve")
-            .args(["--listen", "127.0.0.1:0", "--no-rpcbind", "--until-stdin-ends"])
+            .args(["--listen", "127.0.0.1:0", "--no-rpcbind", "--no-audit", "--until-stdin-ends"])
             .arg("--export")
             .arg(format!("{} 127.0.0.1(rw,no_root_squash,insecure,no_subtree_check)", escape(export)))
             .arg("--run-dir")

@@ -16,6 +16,7 @@ use lane::PeerCredentials;
 use rpc::server::TcpOwner;
 use store::{FileHandle, Holder, Identity, Store, UserContext};
 
+use crate::authorization::audit::AuditLog;
 use crate::authorization::local_users::{self, Memberships};
 use crate::authorization::refusal_log::{LoggedRefusal, RefusalLog};
 use crate::authorization::requester::{Requester, Transport};
@@ -62,6 +63,8 @@ pub(crate) struct AccessControl {
     memberships: Memberships,
     /// Refusals of local users that were logged.
     refused: RefusalLog,
+    /// What was logged for the administrator.
+    pub audit: AuditLog,
     /// Whether every export verifies the claims of processes of this host.
     verifies_claims: AtomicBool,
     /// The I/O modes of exports that don't set their own.
@@ -90,6 +93,7 @@ impl AccessControl {
             names: Resolver::default(),
             memberships: Memberships::default(),
             refused: RefusalLog::default(),
+            audit: AuditLog::default(),
             verifies_claims: AtomicBool::new(false),
             io,
             direct_writes: AtomicBool::new(false),
@@ -114,6 +118,7 @@ impl AccessControl {
         self.names.ask_again();
         self.memberships.ask_again();
         self.refused.forget();
+        self.audit.forget();
         self.look_up_hosts();
     }
 
@@ -521,6 +526,7 @@ mod tests {
             names: Resolver::unanswered(),
             memberships: Memberships::default(),
             refused: RefusalLog::default(),
+            audit: AuditLog::default(),
             verifies_claims: AtomicBool::new(false),
             io: IoModeSettings::default(),
             direct_writes: AtomicBool::new(false),

@@ -7,6 +7,7 @@
 //! This check comes in addition to [`access`](super::access), where every call that names a file is checked
 //! against that file's export.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use exports::Names;
@@ -46,7 +47,22 @@ fn verdict(access: &AccessControl, peer: &Peer, names: &dyn Names) -> Verdict {
             Verdict::Stranger => {}
         }
     }
+    if verdict == Verdict::Stranger {
+        access.audit.client_refused(peer.address, &reason(access, peer.address, names).to_string());
+    }
     verdict
+}
+
+/// Why no export is for `peer`: the reason of the one that is the closest to it.
+fn reason(access: &AccessControl, peer: SocketAddr, names: &dyn Names) -> Refusal {
+    let table = access.table();
+    let mut named =
+        table.entries().iter().filter_map(|entry| AccessControl::client_of(entry, peer, names).ok());
+    match named.next() {
+        Some(options) if options.secure && peer.port() >= FIRST_UNPRIVILEGED_PORT => Refusal::InsecurePort,
+        Some(_) => Refusal::OtherUser,
+        None => Refusal::NotExported,
+    }
 }
 
 /// Whether an export names `peer`, regardless of what its user may do there: address, port (for `secure`),

@@ -2,10 +2,11 @@
 //!
 //! [`admission`] decides about a connection, [`access`] about each call that names a file. Both decide by the
 //! export table, the host's names and users ([`resolver`], [`local_users`], [`lookups`]), and log what they
-//! refuse to local users ([`refusal_log`]).
+//! refuse to local users ([`refusal_log`]) and what an administrator asks later ([`audit`]).
 
 pub(crate) mod access;
 pub(crate) mod admission;
+pub mod audit;
 pub(crate) mod local_users;
 pub(crate) mod lookups;
 pub(crate) mod refusal_log;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use parking_lot::Mutex;
 use rpc::server::TcpOwner;
 
+use crate::authorization::audit::message_id;
 use crate::authorization::requester::Requester;
 
 /// How many lines are remembered; beyond that nothing is logged until the exports are reloaded.
@@ -41,7 +42,8 @@ impl RefusalLog {
                 }
             };
             tracing::warn!(
-                peer = %requester.address, process = ?requester.owner, ?claimed, export = %export.display(),
+                client = %requester.address, process = ?requester.owner, ?claimed, export = %export.display(),
+                message_id = message_id::USER_REFUSED,
                 "{words}; this is logged once for each user"
             );
         }

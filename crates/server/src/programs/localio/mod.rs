@@ -12,6 +12,7 @@ use rpc::message::{AuthStat, Credential};
 use rpc::server::{CallContext, CallError, Peer, Program, Reply};
 use xdr::Decoder;
 
+use crate::authorization::audit;
 use crate::programs::request::{Done, RequestSpan};
 use crate::service::{LaneAttempt, Service};
 
@@ -58,6 +59,8 @@ impl Program for Localio {
                         // time or a number.
                         let note = LaneAttempt::Refused { answer, kernel: sys.stamp == 0 };
                         self.service.lane_attempts.answered(peer, note);
+                    } else if let Some(lane) = self.lane.status().iter().find(|l| l.bound.nfs_peer == peer) {
+                        audit::lane(peer, lane.bound.process.pid, lane.bound.process.uid);
                     }
                     Done { status: Some(answer), bytes: 0 }
                 }),

@@ -2,7 +2,10 @@
 
 mod path;
 
+use std::ffi::OsStr;
 use std::ops::RangeInclusive;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::sync::Arc;
 
 use proto::mount3::{
@@ -11,9 +14,11 @@ use proto::mount3::{
 };
 use rpc::message::AuthFlavor;
 use rpc::server::{CallContext, CallError, Program, Reply};
-use std::os::unix::ffi::OsStrExt as _;
 use xdr::{Array, Decoder, Encoder, List, Opaque};
 
+use path::Unresolved;
+
+use crate::authorization::audit;
 use crate::programs::nfs3::requester;
 use crate::programs::request::{Done, RequestSpan};
 use crate::service::Service;
@@ -85,19 +90,22 @@ impl Mount3 {
     }
 
     fn mnt(&self, cx: &CallContext<'_>, path: &[u8], to: &mut Encoder) -> Mountstat3 {
-        match path::resolve(&self.0.access, path, requester(cx)) {
+        let requester = requester(cx);
+        let uid = requester.claim.map(|claim| claim.uid);
+        match path::resolve(&self.0.access, path, requester) {
             Ok(handle) => {
                 self.0.mounts.add(cx.peer.address.ip(), path);
+                audit::mounted(cx.peer.address, uid, Path::new(OsStr::from_bytes(path)));
                 to.put(&Mountres3::Ok(Mountres3Ok {
                     fhandle: Opaque(handle.as_bytes()),
                     auth_flavors: Array(vec![AuthFlavor::SYS.0]),
                 }));
                 Mountstat3::Ok
             }
-            Err(status) => {
-                tracing::info!(
-                    peer = %cx.peer.address, path = %String::from_utf8_lossy(path), ?status, "mount refused"
-                );
+            Err(Unresolved { status, refusal }) => {
+                let reason = refusal.map_or_else(|| format!("{status:?}"), |refusal| refusal.to_string());
+                let path = Path::new(OsStr::from_bytes(path));
+                audit::mount_refused(cx.peer.address, uid, path, &reason);
                 to.put(&Mountres3::Fail(status));
                 status
             }

@@ -14,19 +14,32 @@ use crate::export_table::ExportEntry;
 /// The maximum number of components of a path, since each costs a lookup.
 const MAX_DEPTH: usize = 256;
 
+/// Why a path isn't mounted.
+pub(super) struct Unresolved {
+    pub status: Mountstat3,
+    /// The refusal of the access check, if that is the reason.
+    pub refusal: Option<Refusal>,
+}
+
+impl From<Mountstat3> for Unresolved {
+    fn from(status: Mountstat3) -> Self {
+        Self { status, refusal: None }
+    }
+}
+
 /// Resolves `path` for a client. A directory below an export's can be mounted if the client's user can reach
 /// it. Symbolic links on the way aren't followed, since they could lead out of the export.
 pub(super) fn resolve(
     access: &AccessControl,
     path: &[u8],
     requester: Requester<'_>,
-) -> Result<FileHandle, Mountstat3> {
+) -> Result<FileHandle, Unresolved> {
     if path.first() != Some(&b'/') {
-        return Err(Mountstat3::Inval);
+        return Err(Mountstat3::Inval.into());
     }
     let wanted = components(path);
     if wanted.len() > MAX_DEPTH {
-        return Err(Mountstat3::Nametoolong);
+        return Err(Mountstat3::Nametoolong.into());
     }
     let table = access.table();
     let depth = |entry: &Arc<ExportEntry>| components(entry.export.path().as_os_str().as_bytes()).len();
@@ -35,11 +48,11 @@ pub(super) fn resolve(
     };
     let mut candidates: Vec<_> = table.entries().iter().filter(above).collect();
     candidates.sort_by_key(|entry| std::cmp::Reverse(depth(entry)));
-    let mut refusal = Mountstat3::Acces;
+    let mut unresolved = Unresolved { status: Mountstat3::Acces, refusal: Some(Refusal::NotExported) };
     for entry in candidates {
         if entry.store.is_err() {
             // Exported, but not available: an error is better than a directory of the outer export.
-            refusal = Mountstat3::Noent;
+            unresolved = Mountstat3::Noent.into();
             break;
         }
         match access.admit_to(entry, requester) {
@@ -49,23 +62,26 @@ pub(super) fn resolve(
                 let mut node = user_context.node(root.as_bytes()).map_err(status)?;
                 for name in &wanted[depth(entry)..] {
                     if *name == b".." {
-                        return Err(Mountstat3::Inval);
+                        return Err(Mountstat3::Inval.into());
                     }
                     node = user_context.lookup(&node, name).map_err(status)?;
                 }
                 return if node.kind() == FileKind::Directory {
                     Ok(*node.handle())
                 } else {
-                    Err(Mountstat3::Notdir)
+                    Err(Mountstat3::Notdir.into())
                 };
             }
             Err(Refusal::NotExported) => {}
             // Not a refusal, and MOUNT has no status for "try later".
-            Err(Refusal::NotKnownYet) => return Err(Mountstat3::Serverfault),
-            Err(_) => break,
+            Err(Refusal::NotKnownYet) => return Err(Mountstat3::Serverfault.into()),
+            Err(refusal) => {
+                unresolved.refusal = Some(refusal);
+                break;
+            }
         }
     }
-    Err(refusal)
+    Err(unresolved)
 }
 
 fn components(path: &[u8]) -> Vec<&[u8]> {

@@ -1,6 +1,7 @@
 //! From handles and names to objects: in the pseudo-filesystem, in exports, and across their borders.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use proto::nfs4::Nfsstat4;
 use store::{Error, FileHandle, FileKind};
@@ -10,6 +11,8 @@ use super::namespace::{Child, PseudoId};
 use super::nested::{self, export_root, namespace};
 use super::object::{File, Object};
 use super::status::{self, Result};
+use crate::export_table::ExportEntry;
+use crate::programs::nfs3::requester;
 
 /// The longest name in a directory of the pseudo-filesystem, as its attributes say.
 const MAX_NAME: usize = 255;
@@ -64,7 +67,7 @@ fn still_open(c: &Context<'_>, handle: &[u8]) -> Option<FileHandle> {
 /// The root of the namespace.
 pub(super) fn root(c: &Context<'_>) -> Result<Object> {
     match namespace(c).root_export() {
-        Some(entry) => export_root(c, entry).map(Object::File),
+        Some(entry) => enter(c, entry),
         None => Ok(Object::Pseudo(PseudoId::root())),
     }
 }
@@ -80,7 +83,7 @@ pub(super) fn child(c: &Context<'_>, name: &[u8]) -> Result<Object> {
             let namespace = namespace(c);
             let child = namespace.directory(*id).ok_or(Nfsstat4::Stale)?.children.get(name);
             match child.ok_or(Nfsstat4::Noent)? {
-                Child::Export(entry) => export_root(c, entry).map(Object::File),
+                Child::Export(entry) => enter(c, entry),
                 Child::Pseudo(below) => Ok(Object::Pseudo(*below)),
             }
         }
@@ -95,6 +98,15 @@ pub(super) fn child(c: &Context<'_>, name: &[u8]) -> Result<Object> {
             Ok(Object::File(inner.unwrap_or_else(|| directory.sibling(node))))
         }
     }
+}
+
+/// The root of an export that a client reaches by name.
+fn enter(c: &Context<'_>, entry: &Arc<ExportEntry>) -> Result<Object> {
+    let root = export_root(c, entry)?;
+    let requester = requester(c.cx);
+    let uid = requester.claim.map(|claim| claim.uid);
+    c.service.access.audit.entered(requester.address, uid, entry.export.path());
+    Ok(Object::File(root))
 }
 
 /// The directory above the current one.

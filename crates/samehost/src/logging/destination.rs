@@ -1,19 +1,11 @@
-//! Logging: structured, to standard error. A mount in the background has no standard error and logs to the
-//! system log.
+//! The destination of log lines: standard error, or the system log of a mount in the background.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::os::unix::net::UnixDatagram;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use tracing::{Level, Metadata};
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
-
-use crate::exit::{Failure, Stop};
-
-/// The environment variable with filters in tracing's syntax; it wins over `-v`.
-pub const VARIABLE: &str = "SAMEHOST_LOG";
 
 /// Where syslog(3) and the journal listen.
 const SYSLOG: &str = "/dev/log";
@@ -21,56 +13,19 @@ const SYSLOG: &str = "/dev/log";
 /// Lines of this and higher priorities go to standard error, lower ones to the system log.
 static STDERR_PRIORITY: AtomicU8 = AtomicU8::new(u8::MAX);
 
-/// The kind of process that logs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogSource {
-    /// A command's.
-    Command,
-    /// A mount's in the foreground: changes of the lane are logged by default.
-    Mount,
-    /// A mount's that goes to the background. Default messages go to the system log.
-    BackgroundMount,
+/// Sends everything but warnings and errors to the system log from now on.
+pub fn keep_warnings_on_stderr() {
+    STDERR_PRIORITY.store(Priority::Warning as u8, Relaxed);
 }
 
-/// Starts logging for the rest of the process.
-pub fn start(verbose: u8, source: LogSource) -> Result<(), Stop> {
-    let level = match verbose {
-        0 => LevelFilter::WARN,
-        1 => LevelFilter::INFO,
-        2 => LevelFilter::DEBUG,
-        _ => LevelFilter::TRACE,
-    };
-    let filter = match std::env::var(VARIABLE) {
-        Ok(text) => EnvFilter::try_new(text).map_err(|error| {
-            Failure::usage(VARIABLE, error).next(format!("write a filter such as {VARIABLE}=info"))
-        })?,
-        Err(_) if source != LogSource::Command && verbose == 0 => EnvFilter::new("warn,samehost_mount=info"),
-        Err(_) => EnvFilter::default().add_directive(level.into()),
-    };
-    let background = source == LogSource::BackgroundMount;
-    if background && verbose == 0 {
-        STDERR_PRIORITY.store(Priority::Warning as u8, Relaxed);
-    }
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(Destination)
-        .with_ansi(!background && io::stderr().is_terminal());
-    // The system log adds the time.
-    let set = if background {
-        tracing::subscriber::set_global_default(builder.without_time().finish())
-    } else {
-        tracing::subscriber::set_global_default(builder.finish())
-    };
-    set.map_err(|error| Failure::new("logging", error).into())
-}
-
-/// Logs to the system log from now on.
+/// Sends everything to the system log from now on.
 pub fn detach() {
     STDERR_PRIORITY.store(0, Relaxed);
 }
 
 /// Chooses the destination of each line.
-struct Destination;
+#[derive(Clone, Copy, Debug)]
+pub struct Destination;
 
 impl<'a> MakeWriter<'a> for Destination {
     type Writer = Line;
@@ -106,7 +61,7 @@ impl Priority {
 }
 
 /// A line, written as a whole.
-struct Line {
+pub struct Line {
     priority: Priority,
     text: Vec<u8>,
 }

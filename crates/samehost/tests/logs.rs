@@ -1,0 +1,122 @@
+//! The server's log: JSON lines, audit lines with their fields, and without them.
+
+mod common;
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use common::{TIMEOUT, run, samehost};
+use serde_json::Value;
+
+/// A server whose standard error is a file. It ends with its standard input.
+struct LoggingServer {
+    child: std::process::Child,
+    scratch: tempfile::TempDir,
+    url: String,
+}
+
+impl LoggingServer {
+    fn start(arguments: &[&str]) -> Self {
+        let scratch = tempfile::tempdir().unwrap();
+        let export = scratch.path().join("export");
+        fs::create_dir(&export).unwrap();
+        let log = File::create(scratch.path().join("log")).unwrap();
+        let mut command =
+            samehost(["serve", "--listen", "127.0.0.1:0", "--no-rpcbind", "--until-stdin-ends"]);
+        command.args(["--export", &format!("{} 127.0.0.1(rw,no_root_squash,insecure)", export.display())]);
+        command.arg("--run-dir").arg(scratch.path().join("run"));
+        command.arg("--state-dir").arg(scratch.path().join("state"));
+        let (child, ready) = common::ready(command.args(arguments).stderr(log));
+        let (_, address) = ready.split_once(" on ").unwrap_or_else(|| panic!("{ready}"));
+        let (address, _) = address.split_once(';').unwrap_or_else(|| panic!("{ready}"));
+        let url = format!("nfs://{address}{}", export.display());
+        Self { child, scratch, url }
+    }
+
+    fn client(&self, command: &str, path: &str) -> Command {
+        let mut command = samehost([command, &format!("{}{path}", self.url)]);
+        command.env("SAMEHOST_RUN_DIR", self.scratch.path().join("run"));
+        command
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.scratch.path().join("log")).unwrap()
+    }
+
+    /// Stops the server and returns its whole log.
+    fn stop(mut self) -> String {
+        drop(self.child.stdin.take());
+        common::wait(&mut self.child);
+        self.log()
+    }
+}
+
+impl Drop for LoggingServer {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let deadline = Instant::now() + TIMEOUT;
+        while Instant::now() < deadline && matches!(self.child.try_wait(), Ok(None)) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn audit_lines_say_who_mounted_what_and_who_was_refused() {
+    let server = LoggingServer::start(&["--log-format", "json"]);
+    run(&mut server.client("probe", "")).exits(0);
+    run(samehost(["ls", &server.url.replace("/export", "/elsewhere")]).arg("--soft")).exits(1);
+    let export = server.scratch.path().join("export");
+    let log = server.stop();
+    let lines: Vec<Value> = log
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
+        .collect();
+    let find = |message: &str| {
+        let mut found = lines.iter().filter(|line| line["message"] == message);
+        found.next().unwrap_or_else(|| panic!("no {message:?} in {log}"))
+    };
+    let mounted = find("mounted");
+    assert_eq!(mounted["level"], "INFO");
+    assert_eq!(mounted["target"], "audit");
+    assert_eq!(Path::new(mounted["export"].as_str().unwrap()), export);
+    assert_eq!((&mounted["road"], &mounted["protocol"]), (&"wire".into(), &"NFSv3".into()));
+    assert!(mounted["client"].as_str().unwrap().starts_with("127.0.0.1:"), "{mounted}");
+    assert_eq!(mounted["uid"], rustix::process::geteuid().as_raw());
+    let lane = find("lane established");
+    assert_eq!(lane["road"], "lane");
+    assert_eq!(lane["uid"], rustix::process::geteuid().as_raw());
+    let refused = find("mount refused");
+    assert!(refused["export"].as_str().unwrap().ends_with("/elsewhere"), "{refused}");
+    assert_eq!(refused["reason"], "not exported to this client");
+    let ids = [mounted, lane, refused].map(|line| line["message_id"].as_str().unwrap());
+    assert!(ids.iter().all(|id| id.len() == 32) && ids[0] != ids[1] && ids[1] != ids[2], "{ids:?}");
+}
+
+#[test]
+fn text_lines_have_no_identifiers_and_audit_lines_can_be_switched_off() {
+    let server = LoggingServer::start(&[]);
+    run(&mut server.client("ls", "")).exits(0);
+    let log = server.stop();
+    let line = log.lines().find(|line| line.contains("mounted")).unwrap_or_else(|| panic!("{log}"));
+    assert!(line.contains("INFO") && line.contains("road=\"wire\""), "{line}");
+    assert!(!line.contains("message_id"), "{line}");
+    let server = LoggingServer::start(&["--no-audit"]);
+    run(&mut server.client("ls", "")).exits(0);
+    assert_eq!(server.stop(), "");
+}
+
+#[test]
+fn a_journal_that_is_not_there_is_an_error() {
+    // Where systemd's journal runs, the command succeeds.
+    let ran = run(&mut samehost(["man", "--log-format", "journal"]));
+    if Path::new("/run/systemd/journal/socket").exists() {
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    } else {
+        ran.exits(1).complains(&["the journal", "--log-format text"]);
+    }
+}
