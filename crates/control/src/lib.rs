@@ -8,6 +8,7 @@
 //! length and wait.
 
 mod client;
+pub mod exposition;
 mod metrics;
 mod socket;
 

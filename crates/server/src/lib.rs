@@ -17,6 +17,7 @@ mod service;
 pub mod status;
 
 pub use authorization::audit::{TARGET as AUDIT_TARGET, message_id};
+pub use control::exposition::MetricsAddress;
 pub use export_table::io_modes::Direction;
 pub use exports::IoMode;
 pub use lifecycle::Server;

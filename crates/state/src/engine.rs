@@ -84,6 +84,17 @@ impl EngineLimits {
     };
 }
 
+/// The number of states of each kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StateCounts {
+    /// Opens.
+    pub opens: usize,
+    /// Lock owners on files.
+    pub locks: usize,
+    /// Delegations.
+    pub delegations: usize,
+}
+
 /// The configuration of an engine.
 #[derive(Debug, Clone)]
 pub struct EngineConfig {
@@ -223,6 +234,18 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     pub fn counts(&self) -> (usize, usize, usize) {
         let states = self.opens.len() + self.locks.len() + self.delegations.len();
         (self.clients.len(), self.sessions.len(), states)
+    }
+
+    /// The number of states of each kind.
+    #[must_use]
+    pub fn state_counts(&self) -> StateCounts {
+        StateCounts { opens: self.opens.len(), locks: self.locks.len(), delegations: self.delegations.len() }
+    }
+
+    /// The bounds.
+    #[must_use]
+    pub const fn limits(&self) -> &EngineLimits {
+        &self.config.limits
     }
 
     /// The length of a lease in milliseconds.

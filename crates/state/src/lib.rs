@@ -62,7 +62,7 @@ pub use conflicts::{AccessKind, Recall, RecallTimeout};
 pub use delegations::{DelegationRequest, NoDelegation, PendingDelegation, WriteDelegation};
 pub use description_locks::DescriptionLocks;
 pub use effects::Effects;
-pub use engine::{Engine, EngineConfig, EngineLimits, Random, Time};
+pub use engine::{Engine, EngineConfig, EngineLimits, Random, StateCounts, Time};
 pub use error::Error;
 pub use ids::{ClientId, SessionId, StateId};
 pub use lock_queue::{BlockedWaiter, LockNotice};

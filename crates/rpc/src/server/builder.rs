@@ -147,6 +147,18 @@ impl Server {
         CallSockets::new(Arc::downgrade(&self.engine))
     }
 
+    /// The bounds.
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        &self.engine.limits
+    }
+
+    /// The number of workers that run calls or send replies now.
+    #[must_use]
+    pub fn busy_workers(&self) -> usize {
+        self.engine.busy_workers()
+    }
+
     /// Totals since the start.
     #[must_use]
     pub fn totals(&self) -> Totals {

@@ -42,6 +42,8 @@ pub struct CallContext<'a> {
     pub peer: &'a Peer,
     /// The credential of the call, as the peer states it.
     pub credential: &'a Credential,
+    /// Whether the call came on a call socket ([`super::CallSockets`]).
+    pub is_call_socket: bool,
     /// `None` outside of the engine.
     within: Option<Within<'a>>,
 }
@@ -59,7 +61,7 @@ impl<'a> CallContext<'a> {
     /// A call outside of the engine, for tests of a program.
     #[must_use]
     pub const fn new(xid: u32, version: u32, peer: &'a Peer, credential: &'a Credential) -> Self {
-        Self { xid, version, peer, credential, within: None }
+        Self { xid, version, peer, credential, is_call_socket: false, within: None }
     }
 
     /// A call within the engine.

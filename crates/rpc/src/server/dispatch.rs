@@ -133,6 +133,11 @@ impl Dispatcher {
             tracing::error!(peer = %peer.address, program, procedure, %error, "payload can't be read");
             status = ReplyStatus::SystemErr;
         }
+        if let Some(timer) = reply.take_timer()
+            && let Ok(program) = find(&caller.engine.programs, header.program, header.version)
+        {
+            program.completed(timer);
+        }
         if status != ReplyStatus::Success {
             reply.status(ReplyHeader { xid, status });
             reply.set_mark();
@@ -175,7 +180,8 @@ impl Dispatcher {
             BackChannel::new(sender, peer.connection)
         };
         let within = Within { hand_over, back_channel: &back_channel };
-        let cx = CallContext::new(header.xid, header.version, peer, credential).within(within);
+        let mut cx = CallContext::new(header.xid, header.version, peer, credential).within(within);
+        cx.is_call_socket = caller.connection.call_socket.is_some();
         let action = if caller.verdict == Verdict::Admitted && !caller.is_cut {
             Action::Call
         } else {

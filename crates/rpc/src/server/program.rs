@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use super::{CallContext, Peer, Reply};
+use super::{CallContext, CallTimer, Peer, Reply};
 use crate::message::AuthStat;
 
 /// The alignment that a program wants for a call's payload.
@@ -76,6 +76,12 @@ pub trait Program: Send + Sync + 'static {
     fn payload_alignment(&self, version: u32, procedure: u32, args: &[u8]) -> PayloadAlignment {
         let _ = (version, procedure, args);
         PayloadAlignment::Anywhere
+    }
+
+    /// The payload of a reply with a [`CallTimer`] was read, or will be sent from its file without being read
+    /// by this process. Called on the thread of [`Program::call`].
+    fn completed(&self, timer: CallTimer) {
+        let _ = timer;
     }
 
     /// A connection was closed, and none of its calls is running any more.

@@ -1,6 +1,6 @@
 //! A reply being built: the encoded part, and a payload that stays in its file or in memory until it is sent.
 
-use std::{fmt::Debug, os::fd::OwnedFd, sync::Arc};
+use std::{fmt::Debug, os::fd::OwnedFd, sync::Arc, time::Instant};
 
 use xdr::{Encode as _, Encoder};
 
@@ -48,11 +48,21 @@ impl Attachment {
     }
 }
 
+/// Measures a call whose payload is read after its results were encoded.
+#[derive(Debug, Clone, Copy)]
+pub struct CallTimer {
+    /// The program's own.
+    pub label: u64,
+    /// When the call began.
+    pub began: Instant,
+}
+
 /// A reply being built.
 #[derive(Debug)]
 pub struct Reply {
     encoder: Encoder,
     attachment: Option<Attachment>,
+    timer: Option<CallTimer>,
 }
 
 /// The offset of the results, behind the record's mark and the header.
@@ -68,7 +78,7 @@ impl Reply {
     /// A successful reply without results, in `buffer`, whose contents are discarded.
     pub(super) fn in_buffer(mut buffer: Vec<u8>, xid: u32) -> Self {
         buffer.clear();
-        let mut reply = Self { encoder: Encoder::from_vec(buffer), attachment: None };
+        let mut reply = Self { encoder: Encoder::from_vec(buffer), attachment: None, timer: None };
         reply.status(ReplyHeader { xid, status: ReplyStatus::Success });
         reply
     }
@@ -104,6 +114,22 @@ impl Reply {
     /// Appends `bytes` behind the encoded part, as [`Reply::attach_file`] does a file's. They aren't copied.
     pub fn attach_bytes(&mut self, bytes: Box<dyn Payload>) {
         self.attachment = Some(Attachment::Memory(bytes));
+    }
+
+    /// Whether a part of a file is attached.
+    #[must_use]
+    pub const fn has_file(&self) -> bool {
+        matches!(self.attachment, Some(Attachment::File(_)))
+    }
+
+    /// Has [`Program::completed`](super::Program::completed) called once the payload is ready to be sent.
+    pub const fn set_timer(&mut self, timer: CallTimer) {
+        self.timer = Some(timer);
+    }
+
+    /// Takes the timer away.
+    pub const fn take_timer(&mut self) -> Option<CallTimer> {
+        self.timer.take()
     }
 
     /// The payload that follows the results.

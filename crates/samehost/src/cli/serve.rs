@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args, ValueEnum};
-use server::{IoMode, LaneOffer};
+use server::{IoMode, LaneOffer, MetricsAddress};
 
 pub const LONG_HELP: &str = "\
 The server runs in the foreground and writes one line to standard output when it accepts calls: \
@@ -122,6 +122,12 @@ pub struct ServeArgs {
         value_parser = clap::value_parser!(u32).range(1..=1_000_000),
     )]
     pub max_connections: u32,
+
+    /// Serve metrics for Prometheus by HTTP at an address and port, or on a Unix socket
+    ///
+    /// The path is /metrics. Everybody who can connect can read them: they name the exports, not the clients.
+    #[arg(long, value_name = "ADDR:PORT|PATH")]
+    pub metrics: Option<MetricsAddress>,
 
     /// Don't register with rpcbind, even if one is running
     #[arg(

@@ -83,6 +83,7 @@ pub fn config(global: &Global, args: ServeArgs) -> Config {
         nfs4_names: args.nfs4_owners == Owners::Names,
         lock_store: None,
         source: None,
+        metrics: args.metrics,
         takeover: Duration::from_secs(args.takeover.into()),
         grace: Duration::from_secs(args.grace.into()),
     }
@@ -106,6 +107,9 @@ fn announce(server: &Server, lane: LaneOffer, global: &Global) -> Result<(), Sto
     line.push_str(&format!("; lane {lane}"));
     if lane != LaneOffer::Off {
         line.push_str(&format!(", run directory {}", global.run_dir.display()));
+    }
+    if let Some(address) = server.metrics_address() {
+        line.push_str(&format!(", metrics at {address}"));
     }
     notify::ready(&line);
     let mut output = Output::stdout();
@@ -166,6 +170,7 @@ fn explain(error: StartError) -> Failure {
             io::ErrorKind::PermissionDenied => failure.next("choose a port above 1023 with --listen"),
             _ => failure.next("choose an address of this host with --listen"),
         },
+        StartError::Metrics { .. } => failure.next("choose another address with --metrics"),
         StartError::Threads { .. } => failure.next(
             "raise it (ulimit -u, TasksMax= of the unit, pids.max of the container), or lower --threads",
         ),

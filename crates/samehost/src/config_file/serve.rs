@@ -325,6 +325,7 @@ mod tests {
         write-io = "direct"
         threads = 32
         max-connections = 0x100
+        metrics = "127.0.0.1:9464"
         no-rpcbind = true
         no-audit = true
         takeover = 0

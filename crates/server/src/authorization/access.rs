@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::status::counters::enter_export;
 use arc_swap::ArcSwap;
 use exports::{Claim, ClientSpec, ExportOptions, IoMode, LocalPeers, Names, NotKnownYet, Squash};
 use lane::PeerCredentials;
@@ -191,6 +192,7 @@ impl AccessControl {
         entry: &Arc<ExportEntry>,
         requester: Requester<'_>,
     ) -> Result<ExportAccess, Refusal> {
+        enter_export(entry.slot);
         let admitted = self.check(entry, requester);
         let export = entry.export.path().display();
         match &admitted {
@@ -422,6 +424,7 @@ mod tests {
             key: store::HandleKey::new([1; 16]),
             verifier: Arc::default(),
             limits: store::DescriptorLimits::default(),
+            slots: Arc::default(),
         };
         let holder = |options: &str, uid: Option<u32>, gid: u32, groups: &[u32]| {
             let text = format!("{} *(rw,insecure,{options})", dir.path().display());
@@ -478,6 +481,7 @@ mod tests {
             key: store::HandleKey::new([1; 16]),
             verifier: Arc::default(),
             limits: store::DescriptorLimits::default(),
+            slots: Arc::default(),
         };
         let next = |clients: [&str; 2], before: &ExportTable| {
             let lines = dirs.iter().zip(clients).filter(|(_, clients)| !clients.is_empty());
@@ -512,6 +516,7 @@ mod tests {
             key: store::HandleKey::new([1; 16]),
             verifier: Arc::default(),
             limits: store::DescriptorLimits::default(),
+            slots: Arc::default(),
         };
         let table = |clients: &str| {
             let text = format!("{} {clients}", dir.path().display());

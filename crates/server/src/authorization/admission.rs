@@ -104,6 +104,7 @@ mod tests {
             key: store::HandleKey::new([1; 16]),
             verifier: Arc::default(),
             limits: store::DescriptorLimits::default(),
+            slots: Arc::default(),
         };
         let text: String =
             lines.iter().map(|(path, clients)| format!("{} {clients}\n", path.display())).collect();

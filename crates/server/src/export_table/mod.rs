@@ -16,6 +16,7 @@ use std::sync::Arc;
 use ahash::HashMap;
 
 use crate::export_table::io_modes::IoModeSettings;
+use crate::status::counters::{ExportSlot, ExportSlots};
 use exports::{Export, Exports, Fsid};
 use store::{DirectoryId, HandleKey, Mounts, NestedExport, Store, StoreOptions, WriteVerifier};
 
@@ -32,6 +33,8 @@ pub(crate) struct StoreSettings {
     pub verifier: Arc<WriteVerifier>,
     /// Limits for all stores together.
     pub limits: store::DescriptorLimits,
+    /// The exports' places in the counters.
+    pub slots: Arc<ExportSlots>,
 }
 
 /// One export and its store.
@@ -42,6 +45,8 @@ pub(crate) struct ExportEntry {
     pub id: u32,
     /// The store, or why there is none, in words.
     pub store: Result<Arc<Store>, String>,
+    /// Its counters.
+    pub slot: ExportSlot,
     /// The I/O modes that were set for it at run time.
     pub io: Arc<IoModeSettings>,
     /// Device and inode of the directory that the store serves.
@@ -93,8 +98,9 @@ impl ExportTable {
                 store.set_max_nodes(limits.nodes);
             }
             let io = previous.get(id).map(|old| Arc::clone(&old.io)).unwrap_or_default();
+            let slot = opening.slots.of(export.path());
             let export = export.clone();
-            table.add(Arc::new(ExportEntry { export, id, store, io, directory, lost: None }));
+            table.add(Arc::new(ExportEntry { export, id, store, slot, io, directory, lost: None }));
         }
         table.relate();
         table
@@ -156,6 +162,7 @@ impl ExportTable {
                 export: entry.export.clone(),
                 id: entry.id,
                 store: Err(problem),
+                slot: entry.slot,
                 io: Arc::clone(&entry.io),
                 directory: entry.directory,
                 lost: None,
@@ -236,6 +243,7 @@ impl ExportEntry {
             export: self.export.clone(),
             id: self.id,
             store: open(&self.export, self.id, opening, limits, mounts),
+            slot: self.slot,
             io: Arc::clone(&self.io),
             directory: directory(self.export.path()),
             lost: None,
@@ -248,6 +256,7 @@ impl ExportEntry {
             export: self.export.clone(),
             id: self.id,
             store: Err(why.to_owned()),
+            slot: self.slot,
             io: Arc::clone(&self.io),
             directory: None,
             lost,

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use control::exposition::MetricsAddress;
 use exports::{Exports, IoMode};
 
 use crate::export_table::sources::ExportSources;
@@ -122,6 +123,8 @@ pub struct Config {
     pub lock_store: Option<Arc<LockStore>>,
     /// Reads the configuration again at a reload. Without it, only the exports files are read again.
     pub source: Option<Arc<dyn ConfigSource>>,
+    /// Where metrics for Prometheus are served by HTTP; `None`: nowhere.
+    pub metrics: Option<MetricsAddress>,
     /// How long [`Server::start`](crate::Server::start) waits for addresses that are in use, in case the
     /// server that uses them is stopping (default 10 s; zero: not at all).
     pub takeover: Duration,
@@ -150,6 +153,7 @@ impl Default for Config {
             nfs4_names: false,
             lock_store: None,
             source: None,
+            metrics: None,
             takeover: Duration::from_secs(10),
             grace: Duration::from_secs(5),
         }

@@ -39,6 +39,14 @@ pub enum StartError {
         /// Why.
         source: io::Error,
     },
+    /// The endpoint of the metrics can't be started.
+    #[error("metrics at {address}: {source}")]
+    Metrics {
+        /// The address.
+        address: control::exposition::MetricsAddress,
+        /// Why.
+        source: io::Error,
+    },
     /// The worker threads can't be started.
     #[error("no thread can be made ({source}): the limit of processes is too low")]
     Threads {

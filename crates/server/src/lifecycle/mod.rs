@@ -19,6 +19,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
+use control::exposition::{MetricsAddress, MetricsEndpoint};
 use parking_lot::Mutex;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -36,7 +37,7 @@ use crate::lifecycle::reloads::Reloads;
 use crate::lifecycle::running::{Reloaded, RunningServer};
 use crate::lifecycle::stale_sockets::StaleSockets;
 use crate::lifecycle::start::{
-    handle_key, identity, start_lane, start_wire, state_directory, wait_for_addresses,
+    handle_key, identity, start_lane, start_metrics, start_wire, state_directory, wait_for_addresses,
 };
 use crate::programs::rpcbind::{self, Registrations};
 use crate::service::drc::Drc;
@@ -54,6 +55,7 @@ use crate::status::{Counters, Status};
 pub struct Server {
     // In the order in which they must be dropped.
     status_socket: Option<control::Socket>,
+    metrics: Option<MetricsEndpoint>,
     registrations: Option<Registrations>,
     _watch: Option<MountWatch>,
     running: Arc<RunningServer>,
@@ -85,7 +87,12 @@ impl Server {
         let key = handle_key(&config)?;
         let Descriptors { nodes, data, state: preserved, .. } = descriptors;
         let limits = store::DescriptorLimits { nodes, data, preserved };
-        let opening = StoreSettings { key: HandleKey::new(key), verifier: Arc::default(), limits };
+        let opening = StoreSettings {
+            key: HandleKey::new(key),
+            verifier: Arc::default(),
+            limits,
+            slots: Arc::default(),
+        };
         let instance = lane::nonce::random_instance()
             .map_err(|source| StartError::System { what: "random numbers", source })?;
         let table = ExportTable::open(&exports, &opening, &ExportTable::default());
@@ -136,12 +143,20 @@ impl Server {
             is_changing: AtomicBool::new(false),
         });
         let status_socket = running.status_socket();
+        let metrics = start_metrics(&running)?;
         let watch = MountWatch::start(Arc::downgrade(&running)).map_err(|error| {
             let problem =
                 format!("mounts that change are noticed at a reload only: /proc/self/mountinfo: {error}");
             running.problems.lock().push(problem);
         });
-        Ok(Self { _watch: watch.ok(), status_socket, registrations, running, reloads: Arc::default() })
+        Ok(Self {
+            _watch: watch.ok(),
+            status_socket,
+            metrics,
+            registrations,
+            running,
+            reloads: Arc::default(),
+        })
     }
 
     /// The addresses it listens on, with the real ports.
@@ -154,6 +169,12 @@ impl Server {
     #[must_use]
     pub fn instance(&self) -> [u8; 16] {
         self.running.instance
+    }
+
+    /// Where its metrics are served, with the real port.
+    #[must_use]
+    pub fn metrics_address(&self) -> Option<&MetricsAddress> {
+        self.metrics.as_ref().map(MetricsEndpoint::address)
     }
 
     /// What this server can't do, one sentence each, to be reported at start.
@@ -230,7 +251,7 @@ impl Server {
         }
         self.running.service.state.leave_locks();
         self.running.service.state.close_all();
-        drop(self.status_socket.take());
+        drop((self.status_socket.take(), self.metrics.take()));
     }
 
     /// Serves until SIGTERM or SIGINT, then stops gracefully; SIGHUP reloads. The result of a reload goes to

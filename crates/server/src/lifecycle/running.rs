@@ -343,6 +343,7 @@ mod tests {
             key: store::HandleKey::new([1; 16]),
             verifier: Arc::default(),
             limits: store::DescriptorLimits::default(),
+            slots: Arc::default(),
         };
         let table =
             ExportTable::open(&Exports::parse(&text, "t").unwrap(), &opening, &ExportTable::default());

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use control::exposition::{MetricsEndpoint, Registry};
 use lane::{Instance, LaneOptions, LaneServer};
 use siphasher::sip128::{Hasher128 as _, SipHasher24};
 
@@ -15,12 +16,14 @@ use crate::authorization::admission::ExportAdmission;
 use crate::lifecycle::config::{Config, LaneOffer, default_state_dir};
 use crate::lifecycle::descriptors::Descriptors;
 use crate::lifecycle::errors::StartError;
+use crate::lifecycle::running::RunningServer;
 use crate::programs::lane_grants::LaneGrantService;
 use crate::programs::localio::Localio;
 use crate::programs::mount3::Mount3;
 use crate::programs::nfs3::{Nfs3, Nfsacl};
 use crate::programs::nfs4::Nfs4;
 use crate::service::Service;
+use crate::status::metrics::ServerCollector;
 
 /// How often an address in use is tried again.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -112,6 +115,17 @@ pub(crate) fn start_wire(
     })?;
     service.call_sockets.get_or_init(|| wire.call_sockets());
     Ok(wire)
+}
+
+/// Starts the endpoint of the metrics, if one is configured.
+pub(crate) fn start_metrics(running: &Arc<RunningServer>) -> Result<Option<MetricsEndpoint>, StartError> {
+    let Some(address) = running.config.lock().metrics.clone() else { return Ok(None) };
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(ServerCollector(Arc::downgrade(running))));
+    match MetricsEndpoint::start(&address, registry) {
+        Ok(endpoint) => Ok(Some(endpoint)),
+        Err(source) => Err(StartError::Metrics { address, source }),
+    }
 }
 
 /// Waits until the addresses are free, up to [`Config::takeover`]: the server that this one replaces may

@@ -5,6 +5,7 @@
 //! is granted, no open that denies its access is given to other clients.
 
 use std::collections::HashMap;
+use std::fmt::Debug;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -29,6 +30,7 @@ use super::tree_grants::Whole;
 use crate::authorization::access::{ExportAccess, Refusal};
 use crate::authorization::requester::{Requester, Transport};
 use crate::service::Service;
+use crate::status::counters::{BegunCall, CallEnd, DataPath, Operation};
 
 /// The programs, with their versions, that can be called on call sockets. NFSv4 isn't among them: its
 /// sessions bind connections.
@@ -209,10 +211,17 @@ fn changed(wcc: &Wcc) -> DirectoryChange {
     DirectoryChange { before, after: wcc.after }
 }
 
+/// How an open ended, for the counters.
+pub(super) fn end_of(operation: Operation, decided: &Result<OpenGrant, OpenStatus>) -> CallEnd<'_> {
+    let failure = decided.as_ref().err().map(|status| (*status as u32, status as &dyn Debug));
+    CallEnd { operation, data_path: DataPath::Lane, failure, bytes: 0 }
+}
+
 impl GrantService for LaneGrantService {
     fn open(&self, bound: &Bound, request: &OpenRequest<'_>) -> Result<OpenGrant, OpenStatus> {
+        let begun = BegunCall::now();
         let decided = self.decide(bound, request);
-        self.service.counters.open.count(decided.is_err(), 0);
+        self.service.counters.record(begun, &end_of(Operation::LaneOpen, &decided));
         if matches!(decided, Err(OpenStatus::NotFound)) {
             self.service.counters.open_not_found.fetch_add(1, Relaxed);
         }

@@ -10,6 +10,8 @@ use rpc::message::Credential;
 use rpc::server::{CallContext, CallError};
 use tracing::span::EnteredSpan;
 
+use crate::status::counters::{CallEnd, DataPath, NO_RESULTS, Operation};
+
 /// How a request ended that a program has answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Done<S> {
@@ -17,6 +19,28 @@ pub(crate) struct Done<S> {
     pub status: S,
     /// Payload bytes, of READ and WRITE.
     pub bytes: u64,
+}
+
+/// How a request ended, for the counters. `succeeded` is the status that is no failure.
+pub(crate) fn call_end<'a, S: Debug + PartialEq>(
+    cx: &CallContext<'_>,
+    operation: Operation,
+    done: &'a Result<Done<S>, CallError>,
+    (succeeded, number): (&S, impl Fn(&S) -> u32),
+) -> CallEnd<'a> {
+    let data_path = data_path(cx);
+    match done {
+        Ok(Done { status, bytes }) => {
+            let failure = (status != succeeded).then(|| (number(status), status as &dyn Debug));
+            CallEnd { operation, data_path, failure, bytes: *bytes }
+        }
+        Err(_) => CallEnd { operation, data_path, failure: Some(NO_RESULTS), bytes: 0 },
+    }
+}
+
+/// How a request has come.
+pub(crate) const fn data_path(cx: &CallContext<'_>) -> DataPath {
+    if cx.is_call_socket { DataPath::Lane } else { DataPath::Wire }
 }
 
 /// The span of one request. It ends with [`RequestSpan::end`], or when this is dropped.

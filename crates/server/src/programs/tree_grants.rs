@@ -8,10 +8,11 @@
 use lane::{Access, Bound, GrantAttributes, OpenGrant, OpenStatus};
 use store::{Node, UserContext};
 
-use super::lane_grants::{LaneGrantService, failed};
+use super::lane_grants::{LaneGrantService, end_of, failed};
 use crate::authorization::access::ExportAccess;
 use crate::authorization::tree_rules::TreeRefusal;
 use crate::export_table::mounts;
+use crate::status::counters::{BegunCall, Operation};
 
 /// What a client asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,8 +32,9 @@ impl LaneGrantService {
         user_context: &UserContext<'_>,
         (directory, access, whole): (&Node, Access, Whole),
     ) -> Result<OpenGrant, OpenStatus> {
+        let begun = BegunCall::next_operation();
         let decided = self.decide_tree(bound, admitted, user_context, (directory, access, whole));
-        self.service.counters.trees.count(decided.is_err(), 0);
+        self.service.counters.record(begun, &end_of(Operation::LaneTree, &decided));
         decided
     }
 

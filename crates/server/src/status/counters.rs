@@ -1,13 +1,46 @@
-//! Counters by transport and procedure: relaxed atomics, since no decision depends on them.
+//! Counters by export, data path and procedure, with the time that calls took.
+//!
+//! Threads count in shards, so that they rarely share a cache line, with relaxed atomics, since no decision
+//! depends on them. A status adds the shards. The number of series is bounded: exports beyond
+//! [`MAX_EXPORTS`] are counted together, and the counters of an export exist once it is used.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::Instant;
 
+use ahash::HashMap;
+use parking_lot::Mutex;
 use proto::{localio, mount3, nfs3, nfs4, nfsacl};
+use rpc::server::{CallTimer, Reply};
+
+/// The number of exports with counters of their own.
+pub(crate) const MAX_EXPORTS: usize = 64;
+/// The number of shards.
+const SHARDS: usize = 16;
+/// The inclusive upper bounds of the histograms' buckets, in nanoseconds. Another bucket has no bound.
+pub(crate) const BOUNDS: [u64; 13] = [
+    10_000,
+    25_000,
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    50_000_000,
+    250_000_000,
+    1_000_000_000,
+];
 
 control::metrics! {
     /// Counters of one procedure.
-    pub struct ProcedureStatus, counted by ProcedureCounters {
+    pub struct ProcedureStatus {
         /// Calls.
         ops: Counter<Count> = "calls",
         /// Those answered with an error.
@@ -17,94 +50,484 @@ control::metrics! {
     }
 }
 
-impl ProcedureCounters {
-    /// Counts one call with `bytes` of payload.
-    pub(crate) fn count(&self, failed: bool, bytes: u64) {
-        self.ops.fetch_add(1, Relaxed);
-        if failed {
-            self.errors.fetch_add(1, Relaxed);
-        }
-        if bytes > 0 {
-            self.bytes.fetch_add(bytes, Relaxed);
+/// The counters that an export has in each shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub(crate) struct ExportSlot(u8);
+
+impl ExportSlot {
+    /// For calls that concern no export.
+    pub(crate) const NONE: Self = Self(0);
+    /// For exports beyond [`MAX_EXPORTS`].
+    const OTHER: Self = Self(1);
+    /// The number of all slots.
+    const COUNT: usize = MAX_EXPORTS + 2;
+
+    /// Its position in [`ExportSlots::names`].
+    pub(crate) const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// The assignment of slots to exported directories. A directory keeps its slot when it is no longer exported.
+#[derive(Debug, Default)]
+pub(crate) struct ExportSlots(Mutex<Vec<PathBuf>>);
+
+impl ExportSlots {
+    pub(crate) fn of(&self, path: &Path) -> ExportSlot {
+        let mut paths = self.0.lock();
+        let index = paths.iter().position(|known| known == path).unwrap_or_else(|| {
+            if paths.len() < MAX_EXPORTS {
+                paths.push(path.to_owned());
+                paths.len() - 1
+            } else {
+                MAX_EXPORTS
+            }
+        });
+        u8::try_from(index + 2).ok().filter(|_| index < MAX_EXPORTS).map_or(ExportSlot::OTHER, ExportSlot)
+    }
+
+    /// The names of all slots that are assigned, in their order.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let paths = self.0.lock();
+        let paths = paths.iter().map(|path| path.display().to_string());
+        ["none", "other"].into_iter().map(str::to_owned).chain(paths).collect()
+    }
+}
+
+/// How calls reach the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum DataPath {
+    /// Over TCP.
+    Wire,
+    /// Over a Unix socket of a client on this host.
+    Lane,
+}
+
+impl DataPath {
+    pub(crate) const ALL: [Self; 2] = [Self::Wire, Self::Lane];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Wire => "wire",
+            Self::Lane => "lane",
         }
     }
 }
 
-/// The counters of a program, by the position of the procedure in its `ALL`.
-type Procedures<const N: usize> = [ProcedureCounters; N];
+/// A procedure of a program, an operation of NFSv4, or a request of the lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Operation {
+    Nfs3(nfs3::Procedure),
+    Nfs4(nfs4::Operation),
+    Mount3(mount3::Procedure),
+    Nfsacl(nfsacl::Procedure),
+    Localio(localio::Procedure),
+    /// An open over the lane.
+    LaneOpen,
+    /// An open of a whole directory over the lane, also counted as [`Operation::LaneOpen`].
+    LaneTree,
+}
+
+const NFS4: usize = nfs3::Procedure::ALL.len();
+const MOUNT3: usize = NFS4 + nfs4::Operation::ALL.len();
+const NFSACL: usize = MOUNT3 + mount3::Procedure::ALL.len();
+const LOCALIO: usize = NFSACL + nfsacl::Procedure::ALL.len();
+const LANE: usize = LOCALIO + localio::Procedure::ALL.len();
+/// The number of all operations.
+const OPERATIONS: usize = LANE + 2;
+
+impl Operation {
+    const fn index(self) -> usize {
+        match self {
+            Self::Nfs3(procedure) => procedure as usize,
+            // The numbers of the operations are consecutive.
+            Self::Nfs4(operation) => NFS4 + operation as usize - nfs4::Operation::ALL[0] as usize,
+            Self::Mount3(procedure) => MOUNT3 + procedure as usize,
+            Self::Nfsacl(procedure) => NFSACL + procedure as usize,
+            Self::Localio(procedure) => LOCALIO + procedure as usize,
+            Self::LaneOpen => LANE,
+            Self::LaneTree => LANE + 1,
+        }
+    }
+
+    /// All operations, in the order of their indices.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        let nfs3 = nfs3::Procedure::ALL.iter().copied().map(Self::Nfs3);
+        let nfs4 = nfs4::Operation::ALL.iter().copied().map(Self::Nfs4);
+        let mount3 = mount3::Procedure::ALL.iter().copied().map(Self::Mount3);
+        let nfsacl = nfsacl::Procedure::ALL.iter().copied().map(Self::Nfsacl);
+        let localio = localio::Procedure::ALL.iter().copied().map(Self::Localio);
+        let lane = [Self::LaneOpen, Self::LaneTree];
+        nfs3.chain(nfs4).chain(mount3).chain(nfsacl).chain(localio).chain(lane)
+    }
+
+    /// The program or protocol, with the version where there are several.
+    pub(crate) const fn program(self) -> &'static str {
+        match self {
+            Self::Nfs3(_) => "nfs3",
+            Self::Nfs4(_) => "nfs4",
+            Self::Mount3(_) => "mount",
+            Self::Nfsacl(_) => "nfsacl",
+            Self::Localio(_) => "localio",
+            Self::LaneOpen | Self::LaneTree => "lane",
+        }
+    }
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Nfs3(procedure) => procedure.name(),
+            Self::Nfs4(operation) => operation.name(),
+            Self::Mount3(procedure) => procedure.name(),
+            Self::Nfsacl(procedure) => procedure.name(),
+            Self::Localio(procedure) => procedure.name(),
+            Self::LaneOpen => "OPEN",
+            Self::LaneTree => "TREE",
+        }
+    }
+
+    /// Its name in the JSON of a status, where procedures of NFSv3 have no prefix.
+    fn status_name(self) -> String {
+        match self {
+            Self::Nfs3(_) | Self::LaneOpen | Self::LaneTree => self.name().to_owned(),
+            Self::Nfs4(_) => format!("NFS4.{}", self.name()),
+            Self::Mount3(_) => format!("MOUNT.{}", self.name()),
+            Self::Nfsacl(_) => format!("NFSACL.{}", self.name()),
+            Self::Localio(_) => format!("LOCALIO.{}", self.name()),
+        }
+    }
+}
+
+/// The counters of one operation of one export and data path, in one shard.
+#[derive(Debug, Default)]
+struct OperationCounters {
+    errors: AtomicU64,
+    bytes: AtomicU64,
+    nanoseconds: AtomicU64,
+    /// Calls by the time that they took.
+    calls: [AtomicU64; BOUNDS.len() + 1],
+}
+
+impl OperationCounters {
+    fn record_time(&self, nanoseconds: u64) {
+        let bucket = BOUNDS.iter().position(|bound| nanoseconds <= *bound).unwrap_or(BOUNDS.len());
+        self.calls[bucket].fetch_add(1, Relaxed);
+        self.nanoseconds.fetch_add(nanoseconds, Relaxed);
+    }
+}
+
+type AllOperations = [OperationCounters; OPERATIONS];
+
+/// An operation of an export and data path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct SeriesKey {
+    pub export: ExportSlot,
+    pub data_path: DataPath,
+    pub operation: Operation,
+}
+
+/// The number of calls that failed with one status.
+#[derive(Debug, Clone)]
+struct Failures {
+    status: String,
+    count: u64,
+}
+
+/// The counters of some threads.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Shard {
+    exports: [[OnceLock<Box<AllOperations>>; 2]; ExportSlot::COUNT],
+    /// By series and number of the status.
+    failures: Mutex<HashMap<(SeriesKey, u32), Failures>>,
+}
+
+impl Default for Shard {
+    fn default() -> Self {
+        Self { exports: std::array::from_fn(|_| Default::default()), failures: Mutex::default() }
+    }
+}
+
+impl Shard {
+    #[inline]
+    fn counters(&self, key: SeriesKey) -> &OperationCounters {
+        let all = &self.exports[usize::from(key.export.0)][key.data_path as usize];
+        let all = all.get_or_init(|| Box::new(std::array::from_fn(|_| OperationCounters::default())));
+        &all[key.operation.index()]
+    }
+}
+
+thread_local! {
+    /// This thread's shard in all counters.
+    static SHARD: usize = {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        NEXT.fetch_add(1, Relaxed) % SHARDS
+    };
+    /// The export that the call on this thread was admitted to last.
+    static EXPORT: Cell<ExportSlot> = const { Cell::new(ExportSlot::NONE) };
+}
+
+/// Attributes the call that runs on this thread to an export. The access check calls it.
+pub(crate) fn enter_export(export: ExportSlot) {
+    EXPORT.set(export);
+}
+
+/// A call that has begun.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BegunCall {
+    began: Instant,
+}
+
+impl BegunCall {
+    /// Begins a call on this thread, which concerns no export yet.
+    #[inline]
+    pub(crate) fn now() -> Self {
+        EXPORT.set(ExportSlot::NONE);
+        Self { began: Instant::now() }
+    }
+
+    /// Begins the next operation of the same COMPOUND. Its export is that of the last one until the access
+    /// check says otherwise.
+    pub(crate) fn next_operation() -> Self {
+        Self { began: Instant::now() }
+    }
+}
+
+/// How a call ended.
+#[derive(Clone, Copy)]
+pub(crate) struct CallEnd<'a> {
+    pub operation: Operation,
+    pub data_path: DataPath,
+    /// The status of a failure, by its number and its name.
+    pub failure: Option<(u32, &'a dyn fmt::Debug)>,
+    /// Payload bytes.
+    pub bytes: u64,
+}
+
+/// The name of the status of calls without results of their program.
+#[derive(Debug)]
+struct NoResults;
+
+/// [`CallEnd::failure`] of calls without results of their program.
+pub(crate) const NO_RESULTS: (u32, &dyn fmt::Debug) = (u32::MAX, &NoResults);
 
 /// All counters.
 #[derive(Debug)]
 pub(crate) struct Counters {
-    nfs3: Procedures<{ nfs3::Procedure::ALL.len() }>,
-    /// By operation: each operation of a COMPOUND is counted.
-    nfs4: Procedures<{ nfs4::Operation::ALL.len() }>,
-    mount3: Procedures<{ mount3::Procedure::ALL.len() }>,
-    nfsacl: Procedures<{ nfsacl::Procedure::ALL.len() }>,
-    localio: Procedures<{ localio::Procedure::ALL.len() }>,
-    /// Opens on the lane.
-    pub open: ProcedureCounters,
-    /// Opens on the lane of whole directories, also counted in `open`.
-    pub trees: ProcedureCounters,
+    shards: Box<[Shard]>,
     /// Opens on the lane of names that don't exist. A client that creates a file asks for it first.
     pub open_not_found: AtomicU64,
 }
 
+/// The sum of the shards for one series.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct SeriesTotals {
+    pub errors: u64,
+    pub bytes: u64,
+    pub nanoseconds: u64,
+    /// Calls by the time that they took, in the buckets of [`BOUNDS`].
+    pub calls: [u64; BOUNDS.len() + 1],
+}
+
+impl SeriesTotals {
+    pub(crate) fn ops(&self) -> u64 {
+        self.calls.iter().sum()
+    }
+
+    fn add(&mut self, counters: &OperationCounters) {
+        self.errors += counters.errors.load(Relaxed);
+        self.bytes += counters.bytes.load(Relaxed);
+        self.nanoseconds += counters.nanoseconds.load(Relaxed);
+        self.calls.iter_mut().zip(&counters.calls).for_each(|(sum, calls)| *sum += calls.load(Relaxed));
+    }
+}
+
 impl Default for Counters {
     fn default() -> Self {
-        Self {
-            nfs3: std::array::from_fn(|_| ProcedureCounters::default()),
-            nfs4: std::array::from_fn(|_| ProcedureCounters::default()),
-            mount3: std::array::from_fn(|_| ProcedureCounters::default()),
-            nfsacl: std::array::from_fn(|_| ProcedureCounters::default()),
-            localio: std::array::from_fn(|_| ProcedureCounters::default()),
-            open: ProcedureCounters::default(),
-            trees: ProcedureCounters::default(),
-            open_not_found: AtomicU64::default(),
-        }
+        Self { shards: (0..SHARDS).map(|_| Shard::default()).collect(), open_not_found: AtomicU64::new(0) }
     }
 }
 
 impl Counters {
-    pub(crate) fn nfs3(&self, procedure: nfs3::Procedure) -> &ProcedureCounters {
-        &self.nfs3[procedure as usize]
+    /// Counts a call that has ended.
+    pub(crate) fn record(&self, begun: BegunCall, end: &CallEnd<'_>) {
+        self.record_end(begun, end);
     }
 
-    pub(crate) fn nfs4(&self, operation: nfs4::Operation) -> &ProcedureCounters {
-        // The numbers of the operations are consecutive.
-        &self.nfs4[operation as usize - nfs4::Operation::ALL[0] as usize]
+    /// Counts a call whose reply is encoded. If its payload is still to be read from a file, the time ends
+    /// when that is done ([`Counters::record_completion`]).
+    #[inline]
+    pub(crate) fn record_reply(&self, begun: BegunCall, end: &CallEnd<'_>, reply: &mut Reply) {
+        if reply.has_file() {
+            let key = self.record_result(end);
+            reply.set_timer(CallTimer { label: label_of(key), began: begun.began });
+        } else {
+            self.record_end(begun, end);
+        }
     }
 
-    pub(crate) fn mount3(&self, procedure: mount3::Procedure) -> &ProcedureCounters {
-        &self.mount3[procedure as usize]
+    /// Records the time of a call whose payload was read after its results.
+    #[inline]
+    pub(crate) fn record_completion(&self, timer: CallTimer) {
+        let [.., export, data_path, high, low] = timer.label.to_be_bytes();
+        let shard = &self.shards[SHARD.with(|shard| *shard)];
+        let all = shard.exports.get(usize::from(export)).and_then(|both| both.get(usize::from(data_path)));
+        let index = usize::from(u16::from_be_bytes([high, low]));
+        if let Some(counters) = all.and_then(OnceLock::get).and_then(|all| all.get(index)) {
+            counters.record_time(nanoseconds(timer.began));
+        }
     }
 
-    pub(crate) fn nfsacl(&self, procedure: nfsacl::Procedure) -> &ProcedureCounters {
-        &self.nfsacl[procedure as usize]
+    fn record_end(&self, begun: BegunCall, end: &CallEnd<'_>) {
+        let key = self.record_result(end);
+        let shard = &self.shards[SHARD.with(|shard| *shard)];
+        shard.counters(key).record_time(nanoseconds(begun.began));
     }
 
-    pub(crate) fn localio(&self, procedure: localio::Procedure) -> &ProcedureCounters {
-        &self.localio[procedure as usize]
+    /// Counts everything but the time.
+    #[inline]
+    fn record_result(&self, end: &CallEnd<'_>) -> SeriesKey {
+        let CallEnd { operation, data_path, failure, bytes } = *end;
+        let key = SeriesKey { export: EXPORT.get(), data_path, operation };
+        let shard = &self.shards[SHARD.with(|shard| *shard)];
+        let counters = shard.counters(key);
+        if bytes > 0 {
+            counters.bytes.fetch_add(bytes, Relaxed);
+        }
+        if let Some((number, name)) = failure {
+            counters.errors.fetch_add(1, Relaxed);
+            let mut failures = shard.failures.lock();
+            let new = || Failures { status: format!("{name:?}").to_uppercase(), count: 0 };
+            failures.entry((key, number)).or_insert_with(new).count += 1;
+        }
+        key
+    }
+
+    /// All series with calls.
+    pub(crate) fn series(&self) -> BTreeMap<SeriesKey, SeriesTotals> {
+        let mut all: BTreeMap<SeriesKey, SeriesTotals> = BTreeMap::new();
+        for shard in &self.shards {
+            for (export, both) in (0..).map(ExportSlot).zip(&shard.exports) {
+                for (data_path, counters) in DataPath::ALL.into_iter().zip(both) {
+                    for (operation, counters) in
+                        Operation::all().zip(counters.get().into_iter().flat_map(|all| all.iter()))
+                    {
+                        all.entry(SeriesKey { export, data_path, operation }).or_default().add(counters);
+                    }
+                }
+            }
+        }
+        all.retain(|_, totals| *totals != SeriesTotals::default());
+        all
+    }
+
+    /// The number of failures by series and status.
+    pub(crate) fn failures(&self) -> BTreeMap<(SeriesKey, String), u64> {
+        let mut all = BTreeMap::new();
+        for shard in &self.shards {
+            for ((key, _), failures) in &*shard.failures.lock() {
+                *all.entry((*key, failures.status.clone())).or_default() += failures.count;
+            }
+        }
+        all
+    }
+
+    /// The totals of an operation over all exports and data paths.
+    pub(crate) fn operation(&self, operation: Operation) -> ProcedureStatus {
+        let mut sum = SeriesTotals::default();
+        let all = self.shards.iter().flat_map(|shard| shard.exports.iter().flatten());
+        all.filter_map(OnceLock::get).for_each(|all| sum.add(&all[operation.index()]));
+        ProcedureStatus { ops: sum.ops(), errors: sum.errors, bytes: sum.bytes }
     }
 
     /// All counters by transport and procedure, zeros included. NULL is answered by the RPC engine and not
     /// counted.
     pub(crate) fn status(&self) -> BTreeMap<String, BTreeMap<String, ProcedureStatus>> {
-        let nfs3 = nfs3::Procedure::ALL.iter().map(|p| (p.name().to_owned(), self.nfs3(*p)));
-        let nfs4 = nfs4::Operation::ALL.iter().map(|o| (format!("NFS4.{}", o.name()), self.nfs4(*o)));
-        let mount3 = mount3::Procedure::ALL.iter().map(|p| (format!("MOUNT.{}", p.name()), self.mount3(*p)));
-        let nfsacl = nfsacl::Procedure::ALL.iter().map(|p| (format!("NFSACL.{}", p.name()), self.nfsacl(*p)));
-        let localio =
-            localio::Procedure::ALL.iter().map(|p| (format!("LOCALIO.{}", p.name()), self.localio(*p)));
-        let wire = nfs3
-            .chain(nfs4)
-            .chain(mount3)
-            .chain(nfsacl)
-            .chain(localio)
-            .filter(|(name, _)| !name.ends_with("NULL"))
-            .map(|(name, counters)| (name, counters.snapshot()))
-            .collect();
-        let lane = BTreeMap::from([("OPEN".to_owned(), self.open.snapshot())]);
+        let is_wire = |operation: &Operation| operation.index() < LANE && operation.name() != "NULL";
+        let named = |operation: Operation| (operation.status_name(), self.operation(operation));
+        let wire = Operation::all().filter(is_wire).map(named).collect();
+        let lane = BTreeMap::from([named(Operation::LaneOpen)]);
         BTreeMap::from([("wire".to_owned(), wire), ("lane".to_owned(), lane)])
+    }
+}
+
+/// The series in a [`CallTimer`]: its export, data path and operation.
+const fn label_of(key: SeriesKey) -> u64 {
+    (key.export.0 as u64) << 24 | (key.data_path as u64) << 16 | key.operation.index() as u64
+}
+
+fn nanoseconds(began: Instant) -> u64 {
+    u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const READ: Operation = Operation::Nfs3(nfs3::Procedure::Read);
+
+    fn end(failure: Option<(u32, &dyn fmt::Debug)>) -> CallEnd<'_> {
+        CallEnd { operation: READ, data_path: DataPath::Lane, failure, bytes: 10 }
+    }
+
+    #[test]
+    fn each_operation_has_its_index() {
+        assert!(Operation::all().map(Operation::index).eq(0..OPERATIONS));
+    }
+
+    #[test]
+    fn the_shards_are_added() {
+        let counters = Counters::default();
+        std::thread::scope(|scope| {
+            for _ in 0..SHARDS + 1 {
+                scope.spawn(|| {
+                    let begun = BegunCall::now();
+                    enter_export(ExportSlot(5));
+                    counters.record(begun, &end(None));
+                    counters.record(begun, &end(Some((2, &nfs3::Nfsstat3::Noent))));
+                });
+            }
+        });
+        let calls = SHARDS as u64 + 1;
+        let status = counters.operation(READ);
+        assert_eq!((status.ops, status.errors, status.bytes), (2 * calls, calls, 20 * calls));
+        let key = SeriesKey { export: ExportSlot(5), data_path: DataPath::Lane, operation: READ };
+        assert_eq!(counters.series().into_keys().collect::<Vec<_>>(), [key]);
+        assert_eq!(counters.failures(), BTreeMap::from([((key, "NOENT".to_owned()), calls)]));
+    }
+
+    #[test]
+    fn a_payload_that_is_read_later_counts_once() {
+        let counters = Counters::default();
+        let file = std::sync::Arc::new(std::fs::File::open("/dev/null").unwrap().into());
+        let mut reply = Reply::new(1);
+        reply.attach_file(file, 0, 10);
+        let begun = BegunCall::now();
+        enter_export(ExportSlot(3));
+        counters.record_reply(begun, &end(None), &mut reply);
+        assert_eq!(counters.operation(READ).ops, 0);
+        counters.record_completion(reply.take_timer().unwrap());
+        assert_eq!(counters.operation(READ).ops, 1);
+        let (key, totals) = counters.series().pop_first().unwrap();
+        assert_eq!((key.export, key.operation, totals.bytes), (ExportSlot(3), READ, 10));
+    }
+
+    #[test]
+    fn times_are_in_their_buckets() {
+        let counters = OperationCounters::default();
+        [0, 10_000, 10_001, 1_000_000_000, u64::MAX / 2].iter().for_each(|time| counters.record_time(*time));
+        let calls: Vec<_> = counters.calls.iter().map(|calls| calls.load(Relaxed)).collect();
+        assert_eq!((calls[0], calls[1], calls[12], calls[13]), (2, 1, 1, 1));
+    }
+
+    #[test]
+    fn exports_beyond_the_bound_share_a_slot() {
+        let slots = ExportSlots::default();
+        let all: Vec<_> =
+            (0..MAX_EXPORTS + 5).map(|number| slots.of(Path::new(&format!("/{number}")))).collect();
+        assert_eq!(all[0], slots.of(Path::new("/0")));
+        assert_eq!(all[MAX_EXPORTS..], [ExportSlot::OTHER; 5]);
+        let names = slots.names();
+        assert_eq!((names.len(), &*names[1], &*names[2]), (ExportSlot::COUNT, "other", "/0"));
+        assert_eq!(usize::from(all[MAX_EXPORTS - 1].0), names.len() - 1);
     }
 }

@@ -4,9 +4,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Instant, SystemTime};
 
 use exports::Squash;
-use lane::LaneServer;
+use lane::{LaneInfo, LaneServer};
 use store::{Mounts, Store};
 
+use super::counters::Operation;
 use super::lane_reason::LaneReasons;
 use super::{
     ConnectionStatus, ExportStatus, GrantStatus, IoStatus, LaneStatus, MountStatus, Status, WireStatus,
@@ -31,9 +32,6 @@ pub(crate) struct StatusSources<'a> {
 /// A snapshot. The parts are read one after the other while the server runs.
 pub(crate) fn gather(parts: &StatusSources<'_>) -> Status {
     let lanes = parts.lane.map(LaneServer::status).unwrap_or_default();
-    let opens = parts.service.counters.open.snapshot();
-    let trees = parts.service.counters.trees.snapshot();
-    let not_found = parts.service.counters.open_not_found.load(Relaxed).min(opens.errors);
     let why = LaneReasons::new(parts.service, parts.lane, parts.lane_wanted, &lanes);
     Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -47,15 +45,7 @@ pub(crate) fn gather(parts: &StatusSources<'_>) -> Status {
         connections: connections(parts.wire, why),
         wire: wire(parts.wire),
         mounts: mounted(parts.service),
-        grants: GrantStatus {
-            open: lanes.iter().map(|lane| lane.grants).sum(),
-            granted: opens.ops - opens.errors.min(opens.ops),
-            refused: opens.errors - not_found,
-            not_found,
-            trees: parts.service.trees.count() as u64,
-            trees_granted: trees.ops - trees.errors.min(trees.ops),
-            trees_refused: trees.errors,
-        },
+        grants: grants(parts.service, &lanes),
         lanes: lanes
             .into_iter()
             .map(|lane| LaneStatus {
@@ -68,6 +58,22 @@ pub(crate) fn gather(parts: &StatusSources<'_>) -> Status {
             .collect(),
         counters: parts.service.counters.status(),
         memory: process::memory(),
+    }
+}
+
+/// Grants over all `lanes`.
+pub(super) fn grants(service: &Service, lanes: &[LaneInfo]) -> GrantStatus {
+    let opens = service.counters.operation(Operation::LaneOpen);
+    let trees = service.counters.operation(Operation::LaneTree);
+    let not_found = service.counters.open_not_found.load(Relaxed).min(opens.errors);
+    GrantStatus {
+        open: lanes.iter().map(|lane| lane.grants).sum(),
+        granted: opens.ops - opens.errors.min(opens.ops),
+        refused: opens.errors - not_found,
+        not_found,
+        trees: service.trees.count() as u64,
+        trees_granted: trees.ops - trees.errors.min(trees.ops),
+        trees_refused: trees.errors,
     }
 }
 

@@ -1,8 +1,9 @@
 //! The status of a running server: a snapshot, which the control socket returns as JSON.
 
-mod counters;
+pub(crate) mod counters;
 pub(crate) mod gather;
 mod lane_reason;
+pub(crate) mod metrics;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use counters::Counters;
 pub use counters::ProcedureStatus;
-pub(crate) use counters::{Counters, ProcedureCounters};
 
 /// The [`Status`] of every running server in `run_dir`; sockets of dead servers are ignored.
 ///

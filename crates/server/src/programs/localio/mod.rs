@@ -13,8 +13,9 @@ use rpc::server::{CallContext, CallError, Peer, Program, Reply};
 use xdr::Decoder;
 
 use crate::authorization::audit;
-use crate::programs::request::{Done, RequestSpan};
+use crate::programs::request::{Done, RequestSpan, data_path};
 use crate::service::{LaneAttempt, Service};
+use crate::status::counters::{BegunCall, CallEnd, NO_RESULTS, Operation};
 
 /// The program.
 pub(crate) struct Localio {
@@ -45,6 +46,7 @@ impl Program for Localio {
         _: &mut Reply,
     ) -> Result<(), CallError> {
         let procedure = Procedure::from_number(procedure).ok_or(CallError::ProcedureUnavailable)?;
+        let begun = BegunCall::now();
         let span = RequestSpan::enter(cx, "LOCALIO", procedure.name());
         let peer = cx.peer.address;
         let nfs = NfsConnection { number: cx.peer.connection, peer, share: cx.peer.share() };
@@ -71,7 +73,13 @@ impl Program for Localio {
                 }
             },
         };
-        self.service.counters.localio(procedure).count(done.is_err(), 0);
+        let end = CallEnd {
+            operation: Operation::Localio(procedure),
+            data_path: data_path(cx),
+            failure: done.is_err().then_some(NO_RESULTS),
+            bytes: 0,
+        };
+        self.service.counters.record(begun, &end);
         span.end(&done)
     }
 

@@ -20,8 +20,9 @@ use path::Unresolved;
 
 use crate::authorization::audit;
 use crate::programs::nfs3::requester;
-use crate::programs::request::{Done, RequestSpan};
+use crate::programs::request::{Done, RequestSpan, call_end};
 use crate::service::Service;
+use crate::status::counters::{BegunCall, Operation};
 
 /// The program.
 pub(crate) struct Mount3(pub Arc<Service>);
@@ -47,10 +48,12 @@ impl Program for Mount3 {
         reply: &mut Reply,
     ) -> Result<(), CallError> {
         let procedure = Procedure::from_number(procedure).ok_or(CallError::ProcedureUnavailable)?;
+        let begun = BegunCall::now();
         let span = RequestSpan::enter(cx, "MOUNT", procedure.name());
         let done = self.run(cx, procedure, args, reply.encoder());
-        let succeeded = matches!(done, Ok(Done { status: Mountstat3::Ok, .. }));
-        self.0.counters.mount3(procedure).count(!succeeded, 0);
+        let operation = Operation::Mount3(procedure);
+        let end = call_end(cx, operation, &done, (&Mountstat3::Ok, |status| *status as u32));
+        self.0.counters.record(begun, &end);
         span.end(&done)
     }
 }

@@ -16,9 +16,10 @@ use state::AccessKind;
 use store::{FileKind, PosixAcl, Wcc};
 use xdr::{Array, Decoder};
 
-use super::{Call, Done, Fault, Result, answer, convert, count};
+use super::{Call, Done, Fault, Result, answer, convert, end_of};
 use crate::programs::request::RequestSpan;
 use crate::service::Service;
+use crate::status::counters::{BegunCall, Operation};
 
 /// The program.
 pub(crate) struct Nfsacl(pub Arc<Service>);
@@ -40,6 +41,7 @@ impl Program for Nfsacl {
         reply: &mut Reply,
     ) -> std::result::Result<(), CallError> {
         let procedure = Procedure::from_number(procedure).ok_or(CallError::ProcedureUnavailable)?;
+        let begun = BegunCall::now();
         let span = RequestSpan::enter(cx, "NFSACL", procedure.name());
         let call = Call { service: &self.0, cx };
         let done = match procedure {
@@ -48,7 +50,7 @@ impl Program for Nfsacl {
             // Idempotent.
             Procedure::Setacl => answer(&call, reply.encoder(), args.get()?, setacl),
         };
-        count(self.0.counters.nfsacl(procedure), &done);
+        self.0.counters.record(begun, &end_of(cx, Operation::Nfsacl(procedure), &done));
         span.end(&done)
     }
 }

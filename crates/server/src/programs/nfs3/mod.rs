@@ -25,7 +25,7 @@ use std::sync::Arc;
 use exports::Claim;
 use proto::nfs3::{self, Nfsstat3, Outcome, PostOpAttr, Procedure};
 use rpc::message::Credential;
-use rpc::server::{CallContext, CallError, PayloadAlignment, Program, Reply};
+use rpc::server::{CallContext, CallError, CallTimer, PayloadAlignment, Program, Reply};
 use state::AccessKind;
 use store::{Node, UserContext};
 use xdr::{Decoder, Encode, Encoder};
@@ -35,7 +35,7 @@ use crate::authorization::requester::{Requester, Transport};
 use crate::programs::request::{self, RequestSpan};
 use crate::service::drc::{Key, Seen};
 use crate::service::{Service, is_permission_denied};
-use crate::status::ProcedureCounters;
+use crate::status::counters::{BegunCall, CallEnd, Operation};
 
 pub(crate) use acl::Nfsacl;
 
@@ -187,6 +187,7 @@ impl Program for Nfs3 {
         reply: &mut Reply,
     ) -> std::result::Result<(), CallError> {
         let procedure = Procedure::from_number(procedure).ok_or(CallError::ProcedureUnavailable)?;
+        let begun = BegunCall::now();
         let span = RequestSpan::enter(cx, "NFS", procedure.name());
         let call = Call { service: &self.0, cx };
         let done = match procedure {
@@ -194,8 +195,12 @@ impl Program for Nfs3 {
             _ if repeatable(procedure) => run(&call, procedure, args, reply),
             _ => self.run_once(&call, procedure, args, reply),
         };
-        count(self.0.counters.nfs3(procedure), &done);
+        self.0.counters.record_reply(begun, &end_of(cx, Operation::Nfs3(procedure), &done), reply);
         span.end(&done)
+    }
+
+    fn completed(&self, timer: CallTimer) {
+        self.0.counters.record_completion(timer);
     }
 }
 
@@ -296,12 +301,9 @@ fn answer<A, O: Encode, F: Encode + Default>(
     Ok(Done { status: outcome.status(), bytes: 0 })
 }
 
-/// Counts a call.
-fn count(counters: &ProcedureCounters, replied: &Replied) {
-    match replied {
-        Ok(done) => counters.count(done.status != Nfsstat3::Ok, done.bytes),
-        Err(_) => counters.count(true, 0),
-    }
+/// How a call ended, for the counters.
+fn end_of<'a>(cx: &CallContext<'_>, operation: Operation, done: &'a Replied) -> CallEnd<'a> {
+    request::call_end(cx, operation, done, (&Nfsstat3::Ok, |status| *status as u32))
 }
 
 /// Joins a result to a failure's body.

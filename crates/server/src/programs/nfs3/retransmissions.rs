@@ -49,6 +49,7 @@ impl Rig {
             key: HandleKey::new([1; 16]),
             verifier: Arc::default(),
             limits: store::DescriptorLimits::default(),
+            slots: Arc::default(),
         };
         let table =
             ExportTable::open(&Exports::parse(&text, "test").unwrap(), &opening, &ExportTable::default());

@@ -4,6 +4,7 @@
 //! An operation is decoded when its turn comes: an error in the third one doesn't keep the first two from
 //! being executed. [`operations`] says what holds for each.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use proto::nfs4::{self, Bitmap4, MAX_TAG, MinorVersion, Nfsstat4, Operation};
@@ -14,9 +15,11 @@ use super::context::{Context, Fingerprint};
 use super::operations::{self, MaxResult, OperationSpec, Standing};
 use super::owner_seqid;
 use super::status::Result;
+use crate::programs::request::data_path;
 use crate::service::Service;
 use crate::service::drc::{self, Key, Seen};
 use crate::service::limits::MAX_OPERATIONS;
+use crate::status::counters::{BegunCall, CallEnd, Operation as Counted};
 
 /// A COMPOUND in execution.
 struct Compound<'a> {
@@ -117,6 +120,7 @@ pub(super) fn postpone(args: &mut Decoder<'_>, reply: &mut Reply) -> std::result
 impl Compound<'_> {
     fn run(&mut self, args: &mut Decoder<'_>) -> std::result::Result<End, CallError> {
         while self.context.index < self.context.operations {
+            let begun = if self.context.index == 0 { BegunCall::now() } else { BegunCall::next_operation() };
             let number = args.u32()?;
             self.context.index += 1;
             let spec = operations::find(number, self.context.minor);
@@ -134,8 +138,13 @@ impl Compound<'_> {
                 },
             };
             if let Some(spec) = spec {
-                let moved = std::mem::take(&mut self.context.moved);
-                self.context.service.counters.nfs4(spec.operation).count(done.is_err(), moved);
+                let end = CallEnd {
+                    operation: Counted::Nfs4(spec.operation),
+                    data_path: data_path(self.context.cx),
+                    failure: done.as_ref().err().map(|status| (*status as u32, status as &dyn Debug)),
+                    bytes: std::mem::take(&mut self.context.moved),
+                };
+                self.context.service.counters.record_reply(begun, &end, self.context.reply);
             }
             let name = spec.map_or("ILLEGAL", |spec| spec.operation.name());
             tracing::debug!(operation = name, status = ?done.err().unwrap_or(Nfsstat4::Ok), "operation");

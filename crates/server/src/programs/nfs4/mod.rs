@@ -33,7 +33,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use proto::nfs4;
-use rpc::server::{CallContext, CallError, PayloadAlignment, Peer, Program, Reply};
+use rpc::server::{CallContext, CallError, CallTimer, PayloadAlignment, Peer, Program, Reply};
 use xdr::Decoder;
 
 pub(crate) use cb_getattr::AttributeReader;
@@ -64,6 +64,10 @@ impl Program for Nfs4 {
         } else {
             PayloadAlignment::Anywhere
         }
+    }
+
+    fn completed(&self, timer: CallTimer) {
+        self.0.counters.record_completion(timer);
     }
 
     fn postpone(

@@ -9,7 +9,7 @@ mod message;
 mod paths;
 mod sending;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -72,6 +72,8 @@ pub(crate) struct Callbacks {
     pub(crate) paths: Arc<PathTable>,
     /// The number of workers in [`Callbacks::call`].
     waiting: AtomicUsize,
+    /// Delegations that clients were asked to return.
+    pub(crate) recalls: AtomicU64,
 }
 
 impl Callbacks {
@@ -80,7 +82,8 @@ impl Callbacks {
         let (jobs, queue) = mpsc::channel(MAX_QUEUED);
         let paths = Arc::new(PathTable::new(MAX_REPLY_TIMEOUT.min(lease / 4)));
         let queue = CallbackQueue { jobs: queue, paths: Arc::clone(&paths) };
-        (Self { jobs, paths, waiting: AtomicUsize::new(0) }, queue)
+        let (waiting, recalls) = (AtomicUsize::new(0), AtomicU64::new(0));
+        (Self { jobs, paths, waiting, recalls }, queue)
     }
 
     /// Queues a call of one operation, which the client's minor version must have. Doesn't wait.
@@ -117,6 +120,7 @@ impl Callbacks {
 
     /// CB_RECALL: recalls a delegation.
     pub(super) fn recall(&self, recall: Recall<FileHandle>) {
+        self.recalls.fetch_add(1, Ordering::Relaxed);
         if self.jobs.try_send(Job::Recall(recall)).is_err() {
             static LIMIT: LogLimit = LogLimit::new(10);
             if let Some(skipped) = LIMIT.admit(Instant::now()) {

@@ -1,0 +1,101 @@
+//! The metrics of a server: what is counted, and where it is served.
+
+mod common;
+
+use std::fs;
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+
+use common::{Server, run, samehost};
+
+/// The server's metrics in the older text format.
+fn scrape(server: &Server) -> String {
+    let (_, address) = server.ready.rsplit_once("metrics at http://").expect("an address");
+    let mut stream = TcpStream::connect(address.trim_end_matches("/metrics")).unwrap();
+    exchange(&mut stream)
+}
+
+fn exchange(stream: &mut (impl std::io::Read + std::io::Write)) -> String {
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+    assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
+    body.to_owned()
+}
+
+/// The value of a sample; 0 if it isn't there.
+fn value(metrics: &str, sample: &str) -> f64 {
+    let line = metrics.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '));
+    line.map_or(0.0, |value| value.parse().unwrap())
+}
+
+#[test]
+fn calls_are_counted_by_export_data_path_and_procedure() {
+    let server = Server::with(&["--metrics", "127.0.0.1:0"], "127.0.0.1(rw,insecure,no_root_squash)");
+    fs::write(server.export().join("file"), vec![1; 5000]).unwrap();
+    fs::write(server.export().join("large"), vec![1; 3 << 20]).unwrap();
+    let export = server.export().display().to_string();
+    let name = |metric: &str, data_path: &str, procedure: &str, more: &str| {
+        let program = if data_path == "lane" { "lane" } else { "nfs3" };
+        format!(
+            "{metric}{{export=\"{export}\",data_path=\"{data_path}\",program=\"{program}\",\
+             procedure=\"{procedure}\"{more}}}"
+        )
+    };
+    let reads = name("samehost_call_duration_seconds_count", "wire", "READ", "");
+    assert_eq!(value(&scrape(&server), &reads), 0.0);
+
+    server.run(&["cat", "--lane", "off", "{}file"]).exits(0);
+    // Its payload goes from the page cache to the socket.
+    server.run(&["cat", "--lane", "off", "{}large"]).exits(0);
+    server.run(&["stat", "--lane", "off", "{}none"]).exits(1);
+    server.run(&["cat", "--lane", "required", "{}file"]).exits(0);
+    let metrics = wait_for(&server, |metrics| value(metrics, "samehost_lanes") == 0.0);
+    assert_eq!(value(&metrics, &reads), server.wire_calls("READ") as f64, "{metrics}");
+    let bytes = name("samehost_call_payload_bytes_total", "wire", "READ", "");
+    assert_eq!(value(&metrics, &bytes), 5000.0 + (3 << 20) as f64, "{metrics}");
+    let errors = name("samehost_call_errors_total", "wire", "LOOKUP", ",status=\"NOENT\"");
+    assert!(value(&metrics, &errors) >= 1.0, "{metrics}");
+    let opens = name("samehost_call_duration_seconds_count", "lane", "OPEN", "");
+    assert!(value(&metrics, &opens) >= 1.0, "{metrics}");
+    assert!(value(&metrics, "samehost_grants_granted_total") >= 1.0, "{metrics}");
+    let served = format!("samehost_export_served{{export=\"{export}\"}}");
+    assert_eq!(value(&metrics, &served), 1.0, "{metrics}");
+    assert_eq!(value(&metrics, "samehost_nfs4_grace"), 0.0);
+
+    // Each sum agrees with its buckets.
+    let infinite = reads.replace("_count{", "_bucket{le=\"+Inf\",");
+    assert_eq!(value(&metrics, &infinite), value(&metrics, &reads), "{metrics}");
+    assert!(value(&metrics, &reads.replace("_count", "_sum")) > 0.0);
+}
+
+/// Scrapes until `ready`.
+fn wait_for(server: &Server, ready: impl Fn(&str) -> bool) -> String {
+    let deadline = std::time::Instant::now() + common::TIMEOUT;
+    loop {
+        let metrics = scrape(server);
+        if ready(&metrics) {
+            return metrics;
+        }
+        assert!(std::time::Instant::now() < deadline, "{metrics}");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn metrics_are_off_by_default_and_go_to_a_unix_socket() {
+    assert!(!Server::start().ready.contains("metrics"));
+    let scratch = tempfile::tempdir().unwrap();
+    let socket = scratch.path().join("metrics");
+    let mut server = Server::with(&["--metrics", socket.to_str().unwrap()], "127.0.0.1(rw,insecure)");
+    assert!(exchange(&mut UnixStream::connect(&socket).unwrap()).contains("samehost_build_info"));
+    // One endpoint for each address.
+    let mut second = samehost(["serve", "--listen", "127.0.0.1:0", "--no-rpcbind", "--run-dir"]);
+    second.arg(scratch.path()).arg("--state-dir").arg(scratch.path().join("state"));
+    second.args(["--export", "/tmp *(ro)", "--metrics", socket.to_str().unwrap()]);
+    run(&mut second).exits(1).complains(&["metrics at ", "in use", "--metrics"]);
+    server.let_go();
+    assert_eq!(server.ended(), Some(0));
+    assert!(!socket.exists());
+}
