@@ -23,6 +23,7 @@ mod measure;
 mod notify;
 mod output;
 mod table;
+mod top;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -74,6 +75,7 @@ fn run(cli: Cli) -> CommandResult {
         Command::Serve(args) => commands::serve::serve(&global, args),
         Command::Status(args) => commands::status::status(&global, &args),
         Command::CheckConfig(args) => commands::check_config::check_config(&args),
+        Command::Top(args) => commands::top::top(&global, &args),
         Command::Doctor(args) => commands::doctor::doctor(&global, &args),
         Command::Ctl(args) => commands::ctl::ctl(&global, &args),
         Command::Mount(args) => commands::mount::mount(&global, &args),

@@ -46,6 +46,12 @@ impl Output {
         self.line(text)
     }
 
+    /// Writes `value` as JSON in one line.
+    pub fn json_line(&mut self, value: &impl Serialize) -> Result<(), Stop> {
+        let text = serde_json::to_string(value).map_err(|error| Failure::new("JSON output", error))?;
+        self.line(text)
+    }
+
     /// Flushes the buffer. Every command ends with it; otherwise buffered data may be lost.
     pub fn flush(&mut self) -> Result<(), Stop> {
         self.inner.flush().map_err(stop)

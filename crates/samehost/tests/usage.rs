@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use common::{run, samehost, wait};
 
-const COMMANDS: [&str; 16] = [
+const COMMANDS: [&str; 17] = [
     "serve",
     "ls",
     "stat",
@@ -20,6 +20,7 @@ const COMMANDS: [&str; 16] = [
     "status",
     "probe",
     "doctor",
+    "top",
     "bench",
     "demo",
     "completions",

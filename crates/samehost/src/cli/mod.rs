@@ -15,6 +15,7 @@ mod serve;
 mod session;
 mod suggestions;
 mod target;
+mod top;
 mod watch;
 
 use std::path::PathBuf;
@@ -31,6 +32,7 @@ pub use mount::{MountArgs, UmountArgs};
 pub use serve::{Owners, ServeArgs};
 pub use session::SessionArgs;
 pub use target::{Operand, Remote};
+pub use top::TopArgs;
 pub use watch::{ProbeArgs, StatusArgs};
 
 use crate::exit::EXIT_CODES;
@@ -185,6 +187,9 @@ pub enum Command {
     /// Try to bring up a lane to a server and say why when it doesn't come up
     #[command(after_long_help = watch::PROBE_LONG_HELP)]
     Probe(ProbeArgs),
+    /// Show live what servers, mounts and clients of this host do
+    #[command(after_long_help = top::LONG_HELP)]
+    Top(TopArgs),
     /// Look at this host, and say which data paths servers and mounts can have here, and what to change
     #[command(after_long_help = doctor::LONG_HELP)]
     Doctor(DoctorArgs),

@@ -1,5 +1,7 @@
 //! `status` and `probe`: whether clients are local, and if not, why.
 
+use std::time::Duration;
+
 use clap::Args;
 use client::{DataPathCounters, SessionEvents};
 use control::Metrics;
@@ -9,6 +11,7 @@ use server::status::{GrantStatus, MemoryStatus, ProcedureStatus, WireStatus};
 use super::help::HelpPart;
 use super::session::SessionArgs;
 use super::target::Remote;
+use super::top::seconds;
 
 const STATUS_ABOUT: &str = "\
 Every server and every mount with a socket in the run directory is asked; for ordinary users \
@@ -60,6 +63,17 @@ pub struct StatusArgs {
     /// Show the counters of every procedure, too
     #[arg(short, long)]
     pub procedures: bool,
+    /// Show it again and again, after so many seconds (2); with --json one line each time
+    #[arg(
+        short,
+        long,
+        value_name = "SECONDS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "2",
+        value_parser = seconds,
+    )]
+    pub watch: Option<Duration>,
 }
 
 pub const PROBE_LONG_HELP: &str = "\

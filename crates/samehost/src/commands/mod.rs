@@ -20,4 +20,5 @@ pub mod rm;
 pub mod serve;
 pub mod stat;
 pub mod status;
+pub mod top;
 pub mod umount;

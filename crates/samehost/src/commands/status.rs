@@ -61,21 +61,45 @@ pub fn report_unresponsive(silent: &[Unresponsive], what: &'static str) {
     }
 }
 
-/// Asks all processes and prints their status.
+/// Erases the terminal and moves the cursor to its first column (ECMA-48).
+const ERASE_TERMINAL: &str = "\x1b[H\x1b[2J";
+
+/// Prints the status of all processes, with `--watch` again and again.
 pub fn status(global: &Global, args: &StatusArgs) -> CommandResult {
+    let mut output = Output::stdout();
+    let Some(delay) = args.watch else { return once(&mut output, global, args) };
+    loop {
+        if output.is_terminal() {
+            output.bytes(ERASE_TERMINAL.as_bytes())?;
+        }
+        match once(&mut output, global, args) {
+            Ok(_) => {}
+            // Servers and mounts may come back.
+            Err(Stop::Failed(failure)) => {
+                output.flush()?;
+                print_error(&failure.to_string());
+            }
+            Err(stop) => return Err(stop),
+        }
+        std::thread::sleep(delay);
+    }
+}
+
+/// Asks all processes and prints their status.
+fn once(output: &mut Output, global: &Global, args: &StatusArgs) -> CommandResult {
     let dir = global.run_dir.display().to_string();
     let unread = |error| Failure::new(&dir, error).next("run as the user who started them, or as root");
     let servers = servers(&global.run_dir).map_err(unread)?;
     let mounts = mounts::query(&global.run_dir).map_err(unread)?;
     let none = servers.answers.is_empty() && mounts.answers.is_empty();
     let all_answered = servers.silent.is_empty() && mounts.silent.is_empty();
-    let mut output = Output::stdout();
     if args.json {
-        output.json(&StatusJson {
+        let status = StatusJson {
             servers: servers.answers.iter().map(|asked| &asked.answer).collect(),
             mounts: mounts.answers.iter().map(|asked| &asked.answer).collect(),
             silent: unresponsive(&servers, "server").chain(unresponsive(&mounts, "mount")).collect(),
-        })?;
+        };
+        if args.watch.is_some() { output.json_line(&status) } else { output.json(&status) }?;
     } else if none && all_answered {
         return Err(Failure::new(&dir, "no server is running here, and nothing is mounted")
             .exit(Exit::Unreachable)
@@ -89,13 +113,13 @@ pub fn status(global: &Global, args: &StatusArgs) -> CommandResult {
             if index > 0 {
                 output.line("")?;
             }
-            show(&mut output, &asked.answer, args.procedures)?;
+            show(output, &asked.answer, args.procedures)?;
         }
         for (index, asked) in mounts.answers.iter().enumerate() {
             if index > 0 || !servers.answers.is_empty() {
                 output.line("")?;
             }
-            mounts::show(&mut output, &asked.answer)?;
+            mounts::show(output, &asked.answer)?;
         }
     }
     output.flush()?;

@@ -1,0 +1,144 @@
+//! `top`: a live view of all servers and mounts, and its text and JSON for scripts.
+
+use std::io::IsTerminal as _;
+use std::net::{IpAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::cli::{Global, TopArgs};
+use crate::exit::{CommandResult, Exit, Failure, Stop};
+use crate::output::Output;
+use crate::top::keys::Display;
+use crate::top::view::View;
+use crate::top::{Sample, screen};
+
+/// The longest wait for a key, after which signals are noticed.
+const KEY_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// Shows the view until it is ended; once with `--once`.
+pub fn top(global: &Global, args: &TopArgs) -> CommandResult {
+    if args.json || args.once {
+        return text(global, args);
+    }
+    if !std::io::stdout().is_terminal() {
+        return Err(Failure::usage("top", "standard output is no terminal")
+            .next("use --once for a text, or --json")
+            .into());
+    }
+    let mut sampler = Sampler::start(global)?;
+    // The terminal must be restored before the process ends.
+    let ended = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&ended))
+            .map_err(|error| Failure::new("signal handlers", error))?;
+    }
+    let mut terminal = ratatui::try_init().map_err(|error| Failure::new("the terminal", error))?;
+    let shown = show(&mut terminal, &mut sampler, args.delay, &ended);
+    ratatui::restore();
+    shown.map(|()| Exit::Done)
+}
+
+/// Draws, and takes keys, until a key or a signal ends it.
+fn show(
+    terminal: &mut DefaultTerminal,
+    sampler: &mut Sampler<'_>,
+    delay: Duration,
+    ended: &AtomicBool,
+) -> Result<(), Stop> {
+    let failed = |error| Failure::new("the terminal", error);
+    let mut display = Display::default();
+    let mut view = sampler.first_view();
+    let mut next = Instant::now() + delay;
+    while !ended.load(Relaxed) {
+        terminal.draw(|frame| screen::draw(frame, &view, &display)).map_err(failed)?;
+        let left = next.saturating_duration_since(Instant::now());
+        if event::poll(left.min(KEY_TIMEOUT)).map_err(failed)?
+            && let Event::Key(key) = event::read().map_err(failed)?
+            && key.kind != KeyEventKind::Release
+            && !display.press(key)
+        {
+            break;
+        }
+        if Instant::now() >= next {
+            if !display.paused {
+                view = sampler.next_view()?;
+            }
+            next = Instant::now() + delay;
+        }
+    }
+    Ok(())
+}
+
+/// Text once, or JSON once or in each interval.
+fn text(global: &Global, args: &TopArgs) -> CommandResult {
+    let mut sampler = Sampler::start(global)?;
+    let mut output = Output::stdout();
+    loop {
+        sleep(args.delay);
+        let view = sampler.next_view()?;
+        if args.json {
+            output.json_line(&view)?;
+        } else {
+            screen::all(&view).into_iter().try_for_each(|line| output.line(line))?;
+        }
+        output.flush()?;
+        if args.once {
+            let is_empty = view.servers == 0 && view.mounts.is_empty();
+            return Ok(if is_empty { Exit::Unreachable } else { Exit::Done });
+        }
+    }
+}
+
+/// Takes samples, and remembers the last one.
+struct Sampler<'a> {
+    global: &'a Global,
+    last: Sample,
+}
+
+impl<'a> Sampler<'a> {
+    fn start(global: &'a Global) -> Result<Self, Failure> {
+        Ok(Self { global, last: take(global)? })
+    }
+
+    /// The view without rates.
+    fn first_view(&self) -> View {
+        View::new(None, &self.last, is_own)
+    }
+
+    fn next_view(&mut self) -> Result<View, Failure> {
+        let sample = take(self.global)?;
+        let view = View::new(Some(&self.last), &sample, is_own);
+        self.last = sample;
+        Ok(view)
+    }
+}
+
+fn take(global: &Global) -> Result<Sample, Failure> {
+    Sample::take(&global.run_dir).map_err(|error| {
+        Failure::new(global.run_dir.display().to_string(), error)
+            .next("run as the user who started the servers and mounts, or as root")
+    })
+}
+
+/// Whether an address is this host's: only then can a socket have it.
+fn is_own(address: IpAddr) -> bool {
+    UdpSocket::bind((address, 0)).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_host_has_its_loopback_address_only() {
+        assert!(is_own([127, 0, 0, 1].into()));
+        // RFC 5737: an address for documentation.
+        assert!(!is_own([192, 0, 2, 1].into()));
+    }
+}
