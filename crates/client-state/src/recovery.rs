@@ -85,9 +85,10 @@ pub enum Step {
     /// [`StateManager::bound`].
     BindConnections,
     /// Reclaim everything. If `loss` is a new number, the server has nothing of the client's:
-    /// [`Opens::recover`](crate::Opens::recover) with [`Claim::Previous`](crate::Claim::Previous); reclaims
-    /// of an earlier loss are over. Once all reclaims are answered: [`StateManager::reclaimed`]. The other
-    /// changes wait until [`StateManager::is_ready`]: before RECLAIM_COMPLETE the server refuses them.
+    /// [`Opens::recover`](crate::Opens::recover) with [`Claim::Previous`](crate::Claim::Previous), and once
+    /// these reclaims are answered, [`Locks::recover`](crate::Locks::recover). Reclaims of an earlier loss
+    /// are over. When all are answered: [`StateManager::reclaimed`]. The other changes wait until
+    /// [`StateManager::is_ready`]: before RECLAIM_COMPLETE the server refuses them.
     Reclaim {
         /// The number of the loss.
         loss: u64,
@@ -95,8 +96,10 @@ pub enum Step {
     /// RECLAIM_COMPLETE of all filesystems. Then [`StateManager::reclaim_completed`], also for
     /// `NFS4ERR_COMPLETE_ALREADY`.
     ReclaimComplete,
-    /// TEST_STATEID of all state ids ([`Opens::state_ids`](crate::Opens::state_ids)). For each that is bad:
-    /// FREE_STATEID, and [`Opens::gone`](crate::Opens::gone). Then [`StateManager::tested`].
+    /// TEST_STATEID of all state ids ([`Opens::state_ids`](crate::Opens::state_ids),
+    /// [`Locks::state_ids`](crate::Locks::state_ids)). For each that is bad: FREE_STATEID, and
+    /// [`Opens::gone`](crate::Opens::gone) or [`Locks::gone`](crate::Locks::gone). Then
+    /// [`StateManager::tested`].
     TestStates,
     /// A SEQUENCE alone, which renews the lease.
     Renew,

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use client_state::{
-    Claim, NoState, OpenChange, OpenChangeRequest, OpenRef, Opening, Opens, SessionError, Share, SlotError,
-    SlotTable, StateError, StateId, StateManager, Step, TakenSlot, Unanswered,
+    ByteRange, Claim, LockAnswer, LockChange, LockChangeRequest, LockError, LockKind, Locks, NoState,
+    OpenChange, OpenChangeRequest, OpenRef, Opening, Opens, SessionError, Share, SlotError, SlotTable,
+    StateError, StateId, StateManager, Step, TakenSlot, Unanswered,
 };
 use state::{Direction, Error, SessionId};
 
@@ -16,7 +17,7 @@ use crate::server::{LEASE, Message, Operation, Reply, Server};
 pub struct App {
     pub open: OpenRef<u32, u8>,
     pub share: Share,
-    /// Its READs and WRITEs that aren't done.
+    /// Its READs, WRITEs and LOCKs that aren't done.
     io: u32,
 }
 
@@ -30,6 +31,10 @@ enum Task {
     Probe,
     Open(Opening<u8>, u32, Share),
     Change(OpenChange<u32, u8>),
+    /// LOCK for an application, which may not wait for it any more; or for none.
+    Lock(LockChange<u32, u8>, Option<u64>, bool),
+    /// The end of an application's open file, when its locks are free.
+    Close(OpenRef<u32, u8>),
     /// I/O of an open file, with this state id.
     Io(u64, StateId),
 }
@@ -47,10 +52,12 @@ pub struct Host {
     start: Instant,
     pub manager: StateManager,
     pub opens: Opens<u32, u8>,
+    /// An open owner is a process, which is a lock owner, too.
+    pub locks: Locks<u32, u8>,
     /// The session's number and id, and its slots.
     session: Option<(u64, SessionId, SlotTable)>,
-    /// The last loss of state.
-    loss: u64,
+    /// The last losses that opens and locks were reclaimed for.
+    losses: (u64, u64),
     queue: Vec<Task>,
     sent: Vec<Sent>,
     network: Vec<Message>,
@@ -66,8 +73,9 @@ impl Host {
             start: Instant::now(),
             manager: StateManager::new(Duration::from_millis(LEASE)),
             opens: Opens::default(),
+            locks: Locks::default(),
             session: None,
-            loss: 0,
+            losses: (0, 0),
             queue: Vec::new(),
             sent: Vec::new(),
             network: Vec::new(),
@@ -86,6 +94,14 @@ impl Host {
         self.last_number
     }
 
+    /// Whether a process has a lock of a byte that conflicts with another's, and may rely on that.
+    pub fn relies_on_lock(&self, server: &Server, file: u32, byte: u64, kind: LockKind) -> bool {
+        let conflicting = if kind == LockKind::Write { LockKind::Read } else { LockKind::Write };
+        let byte = ByteRange { first: byte, last: byte };
+        let holds = |owner| self.locks.holds(&file, &owner, byte, conflicting);
+        self.manager.is_lease_valid(self.now(server)) && (0..crate::OWNERS).any(holds)
+    }
+
     /// The file is open and the client may rely on that.
     pub fn relies_on(&self, server: &Server, app: &App) -> bool {
         self.manager.is_lease_valid(self.now(server)) && self.opens.io_id(&app.open).is_ok()
@@ -96,12 +112,13 @@ impl Host {
         self.queue.push(Task::Open(opening, file, share));
     }
 
-    /// An application closes a file, if none of its I/O is outstanding.
+    /// An application closes a file, if none of its I/O is outstanding. That ends its process' locks.
     pub fn close(&mut self, which: usize) {
         let Some((number, app)) = pick(&self.apps, which).filter(|(_, app)| app.io == 0) else { return };
         let _ = app;
         let app = self.apps.remove(&number).expect("it was picked");
-        self.opens.close(app.open);
+        self.locks.release(app.open.file(), app.open.owner());
+        self.queue.push(Task::Close(app.open));
     }
 
     pub fn io(&mut self, which: usize) {
@@ -109,6 +126,29 @@ impl Host {
         self.apps.get_mut(&number).expect("it was picked").io += 1;
         let none = StateId { seqid: 0, other: [0; 12] };
         self.queue.push(Task::Io(number, none));
+    }
+
+    pub fn lock(&mut self, which: usize, range: ByteRange) {
+        let Some((number, app)) = pick(&self.apps, which) else { return };
+        let kind = if app.share.access & 2 != 0 { LockKind::Write } else { LockKind::Read };
+        if let LockAnswer::Ask(change) = self.locks.lock(*app.open.file(), *app.open.owner(), range, kind) {
+            self.queue.push(Task::Lock(change, Some(number), false));
+            self.apps.get_mut(&number).expect("it was picked").io += 1;
+        }
+    }
+
+    pub fn unlock(&mut self, which: usize, range: ByteRange) {
+        let Some((_, app)) = pick(&self.apps, which) else { return };
+        self.locks.unlock(app.open.file(), app.open.owner(), range);
+    }
+
+    /// Signals interrupt all applications that wait for locks.
+    pub fn interrupt(&mut self) {
+        for task in self.queue.iter_mut().chain(self.sent.iter_mut().map(|sent| &mut sent.task)) {
+            if let Task::Lock(_, Some(_), is_given_up) = task {
+                *is_given_up = true;
+            }
+        }
     }
 
     /// A message arrives, and perhaps again later.
@@ -187,15 +227,18 @@ impl Host {
                 Step::DestroySession => unreachable!("the slots agree"),
                 Step::BindConnections => self.manager.bound(),
                 Step::Reclaim { loss } => {
-                    if loss != self.loss {
-                        self.loss = loss;
+                    if loss != self.losses.0 {
+                        self.losses.0 = loss;
                         self.recover();
                         self.has_lost_state |= self.has(is_reclaim);
-                    }
-                    if self.has(is_reclaim) {
+                    } else if self.has(is_reclaim) {
                         break;
+                    } else if loss != self.losses.1 {
+                        self.losses.1 = loss;
+                        self.locks.recover();
+                    } else {
+                        self.manager.reclaimed(loss);
                     }
-                    self.manager.reclaimed(loss);
                 }
                 Step::ReclaimComplete => {
                     if !self.has(|task| matches!(task, Task::ReclaimComplete)) {
@@ -213,6 +256,9 @@ impl Host {
                 Step::Wait(_) => break,
             }
         }
+        self.send(server);
+        // An application's close doesn't need to be sent, and leads to a CLOSE.
+        self.take_changes();
         self.send(server);
     }
 
@@ -232,6 +278,8 @@ impl Host {
 
     fn take_changes(&mut self) {
         self.queue.extend(self.opens.take_changes().into_iter().map(Task::Change));
+        let locks = self.locks.take_changes().into_iter();
+        self.queue.extend(locks.map(|change| Task::Lock(change, None, false)));
     }
 
     fn has(&self, is_it: fn(&Task) -> bool) -> bool {
@@ -265,18 +313,31 @@ impl Host {
         }
     }
 
-    /// The operation of a task, if it can be sent now. `None` for I/O that has failed.
+    /// The operation of a task, if it can be sent now. `None` for a task that is done without.
     fn prepare(&mut self, task: Task) -> Option<(Task, Option<Operation>)> {
         let operation = match &task {
             Task::Renew | Task::Probe => Operation::Nothing,
             Task::ReclaimComplete => Operation::ReclaimComplete,
             Task::Open(opening, file, share) => Operation::Open(*opening.owner(), *file, *share),
             Task::Change(change) => Operation::Change(*change.owner(), *change.file(), change.request()),
+            Task::Lock(..) => return self.prepare_lock(task),
+            Task::Close(open) => {
+                let is_it = |app: &App| app.open.file() == open.file() && app.open.owner() == open.owner();
+                let is_last = !self.apps.values().any(is_it);
+                if is_last && !self.locks.is_free(open.file(), open.owner()) {
+                    return Some((task, None));
+                }
+                let Task::Close(open) = task else { return None };
+                self.opens.close(open);
+                return None;
+            }
             Task::Io(number, _) => {
                 let app = self.apps.get_mut(number).expect("it waits for I/O");
                 let direction = if app.share.access & 2 != 0 { Direction::Write } else { Direction::Read };
                 match self.opens.io_id(&app.open) {
                     Ok(id) => {
+                        let by_lock = self.locks.io_id(app.open.file(), app.open.owner());
+                        let id = by_lock.unwrap_or(id);
                         let io = Operation::Io(*app.open.file(), id, direction);
                         return Some((Task::Io(*number, id), Some(io)));
                     }
@@ -289,6 +350,40 @@ impl Host {
             }
         };
         Some((task, Some(operation)))
+    }
+
+    fn prepare_lock(&mut self, task: Task) -> Option<(Task, Option<Operation>)> {
+        let Task::Lock(change, number, is_given_up) = task else { return None };
+        let (file, owner) = (*change.file(), *change.owner());
+        let Some(request) = self.locks.request(&change) else {
+            self.end_io(number);
+            return None;
+        };
+        let is_it = |app: &&App| *app.open.file() == file && *app.open.owner() == owner;
+        let app = number.map_or_else(|| self.apps.values().find(is_it), |number| self.apps.get(&number));
+        let open = app.map_or(Err(NoState::Lost), |app| self.opens.io_id(&app.open));
+        let is_first = matches!(request, LockChangeRequest::Lock { id: None, .. });
+        let open = match open {
+            Ok(open) => open,
+            Err(_) if !is_first => StateId { seqid: 0, other: [0; 12] },
+            Err(NoState::Recovering) if !change.is_reclaim() => {
+                return Some((Task::Lock(change, number, is_given_up), None));
+            }
+            Err(_) => {
+                self.locks.changed(change, Err(LockError::State(StateError::Refused)));
+                self.end_io(number);
+                return None;
+            }
+        };
+        let operation = Operation::Lock(owner, file, request, open);
+        Some((Task::Lock(change, number, is_given_up), Some(operation)))
+    }
+
+    /// A request of an application is done.
+    fn end_io(&mut self, number: Option<u64>) {
+        if let Some(number) = number {
+            self.apps.get_mut(&number).expect("it waits").io -= 1;
+        }
     }
 
     fn transmit(
@@ -339,7 +434,7 @@ impl Host {
     fn done(&mut self, task: Task, result: Result<StateId, Error>) {
         match (task, result) {
             (task, Err(Error::Grace | Error::Delay)) => self.queue.push(task),
-            (Task::Renew | Task::Probe, _) => {}
+            (Task::Renew | Task::Probe | Task::Close(_), _) => {}
             (Task::ReclaimComplete, result) => {
                 // A session may end between the two.
                 assert!(matches!(result, Ok(_) | Err(Error::CompleteAlready)), "{result:?}");
@@ -355,18 +450,23 @@ impl Host {
                 self.opens.not_opened(opening);
             }
             (Task::Change(change), result) => self.opens.changed(change, result.map_err(state_error)),
-            (Task::Io(number, id), result) => {
-                let app = self.apps.get_mut(&number).expect("it waits for I/O");
-                let Err(error) = result else {
-                    app.io -= 1;
-                    return;
-                };
+            (Task::Lock(change, number, is_given_up), result) => {
+                match result {
+                    Ok(id) if is_given_up => self.locks.given_up(change, id),
+                    result => self.locks.changed(change, result.map(Some).map_err(lock_error)),
+                }
+                self.end_io(number);
+            }
+            (Task::Io(number, _), Ok(_)) => self.end_io(Some(number)),
+            (Task::Io(number, id), Err(error)) => {
+                let app = &self.apps[&number];
                 assert_eq!(state_error(error), StateError::Gone, "the state allows the I/O");
-                assert!(
-                    self.has_lost_state,
-                    "a state that is in use ends with the server's run or the lease"
-                );
+                // A lock's state ends with the lock.
+                let by_lock = self.locks.io_id(app.open.file(), app.open.owner());
+                let is_current = by_lock == Some(id) || self.opens.io_id(&app.open) == Ok(id);
+                assert!(self.has_lost_state || !is_current, "it ends with the server's run or the lease");
                 self.opens.gone(app.open.file(), app.open.owner(), id);
+                self.locks.gone(app.open.file(), app.open.owner(), id);
                 self.queue.push(Task::Io(number, id));
             }
         }
@@ -374,7 +474,15 @@ impl Host {
 }
 
 const fn is_reclaim(task: &Task) -> bool {
-    matches!(task, Task::Change(change) if change.is_reclaim())
+    match task {
+        Task::Change(change) => change.is_reclaim(),
+        Task::Lock(change, ..) => change.is_reclaim(),
+        _ => false,
+    }
+}
+
+fn lock_error(error: Error) -> LockError {
+    if error == Error::Locked { LockError::Denied } else { LockError::State(state_error(error)) }
 }
 
 fn state_error(error: Error) -> StateError {

@@ -6,7 +6,7 @@ extern crate samehost_client_state as client_state;
 mod host;
 mod server;
 
-use client_state::Share;
+use client_state::{ByteRange, LockKind, Share};
 use proptest::prelude::*;
 
 use crate::host::Host;
@@ -14,6 +14,7 @@ use crate::server::{LEASE, Server};
 
 const FILES: u32 = 2;
 const OWNERS: u8 = 2;
+const BYTES: u64 = 4;
 /// Steps until everything is done, far more than are needed.
 const MAX_STEPS: usize = 1000;
 
@@ -22,6 +23,10 @@ enum Event {
     Open(u8, u32, Share),
     Close(usize),
     Io(usize),
+    Lock(usize, ByteRange),
+    Unlock(usize, ByteRange),
+    /// Applications don't wait for locks any more.
+    Interrupt,
     /// A message arrives, and perhaps again later.
     Deliver(usize, bool),
     Reply(usize),
@@ -34,6 +39,7 @@ enum Event {
     Wait(u64),
     Rival(u32, Share),
     RivalCloses,
+    RivalLocks(u32, ByteRange, LockKind),
 }
 
 struct World {
@@ -54,6 +60,9 @@ impl World {
             Event::Open(owner, file, share) => host.open(owner, file, share),
             Event::Close(which) => host.close(which),
             Event::Io(which) => host.io(which),
+            Event::Lock(which, range) => host.lock(which, range),
+            Event::Unlock(which, range) => host.unlock(which, range),
+            Event::Interrupt => host.interrupt(),
             Event::Deliver(which, again) => host.deliver(server, which, again),
             Event::Reply(which) => host.receive(which),
             Event::Settle => self.settle(),
@@ -68,6 +77,12 @@ impl World {
                 }
             }
             Event::RivalCloses => server.close_by_rival(),
+            Event::RivalLocks(file, range, kind) => {
+                if server.lock_by_rival(file, range, kind) == Some(true) {
+                    let mut bytes = range.first..=range.last;
+                    assert!(!bytes.any(|byte| host.relies_on_lock(server, file, byte, kind)));
+                }
+            }
         }
         self.host.run(&mut self.server);
     }
@@ -97,12 +112,26 @@ impl World {
         panic!("the client doesn't come to rest");
     }
 
+    /// The server has the locks that applications have, and no others.
+    fn check_locks(&mut self) {
+        for file in 0..FILES {
+            for (byte, kind) in (0..BYTES).flat_map(|byte| [(byte, LockKind::Read), (byte, LockKind::Write)])
+            {
+                let range = ByteRange { first: byte, last: byte };
+                let could = self.server.lock_by_rival(file, range, kind);
+                let relies = self.host.relies_on_lock(&self.server, file, byte, kind);
+                assert!(could.is_none_or(|could| could != relies), "{file} {byte} {kind:?} {could:?}");
+            }
+        }
+    }
+
     /// After all the server has what the applications have open, and no more.
     fn check(&mut self) {
         self.server.close_by_rival();
         (0..8).for_each(|which| self.host.io(which));
         self.settle();
         let has_lost = !self.host.opens.take_lost().is_empty();
+        assert!(self.host.has_lost_state || self.host.locks.take_lost().is_empty());
         let live = |host: &Host| -> Vec<(u32, u8, Share)> {
             let live = host.apps.values().filter(|app| host.opens.io_id(&app.open).is_ok());
             live.map(|app| (*app.open.file(), *app.open.owner(), app.share)).collect()
@@ -113,7 +142,8 @@ impl World {
         let mut states: Vec<_> = live.iter().map(|(file, owner, _)| (file, owner)).collect();
         states.sort_unstable();
         states.dedup();
-        assert_eq!(self.server.states(), states.len());
+        assert_eq!(self.server.states(), states.len() + self.host.locks.state_ids().count());
+        self.check_locks();
         for file in 0..FILES {
             for (access, deny) in [(1, 0), (2, 0), (1, 1), (1, 2)] {
                 let on = || live.iter().filter(|(on, ..)| *on == file).map(|(_, _, share)| share);
@@ -138,12 +168,19 @@ fn share() -> impl Strategy<Value = Share> {
     (1_u8..4, prop_oneof![4 => Just(0_u8), 1 => 1_u8..4]).prop_map(|(access, deny)| Share { access, deny })
 }
 
+fn bytes() -> impl Strategy<Value = ByteRange> {
+    (0..BYTES, 0..BYTES).prop_map(|(one, two)| ByteRange { first: one.min(two), last: one.max(two) })
+}
+
 /// What applications and the network do.
 fn ordinary() -> BoxedStrategy<Event> {
     prop_oneof![
         6 => (0..OWNERS, 0..FILES, share()).prop_map(|(owner, file, share)| Event::Open(owner, file, share)),
         5 => any::<usize>().prop_map(Event::Close),
         3 => any::<usize>().prop_map(Event::Io),
+        5 => (any::<usize>(), bytes()).prop_map(|(which, range)| Event::Lock(which, range)),
+        2 => (any::<usize>(), bytes()).prop_map(|(which, range)| Event::Unlock(which, range)),
+        1 => Just(Event::Interrupt),
         10 => (any::<usize>(), prop::bool::weighted(0.1)).prop_map(|(which, again)| Event::Deliver(which, again)),
         8 => any::<usize>().prop_map(Event::Reply),
         1 => Just(Event::Settle),
@@ -163,6 +200,8 @@ fn eventful() -> BoxedStrategy<Event> {
         1 => (LEASE / 2..4 * LEASE).prop_map(Event::Wait),
         2 => (0..FILES, share()).prop_map(|(file, share)| Event::Rival(file, share)),
         1 => Just(Event::RivalCloses),
+        2 => (0..FILES, bytes(), prop_oneof![Just(LockKind::Read), Just(LockKind::Write)])
+            .prop_map(|(file, range, kind)| Event::RivalLocks(file, range, kind)),
     ]
     .boxed()
 }
@@ -202,6 +241,7 @@ proptest! {
             world.settle();
             prop_assert!(world.host.apps.len() >= before);
             prop_assert_eq!(world.host.opens.take_lost(), []);
+            prop_assert_eq!(world.host.locks.take_lost(), []);
         }
         world.check();
     }

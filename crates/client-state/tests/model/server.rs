@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use client_state::{Claim, OpenChangeRequest, Share, StateId};
+use client_state::{ByteRange, Claim, LockChangeRequest, LockKind, OpenChangeRequest, Share, StateId};
 use fairness::Peer;
 use state::{
     ChannelAttrs, ClientId, CreateSession, Direction, Engine, EngineConfig, EngineLimits, Error, ExchangeId,
-    OpenRequest, Principal, Requester, Sequence, SequenceResult, SessionId, Time,
+    LockRequest, Locker, OpenRequest, Principal, Requester, Sequence, SequenceResult, SessionId, Time,
 };
 
 pub const LEASE: u64 = 1000;
@@ -22,6 +22,8 @@ pub enum Operation {
     /// OPEN by name: the client knows only which name that is.
     Open(u8, u32, Share),
     Change(u8, u32, OpenChangeRequest),
+    /// The open is that which a first lock is made through.
+    Lock(u8, u32, LockChangeRequest, StateId),
     Io(u32, StateId, Direction),
 }
 
@@ -41,7 +43,7 @@ pub struct Message {
 pub struct Reply {
     pub highest: u32,
     pub flags: u32,
-    /// The state id of an OPEN or OPEN_DOWNGRADE.
+    /// The state id of an OPEN, OPEN_DOWNGRADE, LOCK or LOCKU. `Locked` stands for `NFS4ERR_DENIED`.
     pub result: Result<StateId, Error>,
 }
 
@@ -73,6 +75,17 @@ const fn theirs(id: StateId) -> state::StateId {
 
 const fn ours(id: state::StateId) -> StateId {
     StateId { seqid: id.seqid, other: id.other }
+}
+
+const fn their_range(range: ByteRange) -> state::ByteRange {
+    state::ByteRange { first: range.first, last: range.last }
+}
+
+const fn their_kind(kind: LockKind) -> state::LockKind {
+    match kind {
+        LockKind::Read => state::LockKind::Read,
+        LockKind::Write => state::LockKind::Write,
+    }
 }
 
 const fn by(client: ClientId) -> Requester {
@@ -178,6 +191,7 @@ impl Server {
             Operation::Change(_, file, OpenChangeRequest::Close { id }) => {
                 self.engine.close(&by, &theirs(id), &file).map(|()| NONE)
             }
+            Operation::Lock(owner, file, request, open) => self.lock(client, owner, file, &request, open),
             Operation::Io(file, id, direction) => {
                 self.engine.check_io(now, Some(client), &theirs(id), &file, direction).map(|()| NONE)
             }
@@ -197,6 +211,48 @@ impl Server {
         let args =
             OpenRequest { by: &by, owner: &owner, key: &file, share, reclaim, under_delegation: false };
         self.engine.open(self.now, &args).map(ours)
+    }
+
+    fn lock(
+        &mut self,
+        client: ClientId,
+        owner: u8,
+        file: u32,
+        request: &LockChangeRequest,
+        open: StateId,
+    ) -> Result<StateId, Error> {
+        let (by, key) = (&by(client), &file);
+        match *request {
+            LockChangeRequest::Lock { id, range, kind, reclaim } => {
+                let owner = [owner];
+                let new = Locker::New { open: theirs(open), owner: &owner };
+                let locker = id.map_or(new, |id| Locker::Existing(theirs(id)));
+                let (range, kind) = (their_range(range), their_kind(kind));
+                let args = LockRequest { by, key, locker, range, kind, reclaim, waits: false };
+                let pending = self.engine.lock_begin(self.now, &args)?.map_err(|_| Error::Locked)?;
+                self.engine.lock_done(&pending, range, kind).map(ours)
+            }
+            LockChangeRequest::Unlock { id, range } => {
+                let range = their_range(range);
+                let pending = self.engine.unlock_begin(by, &theirs(id), key, range)?;
+                self.engine.unlock_done(&pending, range).map(ours)
+            }
+            LockChangeRequest::Free { id } => self.engine.free_stateid(by, &theirs(id)).map(|()| id),
+        }
+    }
+
+    /// The rival locks a range, and unlocks it at once. Returns whether it could, if it could open the file.
+    pub fn lock_by_rival(&mut self, file: u32, range: ByteRange, kind: LockKind) -> Option<bool> {
+        if !self.open_by_rival(file, Share { access: 3, deny: 0 }) {
+            return None;
+        }
+        let (client, _, id) = self.rivals_opens.pop().expect("it was opened");
+        let lock = LockChangeRequest::Lock { id: None, range, kind, reclaim: false };
+        let locked = self.lock(client, 0, file, &lock, ours(id));
+        // This ends the lock.
+        self.engine.close(&by(client), &id, &file).expect("it is open");
+        self.apply_effects();
+        Some(locked.is_ok())
     }
 
     /// The rival, another client, which isn't tested, opens a file. Returns whether it could.

@@ -1,0 +1,388 @@
+//! The byte-range locks (RFC 8881 sections 9.1 to 9.6, 18.10, 18.12 and 18.38): what applications have locked,
+//! what the server holds for that, and the requests that bring the two together.
+//!
+//! A lock owner is what the locks belong to in POSIX: a process for fcntl(2), an open file description for
+//! flock(2) and for open file description locks. Its ranges are merged and split as POSIX wants it; the
+//! server's are the same.
+//!
+//! Invariants:
+//! - A lock is an application's from the server's answer on, and not any more when it begins to unlock it.
+//! - For one lock owner and file there is one request at a time: its state id has no other changes. Its
+//!   `seqid` in requests is 0.
+//!
+//! What the caller does:
+//! - To lock: calls [`Locks::lock`], sends the [`LockChange`] and reports [`Locks::changed`]. If the lock is
+//!   refused to an application that waits for it, it begins again after CB_NOTIFY_LOCK or some time. A caller
+//!   that doesn't wait for the reply any more still gets it, and reports [`Locks::given_up`] if it is a lock.
+//! - To unlock: calls [`Locks::unlock`]. The lock may be forgotten at once, before the server's answer.
+//! - When a lock owner ends or closes the file: calls [`Locks::release`]. The open that its locks were made
+//!   through is closed when [`Locks::is_free`].
+//! - Before each sending of a change, also of one that [`Locks::take_changes`] returns: makes the request of
+//!   what [`Locks::request`] says. If that is nothing any more the change is dropped. A reclaim whose file
+//!   isn't open again fails as [`StateError::Refused`], without being sent.
+
+use std::collections::BTreeMap;
+
+use crate::ids::{StateError, StateId};
+use crate::ranges::{ByteRange, LockKind, LockRanges};
+
+/// All locks. `F` names a file, `L` a lock owner.
+#[derive(Debug)]
+pub struct Locks<F, L> {
+    owners: BTreeMap<(F, L), OwnerLocks>,
+    last_number: u64,
+    changes: Vec<LockChange<F, L>>,
+    lost: Vec<(F, L)>,
+}
+
+/// The locks of one owner on one file.
+#[derive(Debug, Default)]
+struct OwnerLocks {
+    /// What the application has locked.
+    wanted: LockRanges,
+    /// What the server holds.
+    held: LockRanges,
+    id: Option<StateId>,
+    /// What the server doesn't hold is reclaimed.
+    is_reclaiming: bool,
+    /// The application's request that isn't answered, by its number.
+    asked: Option<u64>,
+    /// The other request that isn't answered.
+    sent: Option<u64>,
+    /// The lock owner has ended.
+    is_released: bool,
+    is_lost: bool,
+    /// [`Locks::take_lost`] hasn't told yet.
+    is_newly_lost: bool,
+}
+
+/// A request that changes what the server holds for one lock owner and file.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "the request has to be sent, and its result reported"]
+pub struct LockChange<F, L> {
+    key: (F, L),
+    number: u64,
+    purpose: Purpose,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// An application's lock.
+    Ask(ByteRange, LockKind),
+    /// The server is to have what the application has.
+    Restore(ByteRange, Option<LockKind>),
+    Reclaim(ByteRange, LockKind),
+    Free,
+}
+
+/// A request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LockChangeRequest {
+    /// LOCK, without waiting (`READ_LT`, `WRITE_LT`) unless the application waits.
+    Lock {
+        /// The owner's state id. Without one the lock is its first (`open_to_lock_owner4`), made through the
+        /// open, with [`Opens::io_id`](crate::Opens::io_id).
+        id: Option<StateId>,
+        /// The bytes.
+        range: ByteRange,
+        /// Shared or exclusive.
+        kind: LockKind,
+        /// The client had the lock before the server restarted.
+        reclaim: bool,
+    },
+    /// LOCKU.
+    Unlock {
+        /// The state id.
+        id: StateId,
+        /// The bytes.
+        range: ByteRange,
+    },
+    /// FREE_STATEID.
+    Free {
+        /// The state id.
+        id: StateId,
+    },
+}
+
+/// What becomes of an application's request.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+pub enum LockAnswer<F, L> {
+    /// The owner has the lock already.
+    Granted,
+    /// Another request of the owner isn't answered. The caller tries again after the next
+    /// [`Locks::changed`] of the owner.
+    Busy,
+    /// The server decides.
+    Ask(LockChange<F, L>),
+}
+
+/// Why a LOCK or LOCKU failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum LockError {
+    /// `NFS4ERR_DENIED`: another owner's lock conflicts.
+    #[error("another owner has a lock")]
+    Denied,
+    /// Another reason.
+    #[error(transparent)]
+    State(#[from] StateError),
+}
+
+impl<F, L> LockChange<F, L> {
+    /// The file.
+    pub const fn file(&self) -> &F {
+        &self.key.0
+    }
+
+    /// The lock owner.
+    pub const fn owner(&self) -> &L {
+        &self.key.1
+    }
+
+    /// Whether it is part of [`Step::Reclaim`](crate::Step::Reclaim).
+    pub const fn is_reclaim(&self) -> bool {
+        matches!(self.purpose, Purpose::Reclaim(..))
+    }
+}
+
+impl<F, L> Default for Locks<F, L> {
+    fn default() -> Self {
+        Self { owners: BTreeMap::new(), last_number: 0, changes: Vec::new(), lost: Vec::new() }
+    }
+}
+
+impl<F: Clone + Ord, L: Clone + Ord> Locks<F, L> {
+    /// An application locks a range.
+    pub fn lock(&mut self, file: F, owner: L, range: ByteRange, kind: LockKind) -> LockAnswer<F, L> {
+        let key = (file, owner);
+        let locks = self.owners.entry(key.clone()).or_default();
+        if locks.asked.is_some() || locks.sent.is_some() {
+            return LockAnswer::Busy;
+        }
+        if locks.wanted.is_set(range, kind) {
+            return LockAnswer::Granted;
+        }
+        self.last_number += 1;
+        locks.asked = Some(self.last_number);
+        locks.is_released = false;
+        LockAnswer::Ask(LockChange { key, number: self.last_number, purpose: Purpose::Ask(range, kind) })
+    }
+
+    /// An application unlocks a range.
+    pub fn unlock(&mut self, file: &F, owner: &L, range: ByteRange) {
+        self.update(file, owner, |locks| {
+            locks.wanted.set(range, None);
+            locks.is_lost = false;
+        });
+    }
+
+    /// A lock owner ends, or closes the file: it has no locks on it any more.
+    pub fn release(&mut self, file: &F, owner: &L) {
+        self.update(file, owner, |locks| {
+            locks.wanted = LockRanges::default();
+            (locks.is_released, locks.is_lost) = (true, false);
+        });
+    }
+
+    /// Whether the server has no locks of the owner, and no request about them is on its way.
+    #[must_use]
+    pub fn is_free(&self, file: &F, owner: &L) -> bool {
+        let is_free =
+            |locks: &OwnerLocks| locks.asked.is_none() && locks.sent.is_none() && locks.held.is_empty();
+        self.get(file, owner).is_none_or(is_free)
+    }
+
+    /// Whether the owner has a lock that serves for `kind`. The lease has to be valid, too
+    /// ([`StateManager::is_lease_valid`](crate::StateManager::is_lease_valid)).
+    #[must_use]
+    pub fn holds(&self, file: &F, owner: &L, range: ByteRange, kind: LockKind) -> bool {
+        let holds = |locks: &OwnerLocks| locks.wanted.covers(range, kind) && locks.held.covers(range, kind);
+        self.get(file, owner).is_some_and(holds)
+    }
+
+    /// The state id for I/O of an owner that has locks on the file (RFC 8881 section 8.2.5): if they are
+    /// lost, the I/O fails. If the server doesn't know it, the caller reports [`Locks::gone`], and tries again
+    /// with what is current then. Other I/O has [`Opens::io_id`](crate::Opens::io_id), which has to succeed in
+    /// any case.
+    #[must_use]
+    pub fn io_id(&self, file: &F, owner: &L) -> Option<StateId> {
+        self.get(file, owner).filter(|locks| !locks.held.is_empty())?.id.map(StateId::any)
+    }
+
+    /// Whether the owner has lost locks on the file: its I/O fails with EIO until it unlocks something, or
+    /// ends.
+    #[must_use]
+    pub fn is_lost(&self, file: &F, owner: &L) -> bool {
+        self.get(file, owner).is_some_and(|locks| locks.is_lost)
+    }
+
+    /// The request of a change now. `None` if recovery has overtaken the change.
+    #[must_use]
+    pub fn request(&self, change: &LockChange<F, L>) -> Option<LockChangeRequest> {
+        let locks = self.owners.get(&change.key)?;
+        if locks.asked != Some(change.number) && locks.sent != Some(change.number) {
+            return None;
+        }
+        let id = locks.id.map(StateId::any);
+        Some(match change.purpose {
+            Purpose::Ask(range, kind) | Purpose::Restore(range, Some(kind)) => {
+                LockChangeRequest::Lock { id, range, kind, reclaim: false }
+            }
+            Purpose::Reclaim(range, kind) => LockChangeRequest::Lock { id, range, kind, reclaim: true },
+            Purpose::Restore(range, None) => LockChangeRequest::Unlock { id: id?, range },
+            Purpose::Free => LockChangeRequest::Free { id: id? },
+        })
+    }
+
+    /// How a change has ended, with the state id of the reply, which FREE_STATEID's hasn't.
+    pub fn changed(&mut self, change: LockChange<F, L>, result: Result<Option<StateId>, LockError>) {
+        self.end(change, result, true);
+    }
+
+    /// The server has granted a lock to an application that doesn't wait for it any more, because of a
+    /// signal. What it had before is restored.
+    pub fn given_up(&mut self, change: LockChange<F, L>, id: StateId) {
+        self.end(change, Ok(Some(id)), false);
+    }
+
+    /// The server doesn't have the state `id` of a lock owner on a file any more, as it answers an I/O
+    /// request or TEST_STATEID.
+    pub fn gone(&mut self, file: &F, owner: &L, id: StateId) {
+        self.update(file, owner, |locks| {
+            if locks.id.is_some_and(|held| held.is_same_state(id)) {
+                locks.drop_held();
+            }
+        });
+    }
+
+    /// The state ids that the server should know, to be tested.
+    pub fn state_ids(&self) -> impl Iterator<Item = (&F, &L, StateId)> {
+        self.owners.iter().filter_map(|((file, owner), locks)| Some((file, owner, locks.id?.any())))
+    }
+
+    /// The server has restarted, or the client's lease has expired, and it holds no locks any more. The files
+    /// are open again. All locks are reclaimed.
+    pub fn recover(&mut self) {
+        for locks in self.owners.values_mut() {
+            (locks.held, locks.id, locks.sent) = (LockRanges::default(), None, None);
+            locks.is_reclaiming = true;
+        }
+        let keys: Vec<_> = self.owners.keys().cloned().collect();
+        keys.iter().for_each(|key| self.make_change(key));
+    }
+
+    /// The changes that are due since the last call.
+    #[must_use]
+    pub fn take_changes(&mut self) -> Vec<LockChange<F, L>> {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// The lock owners that have lost their locks on a file since the last call.
+    pub fn take_lost(&mut self) -> Vec<(F, L)> {
+        std::mem::take(&mut self.lost)
+    }
+
+    fn get(&self, file: &F, owner: &L) -> Option<&OwnerLocks> {
+        self.owners.get(&(file.clone(), owner.clone()))
+    }
+
+    fn update(&mut self, file: &F, owner: &L, update: impl FnOnce(&mut OwnerLocks)) {
+        let key = (file.clone(), owner.clone());
+        if let Some(locks) = self.owners.get_mut(&key) {
+            update(locks);
+            self.make_change(&key);
+        }
+    }
+
+    fn end(&mut self, change: LockChange<F, L>, result: Result<Option<StateId>, LockError>, is_wanted: bool) {
+        let LockChange { key, number, purpose } = change;
+        let Some(locks) = self.owners.get_mut(&key) else { return };
+        let ended = locks.asked.take_if(|asked| *asked == number);
+        if ended.or_else(|| locks.sent.take_if(|sent| *sent == number)).is_none() {
+            // Recovery has overtaken it.
+            return;
+        }
+        match (purpose, result) {
+            (Purpose::Free, _) => locks.id = None,
+            (Purpose::Ask(range, kind), Ok(id)) => {
+                locks.set_held(range, Some(kind), id);
+                if is_wanted {
+                    locks.wanted.set(range, Some(kind));
+                }
+            }
+            (Purpose::Restore(range, kind), Ok(id)) => locks.set_held(range, kind, id),
+            (Purpose::Reclaim(range, kind), Ok(id)) => locks.set_held(range, Some(kind), id),
+            (Purpose::Ask(..) | Purpose::Restore(..), Err(LockError::State(StateError::Gone))) => {
+                locks.drop_held();
+            }
+            (Purpose::Ask(..), Err(_)) => {}
+            // The server goes on holding what it doesn't unlock.
+            (Purpose::Restore(range, None), Err(_)) => locks.held.set(range, None),
+            (Purpose::Restore(_, Some(_)) | Purpose::Reclaim(..), Err(_)) => locks.lose(),
+        }
+        self.make_change(&key);
+    }
+
+    /// Makes the change that is due for a lock owner and file.
+    fn make_change(&mut self, key: &(F, L)) {
+        let Some(locks) = self.owners.get_mut(key).filter(|locks| locks.sent.is_none()) else { return };
+        if std::mem::take(&mut locks.is_newly_lost) {
+            self.lost.push(key.clone());
+        }
+        let Some(purpose) = locks.next_purpose() else {
+            if locks.is_unused() {
+                self.owners.remove(key);
+            }
+            return;
+        };
+        self.last_number += 1;
+        locks.sent = Some(self.last_number);
+        self.changes.push(LockChange { key: key.clone(), number: self.last_number, purpose });
+    }
+}
+
+impl OwnerLocks {
+    fn is_unused(&self) -> bool {
+        self.id.is_none() && self.wanted.is_empty() && self.asked.is_none() && !self.is_lost
+    }
+
+    fn next_purpose(&mut self) -> Option<Purpose> {
+        if self.is_reclaiming {
+            let missing = self.wanted.differences(&self.held).find_map(|(range, kind)| Some((range, kind?)));
+            if let Some((range, kind)) = missing {
+                return Some(Purpose::Reclaim(range, kind));
+            }
+            self.is_reclaiming = false;
+        }
+        if self.asked.is_some() {
+            return None;
+        }
+        if let Some((range, kind)) = self.wanted.differences(&self.held).next() {
+            return Some(Purpose::Restore(range, kind));
+        }
+        let is_over = self.is_released && self.held.is_empty() && self.id.is_some();
+        is_over.then_some(Purpose::Free)
+    }
+
+    fn set_held(&mut self, range: ByteRange, kind: Option<LockKind>, id: Option<StateId>) {
+        self.held.set(range, kind);
+        self.id = id.or(self.id);
+    }
+
+    /// The server has nothing of it any more, and nothing can be reclaimed.
+    fn drop_held(&mut self) {
+        (self.held, self.id) = (LockRanges::default(), None);
+        if !self.wanted.is_empty() {
+            self.lose();
+        }
+    }
+
+    /// The locks can't be had back. What the server still holds is unlocked.
+    fn lose(&mut self) {
+        self.wanted = LockRanges::default();
+        (self.is_lost, self.is_newly_lost) = (true, true);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,170 @@
+//! Tests of the locks, without a server: `tests/` has the one with the server's engine.
+
+use super::LockChangeRequest::{Free, Lock, Unlock};
+use super::LockKind::{Read, Write};
+use super::*;
+
+/// Files and owners are numbers.
+type Table = Locks<u32, u32>;
+type Change = LockChange<u32, u32>;
+
+const ID: StateId = StateId { seqid: 1, other: [1; 12] };
+
+const fn bytes(first: u64, last: u64) -> ByteRange {
+    ByteRange { first, last }
+}
+
+/// The LOCK of an application.
+fn asked(table: &mut Table, range: ByteRange, kind: LockKind) -> Change {
+    match table.lock(1, 1, range, kind) {
+        LockAnswer::Ask(change) => change,
+        answer => panic!("{answer:?}"),
+    }
+}
+
+/// A lock that the server grants.
+fn locked(table: &mut Table, range: ByteRange, kind: LockKind) {
+    let change = asked(table, range, kind);
+    table.changed(change, Ok(Some(ID)));
+    assert_eq!(table.take_changes(), []);
+}
+
+/// The change that is due, and its request.
+fn due(table: &mut Table) -> (Change, LockChangeRequest) {
+    let change = table.take_changes().pop().expect("a change is due");
+    assert_eq!(table.take_changes(), []);
+    assert_eq!((change.file(), change.owner()), (&1, &1));
+    let request = table.request(&change).expect("it isn't overtaken");
+    (change, request)
+}
+
+const fn lock(id: Option<StateId>, range: ByteRange, kind: LockKind, reclaim: bool) -> LockChangeRequest {
+    Lock { id, range, kind, reclaim }
+}
+
+#[test]
+fn a_lock_is_held_from_the_answer_on_until_it_is_unlocked() {
+    let mut table = Table::default();
+    let first = asked(&mut table, bytes(0, 9), Write);
+    assert_eq!(table.request(&first), Some(lock(None, bytes(0, 9), Write, false)));
+    assert_eq!(table.lock(1, 1, bytes(20, 29), Read), LockAnswer::Busy);
+    assert!(!table.holds(&1, &1, bytes(0, 9), Write));
+    table.changed(first, Ok(Some(ID)));
+    assert_eq!((table.io_id(&1, &1), table.io_id(&1, &2)), (Some(ID.any()), None));
+    assert!(table.holds(&1, &1, bytes(0, 9), Read) && !table.holds(&1, &2, bytes(0, 9), Read));
+    assert_eq!(table.lock(1, 1, bytes(2, 3), Write), LockAnswer::Granted);
+    let second = asked(&mut table, bytes(2, 3), Read);
+    assert_eq!(table.request(&second), Some(lock(Some(ID.any()), bytes(2, 3), Read, false)));
+    // It is unlocked at once, and at the server when the other request is answered.
+    table.unlock(&1, &1, bytes(4, 6));
+    assert!(!table.holds(&1, &1, bytes(0, 9), Read) && table.holds(&1, &1, bytes(0, 3), Write));
+    assert_eq!(table.take_changes(), []);
+    table.changed(second, Err(LockError::Denied));
+    let (unlock, request) = due(&mut table);
+    assert_eq!(request, Unlock { id: ID.any(), range: bytes(4, 6) });
+    assert_eq!(table.lock(1, 1, bytes(0, 0), Read), LockAnswer::Busy);
+    table.changed(unlock, Err(LockError::State(StateError::Refused)));
+    assert_eq!(table.take_changes(), [], "there is nothing more to be done");
+    assert!(!table.is_free(&1, &1));
+    table.release(&1, &1);
+    let (unlock, request) = due(&mut table);
+    assert_eq!(request, Unlock { id: ID.any(), range: bytes(0, u64::MAX) });
+    table.changed(unlock, Ok(Some(ID)));
+    assert_eq!(table.io_id(&1, &1), None);
+    let (free, request) = due(&mut table);
+    assert_eq!((request, table.is_free(&1, &1)), (Free { id: ID.any() }, false));
+    table.changed(free, Ok(None));
+    assert!(table.is_free(&1, &1) && table.owners.is_empty());
+}
+
+#[test]
+fn a_refused_first_lock_leaves_nothing() {
+    let mut table = Table::default();
+    let change = asked(&mut table, bytes(0, 9), Write);
+    table.changed(change, Err(LockError::Denied));
+    assert!(table.owners.is_empty() && table.is_free(&1, &1));
+}
+
+#[test]
+fn a_lock_that_was_given_up_is_undone() {
+    let mut table = Table::default();
+    locked(&mut table, bytes(0, 4), Read);
+    let change = asked(&mut table, bytes(0, 9), Write);
+    table.given_up(change, ID);
+    let (restore, request) = due(&mut table);
+    assert_eq!(request, lock(Some(ID.any()), bytes(0, 4), Read, false));
+    table.changed(restore, Ok(Some(ID)));
+    let (unlock, request) = due(&mut table);
+    assert_eq!(request, Unlock { id: ID.any(), range: bytes(5, u64::MAX) });
+    table.changed(unlock, Ok(Some(ID)));
+    assert_eq!(table.take_changes(), []);
+    assert!(table.holds(&1, &1, bytes(0, 4), Read) && !table.is_lost(&1, &1));
+}
+
+#[test]
+fn locks_are_reclaimed_before_anything_else() {
+    let mut table = Table::default();
+    locked(&mut table, bytes(0, 4), Read);
+    locked(&mut table, bytes(10, 14), Write);
+    let ask = asked(&mut table, bytes(20, 24), Read);
+    table.recover();
+    assert!(!table.holds(&1, &1, bytes(0, 4), Read));
+    let (first, request) = due(&mut table);
+    assert_eq!((request, first.is_reclaim()), (lock(None, bytes(0, 4), Read, true), true));
+    table.unlock(&1, &1, bytes(0, 1));
+    table.changed(first, Ok(Some(ID)));
+    let (second, request) = due(&mut table);
+    assert_eq!(request, lock(Some(ID.any()), bytes(10, 14), Write, true));
+    table.changed(second, Ok(Some(ID)));
+    assert_eq!(table.take_changes(), []);
+    assert!(table.holds(&1, &1, bytes(2, 4), Read) && table.holds(&1, &1, bytes(10, 14), Write));
+    assert_eq!(table.request(&ask), Some(lock(Some(ID.any()), bytes(20, 24), Read, false)));
+    table.changed(ask, Ok(Some(ID)));
+    let (unlock, request) = due(&mut table);
+    assert_eq!(request, Unlock { id: ID.any(), range: bytes(0, 1) });
+    assert_eq!(table.state_ids().collect::<Vec<_>>(), [(&1, &1, ID.any())]);
+    // A restart overtakes the LOCKU.
+    table.recover();
+    assert_eq!(table.request(&unlock), None);
+    table.changed(unlock, Ok(Some(ID)));
+    assert_eq!(due(&mut table).1, lock(None, bytes(2, 4), Read, true));
+}
+
+#[test]
+fn locks_that_cannot_be_had_back_are_lost() {
+    for refused in [StateError::NoReclaim, StateError::Gone] {
+        let mut table = Table::default();
+        locked(&mut table, bytes(0, 4), Read);
+        locked(&mut table, bytes(10, 14), Write);
+        table.recover();
+        let (first, _) = due(&mut table);
+        table.changed(first, Ok(Some(ID)));
+        let (second, _) = due(&mut table);
+        table.changed(second, Err(LockError::State(refused)));
+        assert_eq!((table.take_lost(), table.is_lost(&1, &1)), (vec![(1, 1)], true));
+        assert_eq!((table.take_lost(), table.is_lost(&1, &2)), (vec![], false));
+        assert_eq!(due(&mut table).1, Unlock { id: ID.any(), range: bytes(0, u64::MAX) });
+        table.unlock(&1, &1, bytes(0, 4));
+        assert!(!table.is_lost(&1, &1));
+    }
+}
+
+#[test]
+fn a_state_that_is_gone_takes_its_locks_with_it() {
+    let mut table = Table::default();
+    locked(&mut table, bytes(0, 4), Read);
+    table.gone(&1, &1, StateId { seqid: 0, other: [2; 12] });
+    assert!(table.holds(&1, &1, bytes(0, 4), Read), "another state");
+    let change = asked(&mut table, bytes(10, 14), Read);
+    table.changed(change, Err(LockError::State(StateError::Gone)));
+    assert!(table.is_lost(&1, &1) && !table.holds(&1, &1, bytes(0, 4), Read));
+    assert_eq!(table.take_lost(), [(1, 1)]);
+    let again = asked(&mut table, bytes(0, 4), Read);
+    assert_eq!(table.request(&again), Some(lock(None, bytes(0, 4), Read, false)));
+    table.changed(again, Ok(Some(ID)));
+    table.gone(&1, &1, ID);
+    assert_eq!(table.take_lost(), [(1, 1)]);
+    table.release(&1, &1);
+    assert_eq!(table.take_changes(), []);
+    assert!(table.owners.is_empty());
+}
