@@ -19,6 +19,8 @@ use crate::types::{
     Access, AclEntry, Attributes, FileKind, Found, FsStat, SetAttributes, SetTime, Timestamp,
 };
 
+/// A mode bit: programs run with the rights of the owner.
+const S_ISUID: u32 = 0o4000;
 /// A mode bit: programs run with the rights of the group, and new entries of a directory inherit it.
 pub(super) const S_ISGID: u32 = 0o2000;
 
@@ -63,7 +65,7 @@ impl LocalTree {
         guard: Option<Timestamp>,
     ) -> Result<Attributes> {
         call.check_waits()?;
-        self.changing(call, file, |descriptor, before| {
+        let ((), after) = self.changing(call, file, |descriptor, before| {
             if guard.is_some_and(|guard| guard != before.ctime) {
                 return Err(Status::NotSync.into());
             }
@@ -72,9 +74,9 @@ impl LocalTree {
                 // Repeated, it would meet its own change.
                 let is_changed = guard.is_some() && now.is_ok_and(|now| now.ctime != before.ctime);
                 if is_changed { failure.after_change() } else { failure }
-            })?;
-            self.attributes_of(descriptor).map_err(|errno| Failure::from(errno).after_change())
-        })
+            })
+        })?;
+        after.map_err(|errno| Failure::from(errno).after_change())
     }
 
     /// Sets attributes in this order: size, owner and group, mode (because a change of owner clears set-id
@@ -90,9 +92,8 @@ impl LocalTree {
     ) -> Result<()> {
         check_beforehand(call, before, set)?;
         // Root's set-id bits survive, whatever this thread does without the capability for others.
-        let concerns_set_id = set.size.is_some()
-            || set.uid.is_some()
-            || set.gid.is_some()
+        let may_clear = set.size.is_some() || set.uid.is_some() || set.gid.is_some();
+        let concerns_set_id = may_clear && before.mode & (S_ISUID | S_ISGID) != 0
             || set.mode.is_some_and(|mode| mode & S_ISGID != 0);
         with_set_id_kept(call.is_root() && concerns_set_id, || {
             if let Some(size) = set.size {

@@ -65,7 +65,7 @@ impl LocalTree {
         };
         let mode = set.mode.unwrap_or(DEFAULT_FILE_MODE) & 0o7777;
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC | access;
-        let created = self.changing(call, directory, |at, _| {
+        let (created, _) = self.changing(call, directory, |at, _| {
             let open = || openat2(&**at, &name, flags, Mode::from_raw_mode(mode), STRICT_RESOLVE);
             // The kernel leaves set-gid out unless the thread may set it.
             let keep = call.is_root() && mode & S_ISGID != 0;
@@ -198,7 +198,7 @@ impl LocalTree {
     ) -> Result<Option<Found>> {
         call.check_waits()?;
         let (asked, name) = (Instant::now(), entry_name(name)?);
-        let made = self.changing(call, directory, |at, before| {
+        let (made, _) = self.changing(call, directory, |at, before| {
             // The chmod(2) that undoes a umask would take set-gid away, which the new directory inherits.
             let inherits = kind == FileKind::Directory && before.mode & S_ISGID != 0;
             if inherits && !call.is_root() && !is_member(call, before.gid) {

@@ -31,6 +31,7 @@ impl LocalTree {
             self.forget_removed(victim.as_deref());
             Ok(())
         })
+        .map(|((), _)| ())
     }
 
     pub(crate) fn rename(
@@ -79,6 +80,7 @@ impl LocalTree {
             let made = linkat(proc, number, &**at, &name, AtFlags::SYMLINK_FOLLOW);
             self.gone_or(at, made.map_err(Failure::from))
         });
+        let linked = linked.map(|((), _)| ());
         if linked != Err(Failure::NotLocal) {
             self.report(file, None, self.live(&descriptor).ok(), asked);
         }

@@ -312,12 +312,13 @@ impl LocalTree {
     }
 
     /// Runs a change of the file or directory of a handle, and reports its attributes from before and after.
+    /// Returns the latter, too.
     pub(super) fn changing<T>(
         &self,
         call: Call<'_>,
         handle: &Handle,
         change: impl FnOnce(&Arc<Descriptor>, &Attributes) -> Result<T>,
-    ) -> Result<T> {
+    ) -> Result<(T, rustix::io::Result<Attributes>)> {
         let asked = Instant::now();
         let file = self.find(call, handle)?;
         let before = match self.live(&file) {
@@ -328,9 +329,9 @@ impl LocalTree {
             }
         };
         let result = change(&file, &before);
-        let after = self.attributes_of(&file).ok();
-        self.report(handle, Some(&before), after, asked);
-        result
+        let after = self.attributes_of(&file);
+        self.report(handle, Some(&before), after.ok(), asked);
+        Ok((result?, after))
     }
 
     /// Reports attributes to the session's attribute sink.
