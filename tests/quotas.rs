@@ -49,6 +49,7 @@ async fn getattr(uid: u32, gids: &[u32], path: &str) -> QuotaAttributes {
         procedure: COMPOUND,
         credential: &Credential::Sys(user),
         payload: Default::default(),
+        trailer: Default::default(),
         receive: None,
     };
     let reply = client.call(request, arguments).await.expect("a reply");

@@ -80,6 +80,7 @@ async fn call_on(client: &Client, socket: &CallSocket, args: &[u8]) -> Result<Re
         procedure: 1,
         credential: &Credential::None,
         payload: Bytes::new(),
+        trailer: Bytes::new(),
         receive: None,
     };
     client.call_on(socket, request, |to| to.raw(args)).await

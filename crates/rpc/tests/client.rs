@@ -97,6 +97,7 @@ fn request(procedure: u32) -> Request<'static> {
         procedure,
         credential: &Credential::None,
         payload: Bytes::new(),
+        trailer: Bytes::new(),
         receive: None,
     }
 }
@@ -376,6 +377,70 @@ async fn a_soft_call_to_a_server_that_never_answers_ends_in_time() {
 
 /// A hard client gives up a connection without progress, and resends the same call, under the same id, on the
 /// next one.
+/// A program whose results are the arguments.
+#[derive(Debug)]
+struct Echo;
+
+impl rpc::client::CallbackProgram for Echo {
+    fn call(&self, header: &CallHeader<'_>, args: &mut Decoder<'_>, results: &mut Encoder) -> ReplyStatus {
+        if header.program != 99 {
+            return ReplyStatus::ProgUnavail;
+        }
+        results.raw(args.rest());
+        ReplyStatus::Success
+    }
+}
+
+fn callback(xid: u32, program: u32) -> Vec<u8> {
+    let mut to = Encoder::new();
+    CallHeader::encode(&mut to, xid, program, 1, 1, &Credential::None);
+    to.u32(xid);
+    record(&to.into_vec())
+}
+
+#[tokio::test]
+async fn the_server_calls_the_client_on_its_connection() {
+    let (address, _) = server(|_, mut wire| async move {
+        let seen = wire.call().await?;
+        wire.send(&[callback(1, 99), callback(2, 98), callback(3, 99)].concat()).await?;
+        let results = [success(1, &1_u32.to_be_bytes()), record(&reply(2, ReplyStatus::ProgUnavail, b""))];
+        let expected = [&results.concat()[..], &success(3, &3_u32.to_be_bytes())].concat();
+        let mut replies = vec![0; expected.len()];
+        wire.0.read_exact(&mut replies).await?;
+        let text: &[u8] = if replies == expected { b"good" } else { b"bad!" };
+        wire.send(&success(seen.xid, text)).await?;
+        wire.closed().await;
+        Ok(())
+    })
+    .await;
+    let options = Options { callbacks: Some(Arc::new(Echo)), ..options(false, Duration::from_secs(30)) };
+    let client = Client::connect(address, options).await.unwrap();
+    assert_eq!(call(&client, 0).await.unwrap().results, b"good");
+    assert_eq!(client.stats().reconnects, 0);
+}
+
+#[tokio::test]
+async fn calls_of_a_server_that_reads_no_replies_end_the_connection() {
+    let (address, connections) = server(|number, mut wire| async move {
+        let seen = wire.call().await?;
+        if number == 0 {
+            // More than the sockets' buffers take of replies.
+            let calls: Vec<u8> = (0..4096_u32).flat_map(|xid| callback(xid, 99)).collect();
+            loop {
+                wire.send(&calls).await?;
+            }
+        }
+        wire.send(&success(seen.xid, b"done")).await?;
+        wire.closed().await;
+        Ok(())
+    })
+    .await;
+    let options = Options { callbacks: Some(Arc::new(Echo)), ..options(false, Duration::from_secs(60)) };
+    let client = Client::connect(address, options).await.unwrap();
+    assert_eq!(call(&client, 0).await.unwrap().results, b"done");
+    assert_eq!(connections.load(SeqCst), 2);
+}
+
 #[tokio::test]
 async fn a_hard_call_reconnects_and_keeps_its_number() {
     let (seen, mut xids) = tokio::sync::mpsc::unbounded_channel();
@@ -393,11 +458,11 @@ async fn a_hard_call_reconnects_and_keeps_its_number() {
     })
     .await;
     let client = Client::connect(address, options(true, Duration::from_millis(80))).await.unwrap();
-    let payload = Bytes::from_static(b"payload!");
-    let reply = client.call(Request { payload, ..request(9) }, |to| to.u32(9)).await.unwrap();
+    let (payload, trailer) = (Bytes::from_static(b"payload"), Bytes::from_static(b"behind"));
+    let reply = client.call(Request { payload, trailer, ..request(9) }, |to| to.u32(9)).await.unwrap();
     assert_eq!(reply.results, b"done");
     let first = xids.recv().await.unwrap();
-    assert_eq!(first.1, [&9_u32.to_be_bytes()[..], b"payload!"].concat());
+    assert_eq!(first.1, [&9_u32.to_be_bytes()[..], b"payload\0behind"].concat());
     assert_eq!(xids.recv().await.unwrap(), first);
     assert_eq!(xids.recv().await.unwrap(), first);
     assert_eq!(client.stats().reconnects, 2);

@@ -208,6 +208,7 @@ impl LaneManager {
             procedure: procedure.number(),
             credential: &self.owner.wire,
             payload: Bytes::new(),
+            trailer: Bytes::new(),
             receive: None,
         };
         let call = self.rpc.call(request, |to| {

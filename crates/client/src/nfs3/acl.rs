@@ -26,6 +26,7 @@ impl Nfs3 {
             procedure: Procedure::Getacl.number(),
             credential: &user.wire,
             payload: Bytes::new(),
+            trailer: Bytes::new(),
             receive: None,
         };
         let sent = Instant::now();

@@ -52,6 +52,7 @@ impl Nfs3 {
             procedure: procedure.number(),
             credential: &user.wire,
             payload,
+            trailer: Bytes::new(),
             receive,
         };
         let reply = self.send(request, small, args).await;

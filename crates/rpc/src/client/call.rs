@@ -86,7 +86,8 @@ impl Connection {
         to.u32(0);
         CallHeader::encode(&mut to, 0, target.program, target.version, target.procedure, request.credential);
         args(&mut to);
-        let whole = to.position() - 4 + request.payload.len() + xdr::padding(request.payload.len());
+        let payload = request.payload.len();
+        let whole = to.position() - 4 + payload + xdr::padding(payload) + request.trailer.len();
         let Some(mark) = u32::try_from(whole).ok().filter(|len| *len < LAST_FRAGMENT) else {
             self.permits.add_permits(1);
             return Err(Error::TooLong { len: whole, max: LAST_FRAGMENT as usize - 1 });
@@ -111,7 +112,7 @@ impl Connection {
             table.insert(CallSlot {
                 target,
                 state,
-                frame: Frame { xid, head, payload: request.payload },
+                frame: Frame { xid, head, payload: request.payload, trailer: request.trailer },
                 receive: request.receive,
                 large: false,
                 since: Instant::now(),

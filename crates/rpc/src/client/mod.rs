@@ -13,10 +13,13 @@
 //!
 //! A server of the same host may also give the client a [`CallSocket`] for small calls.
 //!
+//! A client with a [`CallbackProgram`] also executes calls of the server on these connections.
+//!
 //! Every queue is bounded: calls in flight by [`Options::in_flight`], a reply by [`Options::max_reply`].
 
 mod call;
 mod call_socket;
+mod callbacks;
 mod driver;
 mod error;
 mod options;
@@ -38,6 +41,7 @@ use xdr::Encoder;
 
 use call::Connection;
 pub use call_socket::CallSocket;
+pub use callbacks::CallbackProgram;
 pub use error::Error;
 pub use options::{Options, Stats};
 pub use recovery::Policy;

@@ -1,7 +1,9 @@
 //! The options that a client is made with, and what it counts.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::callbacks::CallbackProgram;
 use super::recovery::Policy;
 use super::socket::ReservedPort;
 
@@ -20,6 +22,9 @@ pub struct Options {
     pub reserved_port: ReservedPort,
     /// The time limit of one attempt to connect.
     pub connect_timeout: Duration,
+    /// The program that the server may call on the connections. Without one, a call of the server ends the
+    /// connection.
+    pub callbacks: Option<Arc<dyn CallbackProgram>>,
 }
 
 impl Default for Options {
@@ -31,6 +36,7 @@ impl Default for Options {
             max_reply: (1 << 20) + (64 << 10),
             reserved_port: ReservedPort::No,
             connect_timeout: Duration::from_secs(15),
+            callbacks: None,
         }
     }
 }

@@ -15,6 +15,7 @@ use std::task::Waker;
 
 use xdr::Decoder;
 
+use super::callbacks::is_call;
 use super::error::Error;
 use super::request::{DIRECT_MIN, HEAD_MAX, Receive, Reply};
 use super::table::{CallTable, Procedure};
@@ -60,6 +61,8 @@ pub(super) enum ReadTarget<'a> {
 pub(super) struct Reader {
     address: SocketAddr,
     max_reply: usize,
+    /// Whether the server may make calls.
+    takes_calls: bool,
     staging: Box<[u8]>,
     start: usize,
     end: usize,
@@ -75,13 +78,16 @@ pub(super) struct ReadEffects {
     pub(super) freed: usize,
     /// At least one valid reply was received.
     pub(super) sense: bool,
+    /// The records of calls that the server made.
+    pub(super) calls: Vec<Vec<u8>>,
 }
 
 impl Reader {
-    pub(super) fn new(address: SocketAddr, max_reply: usize) -> Self {
+    pub(super) fn new(address: SocketAddr, max_reply: usize, takes_calls: bool) -> Self {
         Self {
             address,
             max_reply,
+            takes_calls,
             staging: vec![0; STAGING].into_boxed_slice(),
             start: 0,
             end: 0,
@@ -196,7 +202,7 @@ impl Reader {
                         return Ok(());
                     }
                     if last {
-                        deliver(self.address, &record, table, outcome)?;
+                        self.deliver(&record, table, outcome)?;
                         continue;
                     }
                     (left, last) = self.mark();
@@ -244,7 +250,16 @@ impl Reader {
         table: &mut CallTable,
         outcome: &mut ReadEffects,
     ) -> Result<(), Broken> {
-        deliver(self.address, &self.staging[at..][..len], table, outcome)
+        self.deliver(&self.staging[at..][..len], table, outcome)
+    }
+
+    /// Delivers a whole record to its call, or notes it as a call of the server.
+    fn deliver(&self, record: &[u8], table: &mut CallTable, outcome: &mut ReadEffects) -> Result<(), Broken> {
+        if self.takes_calls && is_call(record) {
+            outcome.calls.push(record.to_vec());
+            return Ok(());
+        }
+        deliver(self.address, record, table, outcome)
     }
 
     /// Chooses the phase for a long record of `len` bytes of which only the beginning has arrived.

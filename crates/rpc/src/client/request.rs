@@ -38,6 +38,8 @@ pub struct Request<'a> {
     pub credential: &'a Credential,
     /// Bulk data behind the arguments, XDR padding excluded; sent without a copy.
     pub payload: Bytes,
+    /// Arguments behind the payload.
+    pub trailer: Bytes,
     /// The buffer for the reply's payload, for a procedure that has one.
     pub receive: Option<Receive>,
 }

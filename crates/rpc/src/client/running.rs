@@ -11,14 +11,14 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Instant;
 
-use bytes::Bytes;
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
 use super::call::Connection;
-use super::reader::{ReadEffects, ReadTarget, Reader};
+use super::callbacks::{MAX_UNSENT_REPLIES, execute};
+use super::reader::{Broken, ReadEffects, ReadTarget, Reader};
 use super::recovery::Recovery;
-use super::table::CallState;
+use super::table::{CallSlot, CallState, CallTable, Frame};
 use super::timeouts::{MAX_INTERVAL, check};
 use crate::transport::Transport;
 
@@ -40,16 +40,21 @@ pub(super) enum ConnectionEnd {
     Lost,
 }
 
-/// A call being written.
+/// A call, or the reply to a callback, being written.
 struct Outgoing {
-    xid: u32,
-    head: Vec<u8>,
-    payload: Bytes,
+    is_reply: bool,
+    frame: Frame,
 }
 
 impl Outgoing {
     fn len(&self) -> usize {
-        self.head.len() + self.payload.len() + xdr::padding(self.payload.len())
+        let Frame { head, payload, trailer, .. } = &self.frame;
+        head.len() + payload.len() + xdr::padding(payload.len()) + trailer.len()
+    }
+
+    /// The call's slot in the table, if it is there still.
+    fn slot<'t>(&self, table: &'t mut CallTable) -> Option<&'t mut CallSlot> {
+        if self.is_reply { None } else { table.get(self.frame.xid) }
     }
 }
 
@@ -83,7 +88,11 @@ impl<'a> Running<'a> {
             recovery,
             transport,
             epoch,
-            reader: Reader::new(connection.address, connection.options.max_reply),
+            reader: Reader::new(
+                connection.address,
+                connection.options.max_reply,
+                connection.options.callbacks.is_some(),
+            ),
             batch: VecDeque::new(),
             written: 0,
             large: false,
@@ -99,8 +108,8 @@ impl<'a> Running<'a> {
         let mut table = self.connection.table.lock();
         self.reader.lost(&mut table);
         for call in self.batch.drain(..) {
-            if let Some(slot) = table.get(call.xid) {
-                (slot.frame.head, slot.frame.payload) = (call.head, call.payload);
+            if let Some(slot) = call.slot(&mut table) {
+                slot.frame = call.frame;
                 slot.writing = false;
                 // A part may have been written, so the server may know the transaction id: count the call as
                 // sent.
@@ -181,11 +190,8 @@ impl<'a> Running<'a> {
                 continue;
             }
             slot.writing = true;
-            let call = Outgoing {
-                xid,
-                head: mem::take(&mut slot.frame.head),
-                payload: mem::take(&mut slot.frame.payload),
-            };
+            let frame = mem::replace(&mut slot.frame, Frame { xid, ..Frame::default() });
+            let call = Outgoing { is_reply: false, frame };
             bytes += call.len();
             self.batch.push_back(call);
         }
@@ -201,9 +207,13 @@ impl<'a> Running<'a> {
         let mut slices = [IoSlice::new(&[]); BATCH * 3];
         let mut count = 0;
         let mut skip = self.written;
-        for call in &self.batch {
-            let pad = &ZEROS[..xdr::padding(call.payload.len())];
-            for part in [&call.head[..], &call.payload[..], pad] {
+        for Outgoing { frame, .. } in &self.batch {
+            let pad = &ZEROS[..xdr::padding(frame.payload.len())];
+            let parts = [&frame.head[..], &frame.payload[..], pad, &frame.trailer[..]];
+            if count + parts.len() > slices.len() {
+                break;
+            }
+            for part in parts {
                 let part_skip = skip.min(part.len());
                 skip -= part_skip;
                 if part_skip < part.len() {
@@ -221,11 +231,11 @@ impl<'a> Running<'a> {
             }
             written -= call.len();
             let Some(call) = self.batch.pop_front() else { break };
-            if let Some(slot) = table.get(call.xid) {
+            if let Some(slot) = call.slot(&mut table) {
                 slot.writing = false;
                 slot.sent_on = self.epoch;
                 if !matches!(slot.state, CallState::Done(_)) {
-                    (slot.frame.head, slot.frame.payload) = (call.head, call.payload);
+                    slot.frame = call.frame;
                 }
             }
         }
@@ -258,10 +268,23 @@ impl<'a> Running<'a> {
             self.recovery.answered();
             self.connection.silence.answered(self.connection.address);
         }
-        Poll::Ready(result.map_err(|what| {
+        Poll::Ready(result.and_then(|()| self.execute_calls()).map_err(|what| {
             tracing::warn!(server = %self.connection.address, what, "the server breaks the protocol, \
                                                                      reconnecting");
             io::Error::from(io::ErrorKind::InvalidData)
         }))
+    }
+
+    /// Executes the calls that the server has made.
+    fn execute_calls(&mut self) -> Result<(), Broken> {
+        let Some(program) = &self.connection.options.callbacks else { return Ok(()) };
+        for record in self.outcome.calls.drain(..) {
+            if self.batch.iter().filter(|outgoing| outgoing.is_reply).count() >= MAX_UNSENT_REPLIES {
+                return Err("too many calls whose replies it doesn't read");
+            }
+            let head = execute(&**program, &record).ok_or("a call that can't be decoded")?;
+            self.batch.push_back(Outgoing { is_reply: true, frame: Frame { head, ..Frame::default() } });
+        }
+        Ok(())
     }
 }

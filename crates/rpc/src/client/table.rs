@@ -12,12 +12,13 @@ use bytes::Bytes;
 use super::error::Error;
 use super::request::{DIRECT_MIN, Receive, Reply};
 
-/// The bytes of a call: its head, which begins with the record mark, and its payload.
+/// The bytes of a call: its head, which begins with the record mark, its payload, and what is behind that.
 #[derive(Debug, Default)]
 pub(super) struct Frame {
     pub(super) xid: u32,
     pub(super) head: Vec<u8>,
     pub(super) payload: Bytes,
+    pub(super) trailer: Bytes,
 }
 
 /// The procedure that a call is for, named in errors.
@@ -151,6 +152,7 @@ impl CallTable {
             slot.receive = None;
             slot.frame.head = Vec::new();
             slot.frame.payload = Bytes::new();
+            slot.frame.trailer = Bytes::new();
             self.large -= usize::from(was_large);
         } else {
             self.remove(xid);

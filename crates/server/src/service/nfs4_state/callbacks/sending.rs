@@ -152,6 +152,7 @@ async fn call_over(
         // The Linux client takes no CB_COMPOUND with AUTH_NONE.
         credential: &Credential::Sys(AuthSys { machine_name: b"samehost".to_vec(), ..AuthSys::default() }),
         payload: Default::default(),
+        trailer: Default::default(),
         receive: None,
     };
     let args = |encoder: &mut Encoder| {
