@@ -10,16 +10,20 @@ use std::time::Instant;
 
 use crate::types::{Attributes, Handle, LaneReport, Timestamp};
 
-/// A file's attributes right before a change; a client compares them with its cache (RFC 1813 section 2.6,
-/// `wcc_attr`).
+/// A file's attributes right before a change; a client compares them with its cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PreOpAttributes {
-    /// Bytes.
-    pub size: u64,
-    /// Last modification of the data.
-    pub mtime: Timestamp,
-    /// Last change of the attributes.
-    pub ctime: Timestamp,
+pub enum PreOpAttributes {
+    /// NFSv3's (RFC 1813 section 2.6, `wcc_attr`).
+    Times {
+        /// Bytes.
+        size: u64,
+        /// Last modification of the data.
+        mtime: Timestamp,
+        /// Last change of the attributes.
+        ctime: Timestamp,
+    },
+    /// The change attribute (RFC 8881 section 3.3.5, `change_info4`).
+    Change(u64),
 }
 
 /// The attributes of one file in one reply.

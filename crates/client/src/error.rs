@@ -7,7 +7,8 @@ use crate::url::UrlError;
 /// The result of this crate's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The status of an operation that the server refused, in NFSv3's terms (RFC 1813 section 2.6, nfsstat3).
+/// The status of an operation that the server refused, in NFSv3's terms (RFC 1813 section 2.6, nfsstat3), and
+/// in NFSv4's where NFSv3 has none (RFC 8881 section 15.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum Status {
@@ -92,7 +93,16 @@ pub enum Status {
     /// NFS3ERR_BADTYPE.
     #[error("the server does not support this type of file")]
     BadType,
-    /// NFS3ERR_JUKEBOX: the server needs longer than a call may take. A session repeats the operation, and
+    /// NFS4ERR_SYMLINK.
+    #[error("it is a symbolic link")]
+    Symlink,
+    /// NFS4ERR_LOCKED.
+    #[error("another process has locked this part of the file")]
+    Locked,
+    /// NFS4ERR_FILE_OPEN.
+    #[error("it is in use")]
+    Busy,
+    /// NFS3ERR_JUKEBOX and NFS4ERR_DELAY: the server needs longer than a call may take. A session repeats the operation, and
     /// returns this only if it is soft and gives up.
     #[error("the server needs more time: try again later")]
     TryLater,
@@ -124,7 +134,9 @@ impl Status {
             Self::Quota => Errno::DQUOT,
             Self::Stale | Self::BadHandle => Errno::STALE,
             Self::Remote => Errno::REMOTE,
-            Self::NotSync | Self::TryLater => Errno::AGAIN,
+            Self::NotSync | Self::TryLater | Self::Locked => Errno::AGAIN,
+            Self::Symlink => Errno::LOOP,
+            Self::Busy => Errno::BUSY,
             Self::NotSupported => Errno::NOTSUP,
         };
         errno.raw_os_error()

@@ -41,7 +41,7 @@
 //! |---|---|
 //! | values | `handle`, `types`, `counters`, `in_memory` |
 //! | options and errors | `attribute_sink`, `options`, `url`, `error`, `user` |
-//! | operations | `operations` (their interface), `nfs3`, `tree`, `protocol`, `wire`, `seal_queue` |
+//! | operations | `operations` (their interface), `connection`, `nfs3`, `nfs4`, `tree`, `protocol`, `wire`, `seal_queue` |
 //! | the lane | `open_prefetch`, `lane` |
 //! | unstable writes | `uncommitted_writes` |
 //! | sessions | `session` |
@@ -50,6 +50,7 @@
 
 mod attribute_sink;
 pub mod blocking;
+mod connection;
 mod copy;
 mod counters;
 mod error;
@@ -58,6 +59,7 @@ mod handle;
 mod in_memory;
 mod lane;
 mod nfs3;
+mod nfs4;
 mod open;
 mod open_prefetch;
 mod operations;
@@ -81,7 +83,9 @@ pub use error::{Error, OpenFileLimit, Result, RpcError, Status};
 pub use file::{DataPath, File};
 pub use io::Stability;
 pub use lane::{MountGrant, MountRefusal};
-pub use options::{Credential, LaneMode, OpenOptions, OptionError, Options, ReservedPort, UnknownLaneMode};
+pub use options::{
+    Credential, LaneMode, OpenOptions, OptionError, Options, ReservedPort, UnknownLaneMode, Version,
+};
 pub use session::{CookieLoopDetector, Directory, Follow, Listed, Session};
 pub use types::{
     Access, AclEntry, Attributes, Create, DirEntry, ExportEntry, FileKind, Found, FsInfo, FsStat, Handle,

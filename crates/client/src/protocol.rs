@@ -1,30 +1,68 @@
 //! The implementations of [`Operations`] that a session uses.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use io::Stability;
+use rpc::client::Client;
 
+use crate::counters::SessionCounters;
 use crate::error::Result;
 use crate::nfs3::Nfs3;
+use crate::nfs4::Nfs4;
 use crate::operations::{Operations, ReadReply, WriteReply};
+use crate::options::{Options, Version};
 use crate::tree::Tree;
 use crate::types::{
     Access, AclEntry, Attributes, Create, ExportEntry, Found, FsInfo, FsStat, Handle, Node, Page, PathConf,
     SetAttributes, Timestamp,
 };
+use crate::url::Url;
 use crate::user::User;
 
 /// An NFS version over the wire, or a directory tree on this host.
 #[derive(Debug)]
 pub(crate) enum Protocol {
     Nfs3(Nfs3),
+    Nfs4(Nfs4),
     Tree(Tree),
 }
 
+/// An export that was mounted.
+pub(crate) struct Mounted {
+    pub(crate) protocol: Protocol,
+    /// The connections, which other programs than NFS use as well.
+    pub(crate) rpc: Arc<Client>,
+    /// The path that was mounted, as the server has it.
+    pub(crate) path: Vec<u8>,
+    /// The rest of the URL's path.
+    pub(crate) target: Vec<u8>,
+    /// The directory at `path`.
+    pub(crate) root: Handle,
+}
+
 impl Protocol {
+    /// Connects as `user`, by the version in `options`, and mounts the directory that the URL names, or the
+    /// deepest one on its path that can be mounted.
+    ///
+    /// # Errors
+    /// Those of [`Nfs3::connect`] and [`Nfs4::connect`].
+    pub(crate) async fn connect(
+        url: &Url,
+        options: Arc<Options>,
+        user: &Arc<User>,
+        counters: Arc<SessionCounters>,
+    ) -> Result<Mounted> {
+        match options.version {
+            Version::V3 => Nfs3::connect(url, options, user, counters).await,
+            Version::V4 | Version::V4_1 | Version::V4_2 => Nfs4::connect(url, options, user, counters).await,
+        }
+    }
+
     /// The tree, if it is one.
     pub(crate) const fn as_tree(&self) -> Option<&Tree> {
         match self {
-            Self::Nfs3(_) => None,
+            Self::Nfs3(_) | Self::Nfs4(_) => None,
             Self::Tree(tree) => Some(tree),
         }
     }
@@ -38,6 +76,7 @@ macro_rules! forward {
                 async fn $method(&self, $($argument: $type),*) -> $output {
                     match self {
                         Self::Nfs3(nfs) => nfs.$method($($argument),*).await,
+                        Self::Nfs4(nfs) => nfs.$method($($argument),*).await,
                         Self::Tree(tree) => tree.$method($($argument),*).await,
                     }
                 }

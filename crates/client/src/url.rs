@@ -272,7 +272,7 @@ mod tests {
         assert!(matches!(error("nfs://h/?trust_uid=7"), UrlError::UnknownOption { .. }));
         assert!(matches!(error("nfs://h/?nconnect=17"), UrlError::Option(_)));
         assert!(matches!(error("nfs://h/?soft=1"), UrlError::Option(_)));
-        assert!(matches!(error("nfs://h/?version=4"), UrlError::Option(_)));
+        assert!(matches!(error("nfs://h/?version=4.0"), UrlError::Option(_)));
         let unknown = error("nfs://h/?rsiz=1").to_string();
         assert!(unknown.contains("did you mean 'rsize'?") && unknown.contains("known: vers, "), "{unknown}");
         assert!(matches!(error("nfs://[::1/"), UrlError::Host(_)));

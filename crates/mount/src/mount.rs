@@ -62,6 +62,13 @@ const INIT_FLAGS: u64 = init::ASYNC_READ
     | init::DIRECT_IO_ALLOW_MMAP
     | init::NO_EXPORT_SUPPORT;
 
+/// What distinguishes the mount on a directory from others of the host, containers included: the directory's
+/// path, and its number in the filesystem that it is in.
+fn mount_point_id(at: &Path) -> Option<String> {
+    let stat = rustix::fs::stat(at).ok()?;
+    Some(format!("{:x}:{:x}:{}", stat.st_dev, stat.st_ino, at.display()))
+}
+
 /// A mounted filesystem. After a drop it stays mounted as long as its runtime runs.
 #[derive(Debug)]
 pub struct Mount {
@@ -94,6 +101,7 @@ impl Mount {
         let sink =
             InodeUpdater { inodes: inodes.clone(), times: options.attributes, history: history.clone() };
         session.attribute_sink = Some(Arc::new(sink));
+        session.unique_id = session.unique_id.or_else(|| mount_point_id(at));
         let session = Session::connect(url, session).await?;
         let found = session.walk(session.target(), client::Follow::Yes).await?;
         let asked = Instant::now();

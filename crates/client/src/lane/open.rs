@@ -168,7 +168,7 @@ impl LaneManager {
         };
         let Some(handle) = Handle::new(&opened.handle) else { return Ok(None) };
         if let (Some(sink), Some(changed)) = (&self.attribute_sink, &opened.directory) {
-            let before = changed.before.map(|before| PreOpAttributes {
+            let before = changed.before.map(|before| PreOpAttributes::Times {
                 size: before.size,
                 mtime: before.mtime,
                 ctime: before.ctime,

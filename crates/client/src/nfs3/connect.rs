@@ -8,16 +8,15 @@ use rpc::client::{Client, Request};
 use rpc::message::Credential as WireCredential;
 use xdr::Decoder;
 
+use super::Nfs3;
 use super::mount::{MountClient, mount};
-use super::{Mounted, Nfs3};
+use crate::connection::{connect_to_any, rpc_options};
 use crate::counters::SessionCounters;
-use crate::error::{Error, Result, RpcError};
-use crate::options::{MAX_TRANSFER, Options, ReservedPort};
+use crate::error::{Error, Result};
+use crate::options::Options;
+use crate::protocol::{Mounted, Protocol};
 use crate::url::Url;
 use crate::user::User;
-
-/// Room for what surrounds a payload in a reply, in bytes.
-const MAX_REPLY_HEAD: usize = 64 << 10;
 
 impl Nfs3 {
     /// Connects as `user` and mounts the longest part of the URL's path that the server lets it mount.
@@ -43,21 +42,7 @@ impl Nfs3 {
             rpc: rpc.clone(),
             options,
         };
-        Ok(Mounted { nfs, rpc, path, target, root })
-    }
-}
-
-pub(super) fn rpc_options(options: &Options, connections: usize) -> rpc::client::Options {
-    rpc::client::Options {
-        policy: options.policy(),
-        connections,
-        reserved_port: match options.reserved_port {
-            ReservedPort::Auto => rpc::client::ReservedPort::Auto,
-            ReservedPort::Yes => rpc::client::ReservedPort::Yes,
-            ReservedPort::No => rpc::client::ReservedPort::No,
-        },
-        max_reply: MAX_TRANSFER as usize + MAX_REPLY_HEAD,
-        ..rpc::client::Options::default()
+        Ok(Mounted { protocol: Protocol::Nfs3(nfs), rpc, path, target, root })
     }
 }
 
@@ -69,31 +54,21 @@ async fn connect_any(url: &Url, options: &Options) -> Result<Client> {
         .await
         .map_err(|source| Error::Resolve { host: url.host().to_owned(), source })?
         .collect();
-    let mut last = None;
+    let rpc_options = rpc_options(options, options.nconnect as usize);
+    let failed = match connect_to_any(url, &addresses, &rpc_options).await {
+        Err(error) if given.is_none() => error,
+        connected => return connected,
+    };
+    let mut registered = Vec::new();
     for address in &addresses {
-        match Client::connect(*address, rpc_options(options, options.nconnect as usize)).await {
-            Ok(client) => return Ok(client),
-            Err(error) => last = Some(error),
+        if let Some(port) = port_from_rpcbind(*address, nfs3::PROGRAM, nfs3::VERSION, options).await {
+            registered.push(SocketAddr::new(address.ip(), port));
         }
     }
-    if given.is_none() {
-        for address in &addresses {
-            if let Some(port) = port_from_rpcbind(*address, nfs3::PROGRAM, nfs3::VERSION, options).await {
-                let address = SocketAddr::new(address.ip(), port);
-                match Client::connect(address, rpc_options(options, options.nconnect as usize)).await {
-                    Ok(client) => return Ok(client),
-                    Err(error) => last = Some(error),
-                }
-            }
-        }
+    if registered.is_empty() {
+        return Err(failed);
     }
-    Err(match last {
-        Some(source) => Error::Rpc { object: url.to_string(), source: RpcError(source) },
-        None => Error::Resolve {
-            host: url.host().to_owned(),
-            source: std::io::Error::new(std::io::ErrorKind::NotFound, "it has no address"),
-        },
-    })
+    connect_to_any(url, &registered, &rpc_options).await
 }
 
 /// The TCP port of a program; `None` if rpcbind doesn't answer or doesn't know it.
@@ -115,6 +90,7 @@ pub(super) async fn port_from_rpcbind(
         procedure: rpcbind::Procedure::Getaddr.number(),
         credential: &WireCredential::None,
         payload: bytes::Bytes::new(),
+        trailer: bytes::Bytes::new(),
         receive: None,
     };
     let mapping = rpcbind::Mapping { prog: program, vers: version, prot: rpcbind::IPPROTO_TCP, port: 0 };

@@ -101,7 +101,8 @@ pub(super) fn attributes(from: &nfs3::Fattr3) -> Attributes {
 
 impl From<&nfs3::WccAttr> for PreOpAttributes {
     fn from(from: &nfs3::WccAttr) -> Self {
-        Self { size: from.size, mtime: timestamp(from.mtime), ctime: timestamp(from.ctime) }
+        let (mtime, ctime) = (timestamp(from.mtime), timestamp(from.ctime));
+        Self::Times { size: from.size, mtime, ctime }
     }
 }
 

@@ -27,7 +27,6 @@ use rpc::client::Client;
 use crate::attribute_sink::AttributeSink;
 use crate::counters::SessionCounters;
 use crate::options::Options;
-use crate::types::Handle;
 
 /// An NFSv3 server's export.
 #[derive(Debug)]
@@ -40,17 +39,4 @@ pub(crate) struct Nfs3 {
     mount_address: Option<SocketAddr>,
     /// The path that was mounted, as the server has it.
     mounted: Vec<u8>,
-}
-
-/// What [`Nfs3::connect`] found.
-pub(crate) struct Mounted {
-    pub(crate) nfs: Nfs3,
-    /// The connections, which other programs than NFS use as well.
-    pub(crate) rpc: Arc<Client>,
-    /// The path that was mounted, as the server has it.
-    pub(crate) path: Vec<u8>,
-    /// The rest of the URL's path.
-    pub(crate) target: Vec<u8>,
-    /// The directory at `path`.
-    pub(crate) root: Handle,
 }

@@ -12,7 +12,8 @@ use rpc::client::{Client, Error as CallError, Reply, Request};
 use xdr::{Decoder, Encode, Opaque};
 
 use super::Nfs3;
-use super::connect::{port_from_rpcbind, rpc_options};
+use super::connect::port_from_rpcbind;
+use crate::connection::rpc_options;
 use crate::error::{Error, Result, RpcError};
 use crate::options::Options;
 use crate::types::{ExportEntry, Handle};
@@ -39,6 +40,7 @@ impl MountClient<'_> {
             procedure: procedure.number(),
             credential: &self.user.wire,
             payload: bytes::Bytes::new(),
+            trailer: bytes::Bytes::new(),
             receive: None,
         };
         self.separate.as_ref().unwrap_or(self.nfs).call(request, |to| to.put(args)).await
@@ -57,6 +59,7 @@ impl MountClient<'_> {
             procedure: nfs3::Procedure::Getattr.number(),
             credential: &self.user.wire,
             payload: bytes::Bytes::new(),
+            trailer: bytes::Bytes::new(),
             receive: None,
         };
         let args = nfs3::Getattr3Args { object: Opaque(handle.as_bytes()) };

@@ -70,6 +70,21 @@ impl FromStr for LaneMode {
     }
 }
 
+/// The version of NFS that a session speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Version {
+    /// NFSv3 (RFC 1813).
+    #[default]
+    V3,
+    /// The highest minor version of NFSv4 that the server has, from 4.1 on.
+    V4,
+    /// NFSv4.1 (RFC 8881).
+    V4_1,
+    /// NFSv4.2 (RFC 7862).
+    V4_2,
+}
+
 /// Whether to connect from a port below 1024, which exports with the option `secure` require.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ReservedPort {
@@ -128,6 +143,12 @@ impl Credential {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Options {
+    /// The version of NFS. Default: [`Version::V3`].
+    pub version: Version,
+    /// Distinguishes this client from others of the same host to an NFSv4 server, and is the same after a
+    /// restart, so that the server drops the state from before at once. Two clients that exist at the same
+    /// time must not have the same. With `None` it is random. Default: `None`; a mount's is its mount point.
+    pub unique_id: Option<String>,
     /// Whether to use the lane. Default: [`LaneMode::Auto`].
     pub lane: LaneMode,
     /// The directory with the servers' rendezvous sockets. Default: `/run/samehost`.
@@ -192,6 +213,8 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            version: Version::V3,
+            unique_id: None,
             lane: LaneMode::Auto,
             run_dir: PathBuf::from("/run/samehost"),
             trusted_uids: Vec::new(),
@@ -234,6 +257,8 @@ macro_rules! setters {
 }
 
 setters! {
+    version: Version => version,
+    unique_id: impl Into<Option<String>> => unique_id.into(),
     lane: LaneMode => lane,
     run_dir: impl Into<PathBuf> => run_dir.into(),
     trusted_uids: impl Into<Vec<u32>> => trusted_uids.into(),
@@ -449,6 +474,7 @@ mod tests {
         }
         assert!(matches!(read("rsize", ""), Err(OptionError::NoValue { .. })));
         assert!(matches!(read("soft", "1"), Err(OptionError::NeedlessValue { .. })));
-        assert!(matches!(read("vers", "4.2"), Err(OptionError::Refused { .. })));
+        assert_eq!(read("vers", "4.2").unwrap().version, Version::V4_2);
+        assert!(matches!(read("vers", "4.0"), Err(OptionError::Refused { .. })));
     }
 }

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::descriptor::{Descriptor, Kind, Source};
-use super::{Credential, LaneMode, Options, ReservedPort};
+use super::{Credential, LaneMode, Options, ReservedPort, Version};
 
 const ALL: &[Source] = &[Source::Url, Source::CommandLine, Source::Mount];
 const URL: &[Source] = &[Source::Url];
@@ -22,7 +22,7 @@ const INT_MAX: u32 = i32::MAX as u32;
 /// kernel does.
 const MAX_TIMEO: u32 = 6000;
 
-const NO_V4: &str = "this client speaks NFSv3; NFSv4 is planned. Use vers=3, or leave it out";
+const NO_SESSIONS: &str = "NFSv4.0 has no sessions, and this client needs them. Use vers=4.1 or 4.2";
 const NO_KERBEROS: &str = "there is no Kerberos here. Use sec=sys";
 
 /// Every option of a session.
@@ -30,19 +30,18 @@ pub const SESSION: &[Descriptor<Options>] = &[
     Descriptor {
         name: "vers",
         aliases: &["nfsvers", "version"],
-        sources: URL_AND_MOUNT,
+        sources: ALL,
         kind: Kind::Word {
-            words: &[("3", |_| {})],
-            refused: &[
-                ("2", "NFSv2 is gone. Use vers=3"),
-                ("4", NO_V4),
-                ("4.0", NO_V4),
-                ("4.1", NO_V4),
-                ("4.2", NO_V4),
+            words: &[
+                ("3", |options| options.version = Version::V3),
+                ("4", |options| options.version = Version::V4),
+                ("4.1", |options| options.version = Version::V4_1),
+                ("4.2", |options| options.version = Version::V4_2),
             ],
+            refused: &[("2", "NFSv2 is gone. Use vers=3"), ("4.0", NO_SESSIONS)],
         },
         default: Some("3"),
-        help: "NFS version",
+        help: "NFS version; 4 is the highest of 4.1 and 4.2 that the server has",
     },
     Descriptor {
         name: "port",

@@ -7,7 +7,6 @@ use super::{Inner, Session};
 use crate::counters::SessionCounters;
 use crate::error::{Error, Result};
 use crate::lane::LaneManager;
-use crate::nfs3::Nfs3;
 use crate::operations::Operations as _;
 use crate::options::{LaneMode, MAX_TRANSFER, Options};
 use crate::protocol::Protocol;
@@ -80,8 +79,8 @@ impl Session {
     async fn connect_once(url: &Url, options: Arc<Options>) -> Result<Self> {
         let owner = Arc::new(User::new(options.credential.clone()));
         let counters = Arc::new(SessionCounters::default());
-        let mounted = Nfs3::connect(url, options.clone(), &owner, counters.clone()).await?;
-        let protocol = Protocol::Nfs3(mounted.nfs);
+        let mounted = Protocol::connect(url, options.clone(), &owner, counters.clone()).await?;
+        let protocol = mounted.protocol;
         let sizes = retry_delayed(&options, || protocol.fs_info(&owner, &mounted.root))
             .await
             .map_err(|error| error.about(|| url.to_string()))?;

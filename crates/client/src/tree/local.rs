@@ -343,7 +343,7 @@ impl LocalTree {
         asked: Instant,
     ) {
         if let Some(sink) = &self.sink {
-            let before = before.map(|before| PreOpAttributes {
+            let before = before.map(|before| PreOpAttributes::Times {
                 size: before.size,
                 mtime: before.mtime,
                 ctime: before.ctime,

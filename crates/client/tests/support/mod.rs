@@ -1,6 +1,6 @@
 //! The support of the client's tests: a server (`served`) and sessions with it.
 
-#![allow(dead_code, unused_imports, reason = "each test program uses its part")]
+#![allow(dead_code, unused_imports, unused_macros, reason = "each test program uses its part")]
 
 mod served;
 
@@ -8,11 +8,31 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use samehost_client::{LaneMode, Options, Session, Url};
+use samehost_client::{LaneMode, Options, Session, Url, Version};
 pub use served::{BOUND, Served, pattern};
 
 /// The options of exports without trees: grants of files and the wire are tested by themselves.
 const OPENLY: &str = "no_root_squash,no_tree";
+
+/// Makes a test of each version of NFS from async functions that take the version.
+macro_rules! by_each_version {
+    ($($test:ident),* $(,)?) => {
+        by_each_version!(@ v3, V3, $($test),*);
+        by_each_version!(@ v4_1, V4_1, $($test),*);
+        by_each_version!(@ v4_2, V4_2, $($test),*);
+    };
+    (@ $module:ident, $version:ident, $($test:ident),*) => {
+        mod $module {
+            $(
+                #[tokio::test]
+                async fn $test() {
+                    super::$test(samehost_client::Version::$version).await;
+                }
+            )*
+        }
+    };
+}
+pub(crate) use by_each_version;
 
 impl Served {
     /// A server without a lane.
@@ -57,6 +77,12 @@ impl Served {
     /// A session over the wire alone.
     pub async fn wire(&self) -> Session {
         Session::connect(&self.url(), self.options(LaneMode::Off)).await.expect("a session")
+    }
+
+    /// As [`Served::wire`], by this version of NFS.
+    pub async fn wire_by(&self, version: Version) -> Session {
+        let options = self.options(LaneMode::Off).version(version);
+        Session::connect(&self.url(), options).await.expect("a session")
     }
 
     /// A session with a required lane.

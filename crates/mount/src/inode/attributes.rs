@@ -26,9 +26,11 @@ impl From<&Attributes> for Stamp {
     }
 }
 
-impl From<&PreOpAttributes> for Stamp {
-    fn from(from: &PreOpAttributes) -> Self {
-        Self { size: from.size, mtime: from.mtime, ctime: from.ctime }
+/// Whether the attributes from before a change are the cached ones.
+fn is_cached(before: &PreOpAttributes, cached: &Attributes) -> bool {
+    match *before {
+        PreOpAttributes::Times { size, mtime, ctime } => Stamp::from(cached) == Stamp { size, mtime, ctime },
+        PreOpAttributes::Change(change) => cached.change == change,
     }
 }
 
@@ -142,6 +144,8 @@ impl AttributeCache {
             return Change::None;
         };
         let (old, stamp) = (Stamp::from(&known.attributes), Stamp::from(new));
+        let is_own = update.before.as_ref().is_some_and(|before| is_cached(before, &known.attributes))
+            || self.wrote.is_some();
         // The replies of two calls overtook each other, and this one is the older.
         if update.asked < known.received && stamp.ctime < old.ctime {
             return Change::None;
@@ -157,10 +161,8 @@ impl AttributeCache {
             return Change::None;
         }
         (known.valid, known.since) = (min, update.asked);
-        let own =
-            update.before.as_ref().is_some_and(|before| Stamp::from(before) == old) || self.wrote.is_some();
         self.end_write(update.asked);
-        if own {
+        if is_own {
             return Change::Own;
         }
         self.version += 1;
@@ -268,7 +270,7 @@ mod tests {
     }
 
     fn before(of: &Attributes) -> PreOpAttributes {
-        PreOpAttributes { size: of.size, mtime: of.mtime, ctime: of.ctime }
+        PreOpAttributes::Times { size: of.size, mtime: of.mtime, ctime: of.ctime }
     }
 
     fn asked(attributes: Attributes, at: Instant) -> AttributeUpdate {

@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use client::Version;
 use client::options::{Descriptor, Kind, Source, Words};
 
 use super::Parsed;
@@ -15,11 +16,12 @@ use crate::settings::{Direct, LookupCache, UringMode};
 type Entry = Descriptor<Parsed>;
 type Refusals = &'static [(&'static str, &'static str)];
 
-const V4_ONLY: &str = "it belongs to NFSv4, and this client speaks NFSv3. Leave it out";
+const NO_V4_OPTION: &str = "this client has nothing that it changes. Leave it out";
+const NO_SESSIONS: &str = "NFSv4.0 has no sessions, and this client needs them. Use v4.1 or v4.2";
 const TCP_ONLY: &str = "this client speaks TCP. Use proto=tcp, or leave it out";
 const READDIRPLUS: &str = "directories are always read with READDIRPLUS. Leave it out";
 const WRITE_THROUGH: &str = "a write has reached the server when it returns. Use write=wait";
-const LOCAL_LOCKS: &str = "over NFSv3 all locks are kept on this host. Use local_lock=all, or leave it out";
+const LOCAL_LOCKS: &str = "all locks are kept on this host. Use local_lock=all, or leave it out";
 const NO_TLS: &str = "there is no TLS here. Use xprtsec=none";
 const NOT_IN_FUSE: &str = "FUSE mounts don't have it. Leave it out";
 const NOT_REMOTE: &str = "it isn't about a filesystem on a server. Use mount(8) without -t";
@@ -175,17 +177,17 @@ pub const MOUNT: &[Entry] = &[
     word("mountvers", "3", "", &[("3", |_| {})], &[]),
     refused("udp", TCP_ONLY),
     refused("rdma", TCP_ONLY),
-    implied("v3"),
-    refused("v4", V4_ONLY),
-    refused("v4.0", V4_ONLY),
-    refused("v4.1", V4_ONLY),
-    refused("v4.2", V4_ONLY),
-    refused("minorversion", V4_ONLY),
-    refused("clientaddr", V4_ONLY),
-    refused("migration", V4_ONLY),
-    refused("nomigration", V4_ONLY),
-    refused("trunkdiscovery", V4_ONLY),
-    refused("max_connect", V4_ONLY),
+    effective("v3", "As vers=3", |to| to.session.version = Version::V3),
+    effective("v4", "As vers=4", |to| to.session.version = Version::V4),
+    effective("v4.1", "As vers=4.1", |to| to.session.version = Version::V4_1),
+    effective("v4.2", "As vers=4.2", |to| to.session.version = Version::V4_2),
+    refused("v4.0", NO_SESSIONS),
+    refused("minorversion", "the minor version is a part of vers. Use vers=4.1 or vers=4.2"),
+    refused("clientaddr", "the server calls back on the client's own connections. Leave it out"),
+    refused("migration", NO_V4_OPTION),
+    refused("nomigration", NO_V4_OPTION),
+    refused("trunkdiscovery", NO_V4_OPTION),
+    refused("max_connect", NO_V4_OPTION),
     refused("mounthost", "MOUNT must be answered by the server's own host. Leave it out"),
     refused(
         "softreval",
@@ -204,10 +206,7 @@ pub const MOUNT: &[Entry] = &[
     implied("nosharecache"),
     refused("sharecache", "each mount is a process with a cache of its own. Use nosharecache"),
     implied("nolock"),
-    refused(
-        "lock",
-        "over NFSv3 locks are kept on this host and don't reach the server. Use nolock, or leave it out",
-    ),
+    refused("lock", "locks are kept on this host and don't reach the server. Use nolock, or leave it out"),
     word(
         "local_lock",
         "all",

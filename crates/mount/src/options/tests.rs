@@ -80,6 +80,21 @@ fn options_of_our_own() {
 }
 
 #[test]
+fn the_version_is_given_by_the_names_of_nfs() {
+    use client::Version;
+    for (text, version) in [
+        ("", Version::V3),
+        ("vers=3", Version::V3),
+        ("nfsvers=4", Version::V4),
+        ("vers=4.1", Version::V4_1),
+        ("v4.2", Version::V4_2),
+        ("v4.2,v3", Version::V3),
+    ] {
+        assert_eq!(good(text).session.version, version, "{text}");
+    }
+}
+
+#[test]
 fn options_of_every_filesystem() {
     let parsed =
         good("ro,nosuid,nodev,noexec,noatime,relatime,nodiratime,_netdev,nofail,noauto,x-systemd.automount");
@@ -96,8 +111,10 @@ fn what_is_wrong_is_named_with_what_would_be_right() {
     for (text, words) in [
         ("rsiz=4096", &["'rsiz'", "'rsize'"][..]),
         ("frobnicate", &["'frobnicate' is not known"]),
-        ("vers=4.2", &["vers=4.2", "NFSv4 is planned", "vers=3"]),
-        ("vers=5", &["vers=5", "must be 3"]),
+        ("vers=4.0", &["vers=4.0", "no sessions", "vers=4.1"]),
+        ("vers=5", &["vers=5", "must be 3, 4, 4.1 or 4.2"]),
+        ("v4.0", &["'v4.0'", "v4.1"]),
+        ("minorversion=1", &["minorversion=1", "vers=4.1"]),
         ("proto=udp", &["proto=udp", "proto=tcp"]),
         ("timeo=1s", &["timeo=1s", "tenths of a second"]),
         ("timeo", &["'timeo' needs a value"]),

@@ -6,6 +6,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 
 use super::side::{Both, Side, USER, inherit_list, make_dir_of};
+use crate::attribute_sink::PreOpAttributes;
 use crate::error::Status;
 use crate::tree::failure::Failure;
 use crate::types::{
@@ -410,7 +411,10 @@ fn reports(at: &At<'_>) -> Vec<String> {
     let mut all: Vec<_> = all
         .iter()
         .map(|(file, update)| {
-            let before = update.before.map(|before| before.size);
+            let before = update.before.map(|before| match before {
+                PreOpAttributes::Times { size, .. } => size,
+                PreOpAttributes::Change(change) => change,
+            });
             let is_directory = update.attributes.is_some_and(|now| now.kind == FileKind::Directory);
             let before = if is_directory { before.map(|_| 0) } else { before };
             format!(

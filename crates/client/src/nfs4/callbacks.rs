@@ -1,0 +1,211 @@
+//! The callback program: what the server calls on the session's back channel (RFC 8881 section 20).
+//!
+//! The client holds nothing that a server could recall: it wants no delegations, no layouts and no
+//! notifications. So the operations behind CB_SEQUENCE are answered by what the RFC has for a client without
+//! the object. A slot's reply is kept, so that a retry gets the same.
+
+use parking_lot::Mutex;
+use proto::nfs4::{
+    CB_COMPOUND, CB_GETATTR, CB_NOTIFY_LOCK, CB_OFFLOAD, CB_RECALL, CB_RECALL_ANY, CB_SEQUENCE, CB_VERSION,
+    CbCompound4Head, CbCompound4ResHead, CbSequence4Args, CbSequence4ResOk, ILLEGAL, Nfsstat4, Sessionid4,
+};
+use rpc::client::CallbackProgram;
+use rpc::message::{CallHeader, ReplyStatus};
+use xdr::{Decoder, Encoder};
+
+/// The number of the callback program, the one of the kernel's client (`NFS4_CALLBACK`).
+pub(super) const PROGRAM: u32 = 0x4000_0000;
+
+/// The slots of the back channel. The server holds back further callbacks.
+pub(super) const MAX_CALLBACK_SLOTS: u32 = 16;
+
+/// The operations of a callback.
+pub(super) const MAX_CALLBACK_OPERATIONS: u32 = 8;
+
+/// The largest callback, its reply, and the reply that is kept, in bytes.
+pub(super) const MAX_CALLBACK: u32 = 4096;
+
+/// CB_LAYOUTRECALL.
+const CB_LAYOUTRECALL: u32 = 5;
+/// CB_NOTIFY.
+const CB_NOTIFY: u32 = 6;
+/// CB_PUSH_DELEG.
+const CB_PUSH_DELEG: u32 = 7;
+/// CB_RECALLABLE_OBJ_AVAIL.
+const CB_RECALLABLE_OBJ_AVAIL: u32 = 9;
+/// CB_RECALL_SLOT.
+const CB_RECALL_SLOT: u32 = 10;
+/// CB_WANTS_CANCELLED.
+const CB_WANTS_CANCELLED: u32 = 12;
+/// CB_NOTIFY_DEVICEID.
+const CB_NOTIFY_DEVICEID: u32 = 14;
+
+/// A slot of the back channel.
+#[derive(Debug, Clone, Default)]
+struct Slot {
+    sequence: u32,
+    reply: Vec<u8>,
+}
+
+/// The back channel of the current session.
+#[derive(Debug)]
+struct Channel {
+    session: Sessionid4,
+    slots: Vec<Slot>,
+}
+
+/// A callback that CB_RECALL_SLOT asks for, handed to the session.
+pub(super) type RecallSlot = dyn Fn(Sessionid4, u32) + Send + Sync;
+
+/// The callback program of a client.
+#[derive(Default)]
+pub(super) struct Callbacks {
+    channel: Mutex<Option<Channel>>,
+    recall_slot: std::sync::OnceLock<Box<RecallSlot>>,
+}
+
+impl std::fmt::Debug for Callbacks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Callbacks").field("channel", &self.channel).finish_non_exhaustive()
+    }
+}
+
+impl Callbacks {
+    /// A new session has replaced the former one.
+    pub(super) fn set_session(&self, session: Sessionid4) {
+        let slots = vec![Slot::default(); MAX_CALLBACK_SLOTS as usize];
+        *self.channel.lock() = Some(Channel { session, slots });
+    }
+
+    /// Says what CB_RECALL_SLOT is handed to: the session, and the highest slot that the server wants to be
+    /// used.
+    pub(super) fn on_recall_slot(&self, recall: Box<RecallSlot>) {
+        let _ = self.recall_slot.set(recall);
+    }
+
+    /// CB_COMPOUND.
+    fn compound(&self, args: &mut Decoder<'_>, to: &mut Encoder) -> Result<(), xdr::Error> {
+        let head: CbCompound4Head<'_> = args.get()?;
+        let result_head =
+            |status: Nfsstat4, results| CbCompound4ResHead { status: status as u32, tag: head.tag, results };
+        if !matches!(head.minor, 1 | 2) {
+            to.put(&result_head(Nfsstat4::MinorVersMismatch, 0));
+            return Ok(());
+        }
+        let refuse = |to: &mut Encoder, operation: u32, status: Nfsstat4| {
+            to.put(&result_head(status, 1));
+            to.u32(operation);
+            to.put(&status);
+        };
+        if head.operations == 0 {
+            to.put(&result_head(Nfsstat4::Ok, 0));
+            return Ok(());
+        }
+        let first = args.u32()?;
+        if first != CB_SEQUENCE {
+            refuse(to, first, Nfsstat4::OpNotInSession);
+            return Ok(());
+        }
+        let sequence: CbSequence4Args = args.get()?;
+        let mut channel = self.channel.lock();
+        let slot = match Self::slot(channel.as_mut(), &sequence) {
+            Ok(slot) => slot,
+            Err(status) => {
+                refuse(to, CB_SEQUENCE, status);
+                return Ok(());
+            }
+        };
+        if slot.sequence == sequence.sequenceid {
+            to.raw(&slot.reply);
+            return Ok(());
+        }
+        let mut results = Encoder::new();
+        results.u32(CB_SEQUENCE);
+        results.put(&Nfsstat4::Ok);
+        results.put(&CbSequence4ResOk {
+            sessionid: sequence.sessionid,
+            sequenceid: sequence.sequenceid,
+            slotid: sequence.slotid,
+            highest_slotid: MAX_CALLBACK_SLOTS - 1,
+            target_highest_slotid: MAX_CALLBACK_SLOTS - 1,
+        });
+        let (mut status, mut count, mut recalled) = (Nfsstat4::Ok, 1, None);
+        while status == Nfsstat4::Ok && count < head.operations {
+            let operation = args.u32()?;
+            count += 1;
+            if operation == CB_RECALL_SLOT {
+                recalled = Some(args.u32()?);
+            } else {
+                status = refusal(operation);
+            }
+            results.u32(if status == Nfsstat4::OpIllegal { ILLEGAL } else { operation });
+            results.put(&status);
+            if operation == CB_RECALL_ANY {
+                // Its arguments need no decoding: nothing can follow an operation whose end isn't known, and
+                // servers send it alone.
+                break;
+            }
+        }
+        let mut reply = Encoder::new();
+        reply.put(&result_head(status, count));
+        reply.raw(results.as_slice());
+        to.raw(reply.as_slice());
+        *slot = Slot { sequence: sequence.sequenceid, reply: reply.into_vec() };
+        drop(channel);
+        if let (Some(highest), Some(recall)) = (recalled, self.recall_slot.get()) {
+            recall(sequence.sessionid, highest);
+        }
+        Ok(())
+    }
+
+    /// The slot of a request, if it has its next sequence id or its last one.
+    fn slot<'c>(
+        channel: Option<&'c mut Channel>,
+        sequence: &CbSequence4Args,
+    ) -> Result<&'c mut Slot, Nfsstat4> {
+        let channel = channel.filter(|channel| channel.session == sequence.sessionid);
+        let channel = channel.ok_or(Nfsstat4::Badsession)?;
+        let slot = channel.slots.get_mut(sequence.slotid as usize).ok_or(Nfsstat4::Badslot)?;
+        let is_retry = sequence.sequenceid == slot.sequence && !slot.reply.is_empty();
+        if is_retry || sequence.sequenceid == slot.sequence.wrapping_add(1) {
+            Ok(slot)
+        } else {
+            Err(Nfsstat4::SeqMisordered)
+        }
+    }
+}
+
+/// The answer of a client that has no delegations, no layouts, no copies and no waiters.
+const fn refusal(operation: u32) -> Nfsstat4 {
+    match operation {
+        CB_GETATTR | CB_RECALL => Nfsstat4::Badhandle,
+        CB_LAYOUTRECALL => Nfsstat4::NomatchingLayout,
+        CB_PUSH_DELEG => Nfsstat4::RejectDeleg,
+        CB_RECALL_ANY => Nfsstat4::Ok,
+        CB_OFFLOAD => Nfsstat4::BadStateid,
+        CB_SEQUENCE => Nfsstat4::SequencePos,
+        CB_NOTIFY | CB_RECALLABLE_OBJ_AVAIL | CB_WANTS_CANCELLED | CB_NOTIFY_LOCK | CB_NOTIFY_DEVICEID => {
+            Nfsstat4::Notsupp
+        }
+        _ => Nfsstat4::OpIllegal,
+    }
+}
+
+impl CallbackProgram for Callbacks {
+    fn call(&self, header: &CallHeader<'_>, args: &mut Decoder<'_>, results: &mut Encoder) -> ReplyStatus {
+        if header.program != PROGRAM {
+            return ReplyStatus::ProgUnavail;
+        }
+        if header.version != CB_VERSION {
+            return ReplyStatus::ProgMismatch { low: CB_VERSION, high: CB_VERSION };
+        }
+        match header.procedure {
+            0 => ReplyStatus::Success,
+            CB_COMPOUND => match self.compound(args, results) {
+                Ok(()) => ReplyStatus::Success,
+                Err(_) => ReplyStatus::GarbageArgs,
+            },
+            _ => ReplyStatus::ProcUnavail,
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! From a URL to a session: the connection, the minor version, the client id and its session, and the
+//! directory that the URL's path names.
+//!
+//! NFSv4 has one port, 2049, and no MOUNT (RFC 8881 section 2.9.1): the path is looked up from the root of
+//! the server's pseudo-filesystem. The deepest directory on it becomes the session's root, and the rest its
+//! target.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use proto::nfs4::{Access4Args, Access4ResOk, MinorVersion, Operation};
+use rpc::client::Client;
+
+use super::callbacks::Callbacks;
+use super::compound::{Compound, encoded};
+use super::convert::{FILE, LIMITS};
+use super::session::SessionClient;
+use super::{Nfs4, identity};
+use crate::connection::{connect_to_any, rpc_options};
+use crate::counters::SessionCounters;
+use crate::error::{Error, Result, Status};
+use crate::options::{Options, Version};
+use crate::protocol::{Mounted, Protocol};
+use crate::types::{Access, Attributes, FileKind, Found, Handle};
+use crate::url::Url;
+use crate::user::User;
+
+/// NFS's port (RFC 8881 section 2.9.3).
+const PORT: u16 = 2049;
+
+/// The operations of a request for each name of a path: LOOKUP, GETFH, GETATTR.
+const OPERATIONS_PER_NAME: usize = 3;
+
+impl Nfs4 {
+    /// Connects as `user` and finds the deepest directory on the URL's path.
+    ///
+    /// # Errors
+    /// [`Error::Resolve`], [`Error::Rpc`], [`Error::Mount`], [`Error::Status`].
+    pub(crate) async fn connect(
+        url: &Url,
+        options: Arc<Options>,
+        user: &Arc<User>,
+        counters: Arc<SessionCounters>,
+    ) -> Result<Mounted> {
+        let callbacks = Arc::new(Callbacks::default());
+        let rpc_options = rpc::client::Options {
+            callbacks: Some(callbacks.clone()),
+            ..rpc_options(&options, options.nconnect as usize)
+        };
+        let port = url.port().or(options.port).unwrap_or(PORT);
+        let addresses: Vec<SocketAddr> = tokio::net::lookup_host((url.host(), port))
+            .await
+            .map_err(|source| Error::Resolve { host: url.host().to_owned(), source })?
+            .collect();
+        let rpc = Arc::new(connect_to_any(url, &addresses, &rpc_options).await?);
+        let minors: &[MinorVersion] = match options.version {
+            Version::V4_1 => &[MinorVersion::V1],
+            Version::V4_2 => &[MinorVersion::V2],
+            _ => &[MinorVersion::V2, MinorVersion::V1],
+        };
+        let mut last = None;
+        for minor in minors {
+            let client = SessionClient::new(
+                rpc.clone(),
+                user.clone(),
+                counters.clone(),
+                *minor,
+                identity::new(&options)?,
+                callbacks.clone(),
+            );
+            match client.connect().await {
+                Ok(()) => return Self::mount(url, options, user, counters, rpc, client).await,
+                Err(error) if error.status() == Some(Status::NotSupported) => last = Some(error),
+                Err(error) => return Err(error.about(|| url.to_string())),
+            }
+        }
+        let reason = match options.version {
+            Version::V4_1 => "it doesn't serve NFSv4.1. Use vers=3, or leave it out",
+            Version::V4_2 => "it doesn't serve NFSv4.2. Try vers=4.1, or vers=3",
+            _ => "it serves neither NFSv4.2 nor 4.1. Use vers=3, or leave it out",
+        };
+        drop(last);
+        Err(mount_error(url, &rpc, reason.to_owned()))
+    }
+
+    async fn mount(
+        url: &Url,
+        options: Arc<Options>,
+        user: &User,
+        counters: Arc<SessionCounters>,
+        rpc: Arc<Client>,
+        client: Arc<SessionClient>,
+    ) -> Result<Mounted> {
+        let trailer = encoded(Operation::Getattr, &proto::nfs4::Getattr4Args { attr_request: FILE });
+        let nfs = Self {
+            client,
+            counters,
+            attribute_sink: options.attribute_sink.clone(),
+            creates: AtomicU64::new(0),
+            get_attributes: trailer,
+        };
+        let names: Vec<&[u8]> = names(url.path()).collect();
+        let (directories, failure) =
+            nfs.walk(user, &names).await.map_err(|error| error.about(|| url.to_string()))?;
+        let Some((root, deepest)) = directories.first().zip(directories.last()) else {
+            return Err(mount_error(url, &rpc, "its root isn't a directory".to_owned()));
+        };
+        let depth = directories.len() - 1;
+        if let Some(status) = failure
+            && deepest.1.fsid == root.1.fsid
+            && !nfs.is_writable(user, &deepest.0).await
+        {
+            let reason = match status {
+                Status::NoEntry => "no such export",
+                Status::Access | Status::NotPermitted => {
+                    "permission denied: is the path exported to this host, and must the client use a reserved \
+                     port (secure)?"
+                }
+                _ => return Err(mount_error(url, &rpc, status.to_string())),
+            };
+            return Err(mount_error(url, &rpc, reason.to_owned()));
+        }
+        let path = [b"/", &names[..depth].join(&b'/')[..]].concat();
+        let target = names[depth..].join(&b'/');
+        let lease = nfs.limits(user, &deepest.0).await?.lease;
+        nfs.client.keep_alive(lease);
+        let root = deepest.0.clone();
+        Ok(Mounted { protocol: Protocol::Nfs4(nfs), rpc, path, target, root })
+    }
+
+    /// Walks down from the server's root while there are directories. Returns those, the root first, and why
+    /// the walk ended if that is an error of the server.
+    async fn walk(
+        &self,
+        user: &User,
+        names: &[&[u8]],
+    ) -> Result<(Vec<(Handle, Attributes)>, Option<Status>)> {
+        let mut directories: Vec<(Handle, Attributes)> = Vec::new();
+        let at_once = (self.client.max_operations() / OPERATIONS_PER_NAME).saturating_sub(1).max(1);
+        loop {
+            let depth = directories.len();
+            let (compound, rest) = match directories.last() {
+                None => (Compound::new().then(Operation::Putrootfh, &()).get_file(&FILE), names),
+                Some((last, _)) => (Compound::new().put_fh(last), &names[depth - 1..]),
+            };
+            let rest = &rest[..rest.len().min(at_once)];
+            if depth > 0 && rest.is_empty() {
+                return Ok((directories, None));
+            }
+            let compound = rest.iter().fold(compound, |compound, name| compound.lookup(name).get_file(&FILE));
+            let reply = self.client.call(user, &compound, None).await?;
+            let mut results = reply.results()?;
+            if depth == 0 {
+                results.succeeded(Operation::Putrootfh)?;
+                match found_directory(&mut results)? {
+                    Some(root) => directories.push(root),
+                    None => return Ok((directories, None)),
+                }
+            } else {
+                results.succeeded(Operation::Putfh)?;
+            }
+            for name in rest {
+                let lookup = if *name == b".." { Operation::Lookupp } else { Operation::Lookup };
+                let found = match results.succeeded(lookup) {
+                    Ok(()) => found_directory(&mut results),
+                    Err(error) => Err(error),
+                };
+                match found {
+                    Ok(Some(directory)) => directories.push(directory),
+                    Ok(None) => return Ok((directories, None)),
+                    Err(Error::Status { status: Status::TryLater, object }) => {
+                        return Err(Error::Status { status: Status::TryLater, object });
+                    }
+                    Err(Error::Status { status, .. }) => return Ok((directories, Some(status))),
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+    }
+
+    /// Whether the user may create names in a directory.
+    async fn is_writable(&self, user: &User, directory: &Handle) -> bool {
+        let wanted = Access::MODIFY | Access::EXTEND;
+        let operation = Operation::Access;
+        let compound = Compound::new().put_fh(directory).then(operation, &Access4Args { access: wanted.0 });
+        let Ok(reply) = self.client.call(user, &compound, None).await else { return false };
+        let access = reply.results().and_then(|mut results| {
+            results.succeeded(Operation::Putfh)?;
+            results.get::<Access4ResOk>(operation)
+        });
+        access.is_ok_and(|ok| ok.access & wanted.0 != 0)
+    }
+
+    /// The limits of a file's filesystem.
+    pub(super) async fn limits(&self, user: &User, file: &Handle) -> Result<Limits> {
+        let compound = Compound::new().put_fh(file).get_attributes(&LIMITS);
+        let reply = self.client.call(user, &compound, None).await?;
+        let mut results = reply.results()?;
+        results.succeeded(Operation::Putfh)?;
+        let attributes = super::reply_attributes(&mut results)?;
+        Ok(Limits { info: attributes.fs_info(), lease: attributes.lease })
+    }
+}
+
+/// A filesystem's limits.
+pub(super) struct Limits {
+    pub(super) info: crate::types::FsInfo,
+    /// The server's lease in seconds.
+    lease: Option<u32>,
+}
+
+/// The results of GETFH and GETATTR; `None` if the file is no directory.
+fn found_directory(results: &mut super::compound::Results<'_>) -> Result<Option<(Handle, Attributes)>> {
+    let found = super::found(results)?;
+    Ok(match found {
+        Found { handle, attributes: Some(attributes) } if attributes.kind == FileKind::Directory => {
+            Some((handle, attributes))
+        }
+        _ => None,
+    })
+}
+
+fn mount_error(url: &Url, rpc: &Client, reason: String) -> Error {
+    Error::Mount {
+        path: String::from_utf8_lossy(url.path()).into_owned(),
+        server: rpc.address().to_string(),
+        reason,
+    }
+}
+
+/// The names of a path, without `.` and empty ones.
+fn names(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".")
+}

@@ -1,0 +1,107 @@
+//! NFSv4.1 and 4.2 (RFC 8881, 7862): the [`Operations`](crate::operations::Operations) of a session whose
+//! server speaks them.
+//!
+//! | module | what |
+//! |---|---|
+//! | `connect` | the minor version, the client id, the directory that the URL names |
+//! | `identity` | who the client is to its server |
+//! | `session` | the client id and its session: slots, retries, the lease |
+//! | `callbacks` | what the server calls |
+//! | `operations` | the operations, one COMPOUND each |
+//! | `compound` | a COMPOUND's operations and results |
+//! | `convert` | wire types to the client's types, and back |
+//! | `aces` | access control lists |
+
+mod aces;
+mod callbacks;
+mod compound;
+mod connect;
+mod convert;
+mod identity;
+mod operations;
+mod session;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Instant;
+
+use bytes::Bytes;
+use proto::nfs4::{Fattr4, NfsFh4, Operation as Op};
+
+use crate::attribute_sink::{AttributeSink, AttributeUpdate, PreOpAttributes};
+use crate::counters::SessionCounters;
+use crate::error::{Error, Result};
+use crate::types::{Attributes, Found, Handle};
+
+use compound::{Results, malformed};
+use convert::ReplyAttributes;
+use session::SessionClient;
+
+/// An NFSv4.1 or 4.2 server's export.
+#[derive(Debug)]
+pub(crate) struct Nfs4 {
+    client: Arc<SessionClient>,
+    counters: Arc<SessionCounters>,
+    attribute_sink: Option<Arc<dyn AttributeSink>>,
+    /// The number of files that were created: each create is by another open owner.
+    creates: AtomicU64,
+    /// GETATTR of a file's attributes, encoded: what is behind a WRITE's payload.
+    get_attributes: Bytes,
+}
+
+/// The attribute sink, for the reply to one request.
+#[derive(Clone, Copy)]
+struct Report<'a> {
+    /// With the time at which the request was sent.
+    to: Option<(&'a dyn AttributeSink, Instant)>,
+}
+
+impl Nfs4 {
+    /// For a request that is sent now.
+    fn report(&self) -> Report<'_> {
+        Report { to: self.attribute_sink.as_deref().map(|sink| (sink, Instant::now())) }
+    }
+}
+
+impl Report<'_> {
+    /// A reply carries attributes of `file`, or should.
+    fn send(&self, file: &Handle, before: Option<PreOpAttributes>, attributes: Option<Attributes>) {
+        if let Some((sink, asked)) = self.to {
+            sink.attributes(file, &AttributeUpdate { before, attributes, asked });
+        }
+    }
+
+    /// Reads the result of GETATTR of `file`, and reports it. After a change the file is known to have other
+    /// attributes than before even if the server doesn't send them.
+    fn file(
+        &self,
+        results: &mut Results<'_>,
+        file: &Handle,
+        before: Option<PreOpAttributes>,
+    ) -> Option<Attributes> {
+        let attributes = reply_attributes(results).ok().and_then(|attributes| attributes.file());
+        self.send(file, before, attributes);
+        attributes
+    }
+}
+
+/// The result of GETATTR.
+fn reply_attributes<'a>(results: &mut Results<'a>) -> Result<ReplyAttributes<'a>> {
+    let attributes: Fattr4<'_> = results.get(Op::Getattr)?;
+    ReplyAttributes::decode(&attributes).map_err(|_| malformed(Op::Getattr.name()))
+}
+
+/// The results of GETFH and GETATTR.
+fn found(results: &mut Results<'_>) -> Result<Found> {
+    let handle: NfsFh4<'_> = results.get(Op::Getfh)?;
+    let handle = file_handle(handle.0)?;
+    Ok(Found { handle, attributes: reply_attributes(results)?.file() })
+}
+
+/// A handle from the server.
+fn file_handle(bytes: &[u8]) -> Result<Handle> {
+    Handle::new(bytes).ok_or_else(|| Error::Protocol {
+        object: Op::Getfh.name().to_owned(),
+        what: "its file handle is longer than a handle can be",
+    })
+}

@@ -1,0 +1,570 @@
+//! The operations as COMPOUNDs (RFC 8881 section 18).
+//!
+//! Data is read and written without opens, by the special state id for clients that hold none (RFC 8881
+//! section 8.2.3). A file that is created is opened for that, and closed by the same COMPOUND.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use bytes::Bytes;
+use io::Stability;
+use proto::nfs4::attributes as number;
+use proto::nfs4::{
+    Access4Args, Access4ResOk, Bitmap4, ChangeInfo4, Close4Args, Commit4Args, Create4Args, Createhow4,
+    Createtype4, Creatverfattr, Fattr4, Linktext4, Name4Args, NfsFtype4, Nfsstat4, Open4Args, Open4ResOk,
+    OpenClaim4, Openflag4, Operation as Op, Read4Args, Readdir4Args, Rename4Args, Rename4ResOk,
+    SHARE_ACCESS_READ, SHARE_ACCESS_WANT_NO_DELEG, Sequence4ResOk, Setattr4Args, Specdata4, StableHow4,
+    StateOwner4, Stateid4, Verifier4, Verify4Args, Write4ResOk,
+};
+use rpc::client::Receive;
+use xdr::{Decoder, Encode, Encoder, Opaque};
+
+use super::compound::{Compound, Results, malformed, refused};
+use super::convert::{self, ACL, ENTRY, ENTRY_NUMBER, FILE, NAMES, ReplyAttributes, SPACE, Settable};
+use super::session::CompoundReply;
+use super::{Nfs4, file_handle, found, reply_attributes};
+use crate::attribute_sink::PreOpAttributes;
+use crate::error::{Error, Result, Status};
+use crate::operations::{Operations, ReadReply, WriteReply};
+use crate::types::{
+    Access, AclEntry, Attributes, Create, DirEntry, ExportEntry, Found, FsInfo, FsStat, Handle, Node,
+    Operation, Page, PathConf, SetAttributes, Timestamp,
+};
+use crate::user::User;
+
+/// The state id of a client that holds no state (RFC 8881 section 8.2.3).
+const ANONYMOUS: Stateid4 = Stateid4 { seqid: 0, other: [0; 12] };
+
+/// The state id that an earlier operation of the same COMPOUND has set (RFC 8881 section 16.2.3.1.2).
+const CURRENT: Stateid4 = Stateid4 { seqid: 1, other: [0; 12] };
+
+/// The preferred size of a page of a directory, in bytes.
+const PREFERRED_PAGE: u32 = 128 << 10;
+
+/// Where the payload of READ's results begins, and its length, behind SEQUENCE and PUTFH.
+fn read_payload(results: &[u8]) -> Option<(usize, usize)> {
+    let mut from = Results::new(results).ok()?;
+    from.get::<Sequence4ResOk>(Op::Sequence).ok()?;
+    from.succeeded(Op::Putfh).ok()?;
+    from.get::<bool>(Op::Read).ok()?;
+    let length: u32 = from.value(Op::Read).ok()?;
+    Some((results.len() - from.rest().len(), length as usize))
+}
+
+/// The arguments of WRITE in front of the payload.
+struct WriteHead {
+    stateid: Stateid4,
+    offset: u64,
+    stable: StableHow4,
+}
+
+impl Encode for WriteHead {
+    fn encode(&self, to: &mut Encoder) {
+        to.put(&self.stateid);
+        to.u64(self.offset);
+        to.put(&self.stable);
+    }
+}
+
+/// The attributes of a directory before a change of its names, if no other change came between.
+fn before(info: ChangeInfo4) -> Option<PreOpAttributes> {
+    info.atomic.then_some(PreOpAttributes::Change(info.before))
+}
+
+/// The type of a directory, as an attribute to compare with.
+fn directory_type() -> Vec<u8> {
+    let mut to = Encoder::new();
+    to.put(&NfsFtype4::Dir);
+    to.into_vec()
+}
+
+impl Nfs4 {
+    /// Sends a request that is counted as `operation`.
+    async fn call(&self, user: &User, operation: Operation, compound: &Compound) -> Result<CompoundReply> {
+        self.counters.call(operation);
+        self.client.call(user, compound, None).await
+    }
+
+    /// CREATE of anything but a regular file.
+    async fn make(
+        &self,
+        user: &User,
+        operation: Operation,
+        (directory, name): (&Handle, &[u8]),
+        kind: Createtype4<'_>,
+        set: &SetAttributes,
+    ) -> Result<Option<Found>> {
+        let report = self.report();
+        let set = Settable::new(set);
+        let args = Create4Args { objtype: kind, objname: Opaque(name), createattrs: set.fattr() };
+        let compound = Compound::once()
+            .put_fh(directory)
+            .then(Op::Create, &args)
+            .get_file(&FILE)
+            .put_fh(directory)
+            .get_attributes(&FILE);
+        let reply = self.call(user, operation, &compound).await?;
+        let mut results = reply.results()?;
+        results.succeeded(Op::Putfh)?;
+        let info: ChangeInfo4 = results.get(Op::Create)?;
+        let _set: Bitmap4 = results.value(Op::Create)?;
+        let made = found(&mut results);
+        let made = made.map(|made| Found { handle: made.handle.found_at(directory, name), ..made });
+        if let Ok(made) = &made {
+            report.send(&made.handle, None, made.attributes);
+            results.succeeded(Op::Putfh)?;
+            report.file(&mut results, directory, before(info));
+        } else {
+            report.send(directory, None, None);
+        }
+        // The directory was made, even if its handle isn't known.
+        Ok(made.ok())
+    }
+
+    /// REMOVE of a directory, or of anything else. NFSv4 has one operation for both, so the type is checked
+    /// in front of it.
+    async fn remove_name(
+        &self,
+        user: &User,
+        operation: Operation,
+        (directory, name): (&Handle, &[u8]),
+        is_directory: bool,
+    ) -> Result<()> {
+        let report = self.report();
+        let check = if is_directory { Op::Verify } else { Op::Nverify };
+        let kind = directory_type();
+        let kind = Fattr4 { attrmask: Bitmap4::of(&[number::TYPE]), attr_vals: Opaque(&kind) };
+        let compound = Compound::once()
+            .put_fh(directory)
+            .lookup(name)
+            .then(check, &Verify4Args { obj_attributes: kind })
+            .put_fh(directory)
+            .then(Op::Remove, &Name4Args { name: Opaque(name) })
+            .get_attributes(&FILE);
+        let reply = self.call(user, operation, &compound).await?;
+        let mut results = reply.results()?;
+        results.succeeded(Op::Putfh)?;
+        results.succeeded(Op::Lookup)?;
+        match results.status(check)? {
+            Nfsstat4::Ok => {}
+            status @ (Nfsstat4::Same | Nfsstat4::NotSame) => {
+                let status =
+                    if status == Nfsstat4::Same { Status::IsDirectory } else { Status::NotDirectory };
+                return Err(Error::Status { object: Op::Remove.name().to_owned(), status });
+            }
+            status => return Err(refused(check, status)),
+        }
+        results.succeeded(Op::Putfh)?;
+        let info: ChangeInfo4 = results.get(Op::Remove)?;
+        report.file(&mut results, directory, before(info));
+        Ok(())
+    }
+}
+
+impl Operations for Nfs4 {
+    async fn null(&self, user: &User) -> Result<()> {
+        self.counters.call(Operation::Null);
+        self.client.null(user).await
+    }
+
+    async fn attributes(&self, user: &User, file: &Handle) -> Result<Attributes> {
+        let report = self.report();
+        let compound = Compound::new().put_fh(file).get_attributes(&FILE);
+        let reply = self.call(user, Operation::Getattr, &compound).await?;
+        let mut results = reply.results()?;
+        results.succeeded(Op::Putfh)?;
+        let attributes = reply_attributes(&mut results)?.file();
+        report.send(file, None, attributes);
+        attributes.ok_or_else(|| malformed(Op::Getattr.name()))
+    }
+
+    async fn set_attributes(
+        &self,
+        user: &User,
+        file: &Handle,
+        set: &SetAttributes,
+        guard: Option<Timestamp>,
+    ) -> Result<Option<Attributes>> {
+        let report = self.report();
+        let settable = Settable::new(set);
+        let mut compound = Compound::once().put_fh(file);
+        if let Some(ctime) = guard {
+            let mut to = Encoder::new();
+            to.put(&convert::nfstime(ctime));
+            let values = to.into_vec();
+            let ctime =
+                Fattr4 { attrmask: Bitmap4::of(&[number::TIME_METADATA]), attr_vals: Opaque(&values) };
+            compound = compound.then(Op::Verify, &Verify4Args { obj_attributes: ctime });
+        }
+        let args = Setattr4Args { stateid: ANONYMOUS, obj_attributes: settable.fattr() };
+        let compound = compound.then(Op::Setattr, &args).get_attributes(&FILE);
+        let reply = self.call(user, Operation::Setattr, &compound).await?;
+        let mut results = reply.results()?;
+        results.succeeded(Op::Putfh)?;
+        if guard.is_some() {
+            results.succeeded(Op::Verify)?;
+        }
+        let _set: Bitmap4 = results.get(Op::Setattr)?;
+        Ok(report.file(&mut results, file, None))
+    }
+
+    async fn lookup(&self, user: &User, directory: &Handle, name: &[u8]) -> Result<Found> {
+        let report = self.report();
+        let compound = Compound::new().put_fh(directory).lookup(name).get_file(&FILE);
+        let reply = self.call(user, Operation::Lookup, &compound).await?;
+        let mut results = reply.results()?;
+        results.succeeded(Op::Putfh)?;
+        match name {
+            b"." => {}
+            b".." => results.succeeded(Op::Lookupp)?,
+            _ => match results.status(Op::Lookup)? {
+                Nfsstat4::Ok => {}
+                // The directory is a symbolic link: as for NFSv3, and for a path of system calls.
+                Nfsstat4::Symlink => return Err(refused(Op::Lookup, Nfsstat4::Notdir)),
+                status => return Err(refused(Op::Lookup, status)),
+            },
+        }
+        let Found { handle, attributes } = found(&mut results)?;
+        let handle = handle.found_at(directory, name);
+        report.send(&handle, None, attributes);
+        Ok(Found { handle, attributes })
+    }
+
+    async fn access(&self, user: &User, file: &Handle, wanted: Access) -> Result<Access> {
+        let report = self.report();
+        let compound = Compound::new()
+            .put_fh(file)
+            .then(Op::Access, &Access4Args { access: wanted.0 })
+            .get_attributes(&FILE);
+        let reply = self.call(user, Operation::Access, &compound).await?;
+        let mut results = reply.results()?;
+        results.succeeded(Op::Putfh)?;
+        let ok: Access4ResOk = results.get(Op::Access)?;
+        report.file(&mut results, file, None);
+        Ok(Access(ok.access & wanted.0))
+    }
+
+    async fn read_link(&self, user: &User, link: &Handle) -> Result<Vec<u8>> {
+        let report = self.report();
+        let compound = Compound::new().put_fh(link).then(Op::Readlink, &()).get_attributes(&FILE);
+        let reply = self.call(user, Operation::Readlink, &compound).await?;
+        let mut results = reply.results()?;
+        results.succeeded(Op::Putfh)?;
+        let target: Linktext4<'_> = results.get(Op::Readlink)?;
+        report.file(&mut results, link, None);
+        Ok(target.0.to_vec())
+    }
+
+    async fn read(
+        &self,
+        user: &User,
+        file: &Handle,
+        offset: u64,
+        len: usize,
+        buffer: Vec<u8>,
+    ) -> Result<ReadReply> {
+        self.counters.call(Operation::Read);
+        let args = Read4Args { stateid: ANONYMOUS, offset, count: len as u32 };
+        let compound = Compound::new().put_fh(file).then(Op::Read, &args);
+        let receive = Receive { into: buffer, limit: len, split: read_payload };
+        let reply = self.client.call(user, &compound, Some(receive)).await?;
+        let mut results = reply.results()?;
+        results.succeeded(Op::Putfh)?;
+        let eof: bool = results.get(Op::Read)?;
+        let length: u32 = results.value(Op::Read)?;
+        let data = reply.payload;
+        if length as usize != data.len() || data.len() > len {
+            return Err(Error::Protocol {
+                object: Op::Read.name().to_owned(),
+                what: "it says one length and sends another",
+            });
+        }
+        Ok(ReadReply { data, eof })
+    }
+
+    async fn write(
+        &self,
+        user: &User,
+        file: &Handle,
+        offset: u64,
+        data: Bytes,
+        stability: Stability,
+    ) -> Result<WriteReply> {
+        let report = self.report();
+        let head = WriteHead { stateid: ANONYMOUS, offset, stable: convert::stable_how(stability) };
+        let trailer = self.get_attributes.clone();
+        let compound = Compound::new().put_fh(file).then_payload(Op::Write, &head, data, trailer);
+        let reply = self.call(user, Operation::Write, &compound).await?;
+        let mut results = reply.results()?;
+        results.succeeded(Op::Putfh)?;
+        let ok: Write4ResOk = results.get(Op::Write)?;
+        report.file(&mut results, file, None);
+        Ok(WriteReply {
+            count: ok.count as usize,
+            stability: convert::stability(ok.committed),
+            verifier: ok.writeverf,
+        })
+    }
+
+    async fn commit(&self, user: &User, file: &Handle) -> Result<[u8; 8]> {
+        let report = self.report();
+        let args = Commit4Args { offset: 0, count: 0 };
+        let compound = Compound::new().put_fh(file).then(Op::Commit, &args).get_attributes(&FILE);
+        let reply = self.call(user, Operation::Commit, &compound).await?;
+        let mut results = reply.results()?;
+        results.succeeded(Op::Putfh)?;
+        let verifier: Verifier4 = results.get(Op::Commit)?;
+        report.file(&mut results, file, None);
+        Ok(verifier)
+    }
+
+    async fn create(
+        &self,
+        user: &User,
+        directory: &Handle,
+        name: &[u8],
+        mode: &Create,
+    ) -> Result<Option<Found>> {
+        let report = self.report();
+        let settable = match mode {
+            Create::Unchecked(set) | Create::Guarded(set) => Settable::new(set),
+            Create::Exclusive(_) => Settable::new(&SetAttributes::default()),
+        };
+        let how = match mode {
+            Create::Unchecked(_) => Createhow4::Unchecked(settable.fattr()),
+            Create::Guarded(_) => Createhow4::Guarded(settable.fattr()),
+            Create::Exclusive(verf) => {
+                Createhow4::Exclusive41(Creatverfattr { verf: *verf, attrs: settable.fattr() })
+            }
+        };
+        // Each create has an owner of its own, so that two of the same file aren't one open.
+        let owner = self.creates.fetch_add(1, Relaxed).to_be_bytes();
+        let open = Open4Args {
+            seqid: 0,
+            share_access: SHARE_ACCESS_READ | SHARE_ACCESS_WANT_NO_DELEG,
+            share_deny: 0,
+            owner: StateOwner4 { clientid: 0, owner: Opaque(&owner) },
+            openhow: Openflag4::Create(how),
+            claim: OpenClaim4::Null(Opaque(name)),
+        };
+        let compound = Compound::once()
+            .put_fh(directory)
+            .then(Op::Open, &open)
+            .get_file(&FILE)
+            .then(Op::Close, &Close4Args { seqid: 0, open_stateid: CURRENT })
+            .put_fh(directory)
+            .get_attributes(&FILE);
+        let reply = self.call(user, Operation::Create, &compound).await?;
+        let mut results = reply.results()?;
+        results.succeeded(Op::Putfh)?;
+        let opened: Open4ResOk<'_> = results.get(Op::Open)?;
+        let Ok(made) = found(&mut results) else {
+            report.send(directory, None, None);
+            return Ok(None);
+        };
+        let made = Found { handle: made.handle.found_at(directory, name), ..made };
+        report.send(&made.handle, None, made.attributes);
+        let _closed: Stateid4 = results.get(Op::Close)?;
+        results.succeeded(Op::Putfh)?;
+        report.file(&mut results, directory, before(opened.cinfo));
+        Ok(Some(made))
+    }
+
+    async fn make_dir(
+        &self,
+        user: &User,
+        directory: &Handle,
+        name: &[u8],
+        set: &SetAttributes,
+    ) -> Result<Option<Found>> {
+        let kind = Createtype4::Other(NfsFtype4::Dir as u32);
+        self.make(user, Operation::Mkdir, (directory, name), kind, set).await
+    }
+
+    async fn symlink(
+        &self,
+        user: &User,
+        directory: &Handle,
+        name: &[u8],
+        target: &[u8],
+        set: &SetAttributes,
+    ) -> Result<Option<Found>> {
+        let kind = Createtype4::Lnk(Opaque(target));
+        self.make(user, Operation::Symlink, (directory, name), kind, set).await
+    }
+
+    async fn make_node(
+        &self,
+        user: &User,
+        directory: &Handle,
+        name: &[u8],
+        node: Node,
+        set: &SetAttributes,
+    ) -> Result<Option<Found>> {
+        let kind = match node {
+            Node::Fifo => Createtype4::Other(NfsFtype4::Fifo as u32),
+            Node::Socket => Createtype4::Other(NfsFtype4::Sock as u32),
+            Node::Block(specdata1, specdata2) => Createtype4::Blk(Specdata4 { specdata1, specdata2 }),
+            Node::Character(specdata1, specdata2) => Createtype4::Chr(Specdata4 { specdata1, specdata2 }),
+        };
+        self.make(user, Operation::Mknod, (directory, name), kind, set).await
+    }
+
+    async fn remove(&self, user: &User, directory: &Handle, name: &[u8]) -> Result<()> {
+        self.remove_name(user, Operation::Remove, (directory, name), false).await
+    }
+
+    async fn remove_dir(&self, user: &User, directory: &Handle, name: &[u8]) -> Result<()> {
+        self.remove_name(user, Operation::Rmdir, (directory, name), true).await
+    }
+
+    async fn rename(&self, user: &User, from: (&Handle, &[u8]), to: (&Handle, &[u8])) -> Result<()> {
+        let report = self.report();
+        let args = Rename4Args { oldname: Opaque(from.1), newname: Opaque(to.1) };
+        let compound = Compound::once()
+            .put_fh(from.0)
+            .then(Op::Savefh, &())
+            .put_fh(to.0)
+            .then(Op::Rename, &args)
+            .get_attributes(&FILE)
+            .then(Op::Restorefh, &())
+            .get_attributes(&FILE);
+        let reply = self.call(user, Operation::Rename, &compound).await?;
+        let mut results = reply.results()?;
+        results.succeeded(Op::Putfh)?;
+        results.succeeded(Op::Savefh)?;
+        results.succeeded(Op::Putfh)?;
+        let ok: Rename4ResOk = results.get(Op::Rename)?;
+        report.file(&mut results, to.0, before(ok.target_cinfo));
+        if results.succeeded(Op::Restorefh).is_ok() && from.0 != to.0 {
+            report.file(&mut results, from.0, before(ok.source_cinfo));
+        }
+        Ok(())
+    }
+
+    async fn link(&self, user: &User, file: &Handle, directory: &Handle, name: &[u8]) -> Result<()> {
+        let report = self.report();
+        let compound = Compound::once()
+            .put_fh(file)
+            .then(Op::Savefh, &())
+            .put_fh(directory)
+            .then(Op::Link, &Name4Args { name: Opaque(name) })
+            .get_attributes(&FILE)
+            .then(Op::Restorefh, &())
+            .get_attributes(&FILE);
+        let reply = self.call(user, Operation::Link, &compound).await?;
+        let mut results = reply.results()?;
+        results.succeeded(Op::Putfh)?;
+        results.succeeded(Op::Savefh)?;
+        results.succeeded(Op::Putfh)?;
+        let info: ChangeInfo4 = results.get(Op::Link)?;
+        report.file(&mut results, directory, before(info));
+        if results.succeeded(Op::Restorefh).is_ok() {
+            report.file(&mut results, file, None);
+        }
+        Ok(())
+    }
+
+    async fn read_dir_page(
+        &self,
+        user: &User,
+        directory: &Handle,
+        (cookie, cookieverf): (u64, [u8; 8]),
+        count: u32,
+        plus: bool,
+    ) -> Result<Page> {
+        let report = self.report();
+        let (operation, attr_request) =
+            if plus { (Operation::Readdirplus, ENTRY) } else { (Operation::Readdir, ENTRY_NUMBER) };
+        let maxcount = count.min(self.client.max_transfers().0);
+        let args = Readdir4Args { cookie, cookieverf, dircount: maxcount, maxcount, attr_request };
+        let compound = Compound::new().put_fh(directory).get_attributes(&FILE).then(Op::Readdir, &args);
+        let reply = self.call(user, operation, &compound).await?;
+        let mut results = reply.results()?;
+        results.succeeded(Op::Putfh)?;
+        report.file(&mut results, directory, None);
+        let verifier: Verifier4 = results.get(Op::Readdir)?;
+        let mut entries = Vec::new();
+        let mut from = Decoder::new(results.rest());
+        let undecodable = |_| malformed(Op::Readdir.name());
+        while from.bool().map_err(undecodable)? {
+            entries.push(entry(&mut from, directory).map_err(undecodable)?);
+        }
+        let eof = from.bool().map_err(undecodable)?;
+        for entry in &entries {
+            if let (Some(handle), Some(_)) = (&entry.handle, entry.attributes) {
+                report.send(handle, None, entry.attributes);
+            }
+        }
+        Ok(Page { entries, verifier, eof })
+    }
+
+    async fn fs_stat(&self, user: &User, file: &Handle) -> Result<FsStat> {
+        let compound = Compound::new().put_fh(file).get_attributes(&SPACE);
+        let reply = self.call(user, Operation::Fsstat, &compound).await?;
+        let mut results = reply.results()?;
+        results.succeeded(Op::Putfh)?;
+        Ok(reply_attributes(&mut results)?.fs_stat())
+    }
+
+    async fn fs_info(&self, user: &User, file: &Handle) -> Result<FsInfo> {
+        self.counters.call(Operation::Fsinfo);
+        let info = self.limits(user, file).await?.info;
+        let (read, write) = self.client.max_transfers();
+        // A server that doesn't say a limit is limited by the session.
+        let limit = |said: u32, session: u32| if said == 0 { session } else { said.min(session) };
+        let (read_max, write_max) = (limit(info.read_max, read), limit(info.write_max, write));
+        Ok(FsInfo {
+            read_max,
+            read_preferred: read_max,
+            read_multiple: 4096,
+            write_max,
+            write_preferred: write_max,
+            write_multiple: 4096,
+            dir_preferred: PREFERRED_PAGE.min(read),
+            ..info
+        })
+    }
+
+    async fn path_conf(&self, user: &User, file: &Handle) -> Result<PathConf> {
+        let compound = Compound::new().put_fh(file).get_attributes(&NAMES);
+        let reply = self.call(user, Operation::Pathconf, &compound).await?;
+        let mut results = reply.results()?;
+        results.succeeded(Op::Putfh)?;
+        Ok(reply_attributes(&mut results)?.path_conf())
+    }
+
+    async fn acl(&self, user: &User, file: &Handle) -> Result<Vec<AclEntry>> {
+        let compound = Compound::new().put_fh(file).get_attributes(&ACL);
+        let reply = self.client.call(user, &compound, None).await?;
+        let mut results = reply.results()?;
+        results.succeeded(Op::Putfh)?;
+        reply_attributes(&mut results)?.acl.ok_or_else(|| refused(Op::Getattr, Nfsstat4::Attrnotsupp))
+    }
+
+    /// NFSv4 has no list of exports: they are the places where a path leaves the pseudo-filesystem.
+    async fn exports(&self, _: &User) -> Result<Vec<ExportEntry>> {
+        let object = "the list of exports, which NFSv4 doesn't have (list the server's root instead)";
+        Err(Error::Status { object: object.to_owned(), status: Status::NotSupported })
+    }
+
+    async fn end(&self, _: &User) {
+        self.client.end().await;
+    }
+}
+
+/// An entry of a directory.
+fn entry(from: &mut Decoder<'_>, directory: &Handle) -> Result<DirEntry, xdr::Error> {
+    let cookie = from.u64()?;
+    let name = from.opaque(proto::nfs4::MAX_COMPONENT)?;
+    let attributes: Fattr4<'_> = from.get()?;
+    let attributes = ReplyAttributes::decode(&attributes)?;
+    let is_known = attributes.error.is_none_or(|error| error == Nfsstat4::Ok);
+    let handle = attributes.handle.and_then(|handle| file_handle(handle).ok());
+    Ok(DirEntry {
+        name: name.to_vec(),
+        fileid: attributes.fileid(),
+        cookie,
+        handle: handle.filter(|_| is_known).map(|handle| handle.found_at(directory, name)),
+        attributes: attributes.file().filter(|_| is_known),
+    })
+}
