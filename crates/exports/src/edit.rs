@@ -53,8 +53,8 @@ impl Exports {
         Ok(path)
     }
 
-    /// Removes the clients of one line of exports(5) from the exports. Options in the line are ignored. A line
-    /// without clients removes all of the directory's. Returns the directory.
+    /// Removes the clients of one line of exports(5) from the exports. Options in the line are ignored. A
+    /// line without clients removes all of the directory's. Returns the directory.
     ///
     /// # Errors
     /// [`EditError`]; nothing is changed then.

@@ -1,8 +1,8 @@
 //! Configuration files in TOML: every error has file, line and column, and all errors of a file are reported
 //! together.
 //!
-//! [`serve`] is the server's file, whose keys are the options of `samehost serve`; [`manual`] is its man page.
-//! [`mount`] has defaults for mount options.
+//! [`serve`] is the server's file, whose keys are the options of `samehost serve`, and [`manual`] its man
+//! page. [`mount`] has defaults for mount options.
 
 pub mod manual;
 pub mod mount;

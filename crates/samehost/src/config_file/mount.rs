@@ -173,7 +173,8 @@ mod tests {
     #[test]
     fn the_more_specific_section_comes_last() {
         let text = "[mountpoint.'/mnt/data']\nro = true\n[defaults]\ntimeo = 100\nsoft = true\nac = false\n\
-                    noacl = false\n[server.'fileserver']\ntimeo = 600\nx-note = 'a,b'\n[server.other]\nbg = true\n";
+                    noacl = false\n[server.'fileserver']\ntimeo = 600\nx-note = 'a,b'\n\
+                    [server.other]\nbg = true\n";
         let defaults = read(text).unwrap();
         let all = ["timeo=100", "soft", "noac", "acl"];
         assert_eq!(defaults.options("elsewhere", Path::new("/mnt")), all);

@@ -67,12 +67,12 @@ impl fmt::Display for ValueType {
 }
 
 /// A key of the file.
-pub struct Key {
+pub struct ConfigKey {
     pub option: Arg,
     pub value: ValueType,
 }
 
-impl Key {
+impl ConfigKey {
     pub fn name(&self) -> &str {
         self.option.get_long().unwrap_or_else(|| self.option.get_id().as_str())
     }
@@ -130,7 +130,7 @@ fn reason(error: &clap::Error) -> String {
 }
 
 /// The keys, in the order of the help.
-pub fn keys() -> Vec<Key> {
+pub fn keys() -> Vec<ConfigKey> {
     let mut command = Cli::command();
     command.build();
     let options = command.find_subcommand("serve").into_iter().flat_map(Command::get_arguments);
@@ -139,7 +139,7 @@ pub fn keys() -> Vec<Key> {
         .filter(|option| !matches!(option.get_action(), ArgAction::Help | ArgAction::HelpLong))
         .filter(|option| !matches!(option.get_action(), ArgAction::HelpShort | ArgAction::Version))
         .filter(|option| option.get_id() != OWN_OPTION)
-        .map(|option| Key { value: ValueType::of(option), option: option.clone() })
+        .map(|option| ConfigKey { value: ValueType::of(option), option: option.clone() })
         .collect()
 }
 
@@ -200,13 +200,13 @@ impl ServeFile {
 /// One key with its value; `None` if it is wrong.
 fn entry(
     file: &ConfigFile,
-    keys: &[Key],
+    keys: &[ConfigKey],
     name: &Spanned<std::borrow::Cow<'_, str>>,
     value: &Spanned<DeValue<'_>>,
     mistakes: &mut Vec<Mistake>,
 ) -> Option<(String, Vec<String>)> {
     let Some(key) = keys.iter().find(|key| key.name() == name.get_ref().as_ref()) else {
-        let known = keys.iter().map(Key::name);
+        let known = keys.iter().map(ConfigKey::name);
         let mut message = OptionError::unknown(name.get_ref(), known).to_string();
         if matches!(value.get_ref(), DeValue::Table(_)) {
             message.push_str("; the file has no tables");
@@ -371,8 +371,8 @@ mod tests {
 
     #[test]
     fn mistakes_have_their_positions_and_are_reported_together() {
-        let text = "thread = 16\nlease = 90\n\nthreads = 300\n  read-io = 'fast'\ngrace = \"5\"\nlisten = [1]\n\
-                    [mount]\n";
+        let text = "thread = 16\nlease = 90\n\nthreads = 300\n  read-io = 'fast'\ngrace = \"5\"\n\
+                    listen = [1]\n[mount]\n";
         let found = mistakes(text);
         let positions: Vec<_> = found.iter().map(|(line, column, _)| (*line, *column)).collect();
         assert_eq!(positions, [(1, 1), (4, 11), (5, 13), (6, 9), (7, 10), (8, 2)], "{found:?}");

@@ -19,8 +19,8 @@ use crate::lifecycle::running::RunningServer;
 const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl RunningServer {
-    /// Makes a change on a thread of its own, since an exported directory may be on a mount that hangs. If the
-    /// change takes longer than [`REPLY_TIMEOUT`], the reply says so and the log has the result.
+    /// Makes a change on a thread of its own, since an exported directory may be on a mount that hangs. If
+    /// the change takes longer than [`REPLY_TIMEOUT`], the reply says so and the log has the result.
     pub(crate) fn in_background(
         self: &Arc<Self>,
         change: impl FnOnce(&Self) -> Result<String, String> + Send + 'static,

@@ -183,8 +183,9 @@ impl Server {
         self.running.notices()
     }
 
-    /// Rereads the configuration ([`Config::source`]) and the exports. Connections, lanes and handles of what is still exported stay valid. Clients that
-    /// have fewer rights than before are checked at their next call, and their grants are recalled.
+    /// Rereads the configuration ([`Config::source`]) and the exports. Connections, lanes and handles of what
+    /// is still exported stay valid. Clients that have fewer rights than before are checked at their next
+    /// call, and their grants are recalled.
     ///
     /// # Errors
     /// [`ReloadError`]; the exports are unchanged.

@@ -30,7 +30,7 @@ use super::tree_grants::Whole;
 use crate::authorization::access::{ExportAccess, Refusal};
 use crate::authorization::requester::{Requester, Transport};
 use crate::service::Service;
-use crate::status::counters::{BegunCall, CallEnd, DataPath, Operation};
+use crate::status::counters::{BegunCall, CallEnd, CallPath, CountedOperation};
 
 /// The programs, with their versions, that can be called on call sockets. NFSv4 isn't among them: its
 /// sessions bind connections.
@@ -212,16 +212,16 @@ fn changed(wcc: &Wcc) -> DirectoryChange {
 }
 
 /// How an open ended, for the counters.
-pub(super) fn end_of(operation: Operation, decided: &Result<OpenGrant, OpenStatus>) -> CallEnd<'_> {
+pub(super) fn end_of(operation: CountedOperation, decided: &Result<OpenGrant, OpenStatus>) -> CallEnd<'_> {
     let failure = decided.as_ref().err().map(|status| (*status as u32, status as &dyn Debug));
-    CallEnd { operation, data_path: DataPath::Lane, failure, bytes: 0 }
+    CallEnd { operation, data_path: CallPath::Lane, failure, bytes: 0 }
 }
 
 impl GrantService for LaneGrantService {
     fn open(&self, bound: &Bound, request: &OpenRequest<'_>) -> Result<OpenGrant, OpenStatus> {
         let begun = BegunCall::now();
         let decided = self.decide(bound, request);
-        self.service.counters.record(begun, &end_of(Operation::LaneOpen, &decided));
+        self.service.counters.record(begun, &end_of(CountedOperation::LaneOpen, &decided));
         if matches!(decided, Err(OpenStatus::NotFound)) {
             self.service.counters.open_not_found.fetch_add(1, Relaxed);
         }

@@ -10,7 +10,7 @@ use rpc::message::Credential;
 use rpc::server::{CallContext, CallError};
 use tracing::span::EnteredSpan;
 
-use crate::status::counters::{CallEnd, DataPath, NO_RESULTS, Operation};
+use crate::status::counters::{CallEnd, CallPath, CountedOperation, NO_RESULTS};
 
 /// How a request ended that a program has answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(crate) struct Done<S> {
 /// How a request ended, for the counters. `succeeded` is the status that is no failure.
 pub(crate) fn call_end<'a, S: Debug + PartialEq>(
     cx: &CallContext<'_>,
-    operation: Operation,
+    operation: CountedOperation,
     done: &'a Result<Done<S>, CallError>,
     (succeeded, number): (&S, impl Fn(&S) -> u32),
 ) -> CallEnd<'a> {
@@ -39,8 +39,8 @@ pub(crate) fn call_end<'a, S: Debug + PartialEq>(
 }
 
 /// How a request has come.
-pub(crate) const fn data_path(cx: &CallContext<'_>) -> DataPath {
-    if cx.is_call_socket { DataPath::Lane } else { DataPath::Wire }
+pub(crate) const fn data_path(cx: &CallContext<'_>) -> CallPath {
+    if cx.is_call_socket { CallPath::Lane } else { CallPath::Wire }
 }
 
 /// The span of one request. It ends with [`RequestSpan::end`], or when this is dropped.

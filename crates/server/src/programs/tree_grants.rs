@@ -12,7 +12,7 @@ use super::lane_grants::{LaneGrantService, end_of, failed};
 use crate::authorization::access::ExportAccess;
 use crate::authorization::tree_rules::TreeRefusal;
 use crate::export_table::mounts;
-use crate::status::counters::{BegunCall, Operation};
+use crate::status::counters::{BegunCall, CountedOperation};
 
 /// What a client asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl LaneGrantService {
     ) -> Result<OpenGrant, OpenStatus> {
         let begun = BegunCall::next_operation();
         let decided = self.decide_tree(bound, admitted, user_context, (directory, access, whole));
-        self.service.counters.record(begun, &end_of(Operation::LaneTree, &decided));
+        self.service.counters.record(begun, &end_of(CountedOperation::LaneTree, &decided));
         decided
     }
 

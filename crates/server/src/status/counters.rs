@@ -9,13 +9,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use ahash::HashMap;
 use parking_lot::Mutex;
 use proto::{localio, mount3, nfs3, nfs4, nfsacl};
 use rpc::server::{CallTimer, Reply};
+use sys::thread_slot;
 
 /// The number of exports with counters of their own.
 pub(crate) const MAX_EXPORTS: usize = 64;
@@ -96,14 +97,14 @@ impl ExportSlots {
 
 /// How calls reach the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum DataPath {
+pub(crate) enum CallPath {
     /// Over TCP.
     Wire,
     /// Over a Unix socket of a client on this host.
     Lane,
 }
 
-impl DataPath {
+impl CallPath {
     pub(crate) const ALL: [Self; 2] = [Self::Wire, Self::Lane];
 
     pub(crate) const fn name(self) -> &'static str {
@@ -116,7 +117,7 @@ impl DataPath {
 
 /// A procedure of a program, an operation of NFSv4, or a request of the lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Operation {
+pub(crate) enum CountedOperation {
     Nfs3(nfs3::Procedure),
     Nfs4(nfs4::Operation),
     Mount3(mount3::Procedure),
@@ -124,7 +125,7 @@ pub(crate) enum Operation {
     Localio(localio::Procedure),
     /// An open over the lane.
     LaneOpen,
-    /// An open of a whole directory over the lane, also counted as [`Operation::LaneOpen`].
+    /// An open of a whole directory over the lane, also counted as [`CountedOperation::LaneOpen`].
     LaneTree,
 }
 
@@ -136,7 +137,7 @@ const LANE: usize = LOCALIO + localio::Procedure::ALL.len();
 /// The number of all operations.
 const OPERATIONS: usize = LANE + 2;
 
-impl Operation {
+impl CountedOperation {
     const fn index(self) -> usize {
         match self {
             Self::Nfs3(procedure) => procedure as usize,
@@ -221,8 +222,8 @@ type AllOperations = [OperationCounters; OPERATIONS];
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct SeriesKey {
     pub export: ExportSlot,
-    pub data_path: DataPath,
-    pub operation: Operation,
+    pub data_path: CallPath,
+    pub operation: CountedOperation,
 }
 
 /// The number of calls that failed with one status.
@@ -235,19 +236,19 @@ struct Failures {
 /// The counters of some threads.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Shard {
+struct CounterShard {
     exports: [[OnceLock<Box<AllOperations>>; 2]; ExportSlot::COUNT],
     /// By series and number of the status.
     failures: Mutex<HashMap<(SeriesKey, u32), Failures>>,
 }
 
-impl Default for Shard {
+impl Default for CounterShard {
     fn default() -> Self {
         Self { exports: std::array::from_fn(|_| Default::default()), failures: Mutex::default() }
     }
 }
 
-impl Shard {
+impl CounterShard {
     #[inline]
     fn counters(&self, key: SeriesKey) -> &OperationCounters {
         let all = &self.exports[usize::from(key.export.0)][key.data_path as usize];
@@ -257,11 +258,6 @@ impl Shard {
 }
 
 thread_local! {
-    /// This thread's shard in all counters.
-    static SHARD: usize = {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        NEXT.fetch_add(1, Relaxed) % SHARDS
-    };
     /// The export that the call on this thread was admitted to last.
     static EXPORT: Cell<ExportSlot> = const { Cell::new(ExportSlot::NONE) };
 }
@@ -295,8 +291,8 @@ impl BegunCall {
 /// How a call ended.
 #[derive(Clone, Copy)]
 pub(crate) struct CallEnd<'a> {
-    pub operation: Operation,
-    pub data_path: DataPath,
+    pub operation: CountedOperation,
+    pub data_path: CallPath,
     /// The status of a failure, by its number and its name.
     pub failure: Option<(u32, &'a dyn fmt::Debug)>,
     /// Payload bytes.
@@ -313,7 +309,7 @@ pub(crate) const NO_RESULTS: (u32, &dyn fmt::Debug) = (u32::MAX, &NoResults);
 /// All counters.
 #[derive(Debug)]
 pub(crate) struct Counters {
-    shards: Box<[Shard]>,
+    shards: Box<[CounterShard]>,
     /// Opens on the lane of names that don't exist. A client that creates a file asks for it first.
     pub open_not_found: AtomicU64,
 }
@@ -343,7 +339,10 @@ impl SeriesTotals {
 
 impl Default for Counters {
     fn default() -> Self {
-        Self { shards: (0..SHARDS).map(|_| Shard::default()).collect(), open_not_found: AtomicU64::new(0) }
+        Self {
+            shards: (0..SHARDS).map(|_| CounterShard::default()).collect(),
+            open_not_found: AtomicU64::new(0),
+        }
     }
 }
 
@@ -369,7 +368,7 @@ impl Counters {
     #[inline]
     pub(crate) fn record_completion(&self, timer: CallTimer) {
         let [.., export, data_path, high, low] = timer.label.to_be_bytes();
-        let shard = &self.shards[SHARD.with(|shard| *shard)];
+        let shard = self.shard();
         let all = shard.exports.get(usize::from(export)).and_then(|both| both.get(usize::from(data_path)));
         let index = usize::from(u16::from_be_bytes([high, low]));
         if let Some(counters) = all.and_then(OnceLock::get).and_then(|all| all.get(index)) {
@@ -377,9 +376,15 @@ impl Counters {
         }
     }
 
+    /// This thread's shard.
+    #[inline]
+    fn shard(&self) -> &CounterShard {
+        &self.shards[thread_slot::current().unwrap_or(0) % SHARDS]
+    }
+
     fn record_end(&self, begun: BegunCall, end: &CallEnd<'_>) {
         let key = self.record_result(end);
-        let shard = &self.shards[SHARD.with(|shard| *shard)];
+        let shard = self.shard();
         shard.counters(key).record_time(nanoseconds(begun.began));
     }
 
@@ -388,7 +393,7 @@ impl Counters {
     fn record_result(&self, end: &CallEnd<'_>) -> SeriesKey {
         let CallEnd { operation, data_path, failure, bytes } = *end;
         let key = SeriesKey { export: EXPORT.get(), data_path, operation };
-        let shard = &self.shards[SHARD.with(|shard| *shard)];
+        let shard = self.shard();
         let counters = shard.counters(key);
         if bytes > 0 {
             counters.bytes.fetch_add(bytes, Relaxed);
@@ -407,9 +412,9 @@ impl Counters {
         let mut all: BTreeMap<SeriesKey, SeriesTotals> = BTreeMap::new();
         for shard in &self.shards {
             for (export, both) in (0..).map(ExportSlot).zip(&shard.exports) {
-                for (data_path, counters) in DataPath::ALL.into_iter().zip(both) {
+                for (data_path, counters) in CallPath::ALL.into_iter().zip(both) {
                     for (operation, counters) in
-                        Operation::all().zip(counters.get().into_iter().flat_map(|all| all.iter()))
+                        CountedOperation::all().zip(counters.get().into_iter().flat_map(|all| all.iter()))
                     {
                         all.entry(SeriesKey { export, data_path, operation }).or_default().add(counters);
                     }
@@ -432,7 +437,7 @@ impl Counters {
     }
 
     /// The totals of an operation over all exports and data paths.
-    pub(crate) fn operation(&self, operation: Operation) -> ProcedureStatus {
+    pub(crate) fn operation(&self, operation: CountedOperation) -> ProcedureStatus {
         let mut sum = SeriesTotals::default();
         let all = self.shards.iter().flat_map(|shard| shard.exports.iter().flatten());
         all.filter_map(OnceLock::get).for_each(|all| sum.add(&all[operation.index()]));
@@ -442,10 +447,10 @@ impl Counters {
     /// All counters by transport and procedure, zeros included. NULL is answered by the RPC engine and not
     /// counted.
     pub(crate) fn status(&self) -> BTreeMap<String, BTreeMap<String, ProcedureStatus>> {
-        let is_wire = |operation: &Operation| operation.index() < LANE && operation.name() != "NULL";
-        let named = |operation: Operation| (operation.status_name(), self.operation(operation));
-        let wire = Operation::all().filter(is_wire).map(named).collect();
-        let lane = BTreeMap::from([named(Operation::LaneOpen)]);
+        let is_wire = |operation: &CountedOperation| operation.index() < LANE && operation.name() != "NULL";
+        let named = |operation: CountedOperation| (operation.status_name(), self.operation(operation));
+        let wire = CountedOperation::all().filter(is_wire).map(named).collect();
+        let lane = BTreeMap::from([named(CountedOperation::LaneOpen)]);
         BTreeMap::from([("wire".to_owned(), wire), ("lane".to_owned(), lane)])
     }
 }
@@ -463,15 +468,15 @@ fn nanoseconds(began: Instant) -> u64 {
 mod tests {
     use super::*;
 
-    const READ: Operation = Operation::Nfs3(nfs3::Procedure::Read);
+    const READ: CountedOperation = CountedOperation::Nfs3(nfs3::Procedure::Read);
 
     fn end(failure: Option<(u32, &dyn fmt::Debug)>) -> CallEnd<'_> {
-        CallEnd { operation: READ, data_path: DataPath::Lane, failure, bytes: 10 }
+        CallEnd { operation: READ, data_path: CallPath::Lane, failure, bytes: 10 }
     }
 
     #[test]
     fn each_operation_has_its_index() {
-        assert!(Operation::all().map(Operation::index).eq(0..OPERATIONS));
+        assert!(CountedOperation::all().map(CountedOperation::index).eq(0..OPERATIONS));
     }
 
     #[test]
@@ -490,7 +495,7 @@ mod tests {
         let calls = SHARDS as u64 + 1;
         let status = counters.operation(READ);
         assert_eq!((status.ops, status.errors, status.bytes), (2 * calls, calls, 20 * calls));
-        let key = SeriesKey { export: ExportSlot(5), data_path: DataPath::Lane, operation: READ };
+        let key = SeriesKey { export: ExportSlot(5), data_path: CallPath::Lane, operation: READ };
         assert_eq!(counters.series().into_keys().collect::<Vec<_>>(), [key]);
         assert_eq!(counters.failures(), BTreeMap::from([((key, "NOENT".to_owned()), calls)]));
     }

@@ -7,7 +7,7 @@ use exports::Squash;
 use lane::{LaneInfo, LaneServer};
 use store::{Mounts, Store};
 
-use super::counters::Operation;
+use super::counters::CountedOperation;
 use super::lane_reason::LaneReasons;
 use super::{
     ConnectionStatus, ExportStatus, GrantStatus, IoStatus, LaneStatus, MountStatus, Status, WireStatus,
@@ -63,8 +63,8 @@ pub(crate) fn gather(parts: &StatusSources<'_>) -> Status {
 
 /// Grants over all `lanes`.
 pub(super) fn grants(service: &Service, lanes: &[LaneInfo]) -> GrantStatus {
-    let opens = service.counters.operation(Operation::LaneOpen);
-    let trees = service.counters.operation(Operation::LaneTree);
+    let opens = service.counters.operation(CountedOperation::LaneOpen);
+    let trees = service.counters.operation(CountedOperation::LaneTree);
     let not_found = service.counters.open_not_found.load(Relaxed).min(opens.errors);
     GrantStatus {
         open: lanes.iter().map(|lane| lane.grants).sum(),

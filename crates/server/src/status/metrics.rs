@@ -133,7 +133,7 @@ impl Scrape<'_> {
         family(
             to,
             "samehost_connections",
-            "Open TCP connections: of clients with a lane, of others, and of peers to whom nothing is exported",
+            "Open TCP connections of clients with a lane, of others, and of peers without any export",
             Gauge,
             [(kind("lane"), with_lane), (kind("wire"), admitted), (kind("stranger"), strangers)],
         )?;

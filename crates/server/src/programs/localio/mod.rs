@@ -15,7 +15,7 @@ use xdr::Decoder;
 use crate::authorization::audit;
 use crate::programs::request::{Done, RequestSpan, data_path};
 use crate::service::{LaneAttempt, Service};
-use crate::status::counters::{BegunCall, CallEnd, NO_RESULTS, Operation};
+use crate::status::counters::{BegunCall, CallEnd, CountedOperation, NO_RESULTS};
 
 /// The program.
 pub(crate) struct Localio {
@@ -74,7 +74,7 @@ impl Program for Localio {
             },
         };
         let end = CallEnd {
-            operation: Operation::Localio(procedure),
+            operation: CountedOperation::Localio(procedure),
             data_path: data_path(cx),
             failure: done.is_err().then_some(NO_RESULTS),
             bytes: 0,

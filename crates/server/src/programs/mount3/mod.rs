@@ -22,7 +22,7 @@ use crate::authorization::audit;
 use crate::programs::nfs3::requester;
 use crate::programs::request::{Done, RequestSpan, call_end};
 use crate::service::Service;
-use crate::status::counters::{BegunCall, Operation};
+use crate::status::counters::{BegunCall, CountedOperation};
 
 /// The program.
 pub(crate) struct Mount3(pub Arc<Service>);
@@ -51,7 +51,7 @@ impl Program for Mount3 {
         let begun = BegunCall::now();
         let span = RequestSpan::enter(cx, "MOUNT", procedure.name());
         let done = self.run(cx, procedure, args, reply.encoder());
-        let operation = Operation::Mount3(procedure);
+        let operation = CountedOperation::Mount3(procedure);
         let end = call_end(cx, operation, &done, (&Mountstat3::Ok, |status| *status as u32));
         self.0.counters.record(begun, &end);
         span.end(&done)

@@ -19,7 +19,7 @@ use xdr::{Array, Decoder};
 use super::{Call, Done, Fault, Result, answer, convert, end_of};
 use crate::programs::request::RequestSpan;
 use crate::service::Service;
-use crate::status::counters::{BegunCall, Operation};
+use crate::status::counters::{BegunCall, CountedOperation};
 
 /// The program.
 pub(crate) struct Nfsacl(pub Arc<Service>);
@@ -50,7 +50,7 @@ impl Program for Nfsacl {
             // Idempotent.
             Procedure::Setacl => answer(&call, reply.encoder(), args.get()?, setacl),
         };
-        self.0.counters.record(begun, &end_of(cx, Operation::Nfsacl(procedure), &done));
+        self.0.counters.record(begun, &end_of(cx, CountedOperation::Nfsacl(procedure), &done));
         span.end(&done)
     }
 }

@@ -35,7 +35,7 @@ use crate::authorization::requester::{Requester, Transport};
 use crate::programs::request::{self, RequestSpan};
 use crate::service::drc::{Key, Seen};
 use crate::service::{Service, is_permission_denied};
-use crate::status::counters::{BegunCall, CallEnd, Operation};
+use crate::status::counters::{BegunCall, CallEnd, CountedOperation};
 
 pub(crate) use acl::Nfsacl;
 
@@ -195,7 +195,7 @@ impl Program for Nfs3 {
             _ if repeatable(procedure) => run(&call, procedure, args, reply),
             _ => self.run_once(&call, procedure, args, reply),
         };
-        self.0.counters.record_reply(begun, &end_of(cx, Operation::Nfs3(procedure), &done), reply);
+        self.0.counters.record_reply(begun, &end_of(cx, CountedOperation::Nfs3(procedure), &done), reply);
         span.end(&done)
     }
 
@@ -302,7 +302,7 @@ fn answer<A, O: Encode, F: Encode + Default>(
 }
 
 /// How a call ended, for the counters.
-fn end_of<'a>(cx: &CallContext<'_>, operation: Operation, done: &'a Replied) -> CallEnd<'a> {
+fn end_of<'a>(cx: &CallContext<'_>, operation: CountedOperation, done: &'a Replied) -> CallEnd<'a> {
     request::call_end(cx, operation, done, (&Nfsstat3::Ok, |status| *status as u32))
 }
 

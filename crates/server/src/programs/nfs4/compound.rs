@@ -19,7 +19,7 @@ use crate::programs::request::data_path;
 use crate::service::Service;
 use crate::service::drc::{self, Key, Seen};
 use crate::service::limits::MAX_OPERATIONS;
-use crate::status::counters::{BegunCall, CallEnd, Operation as Counted};
+use crate::status::counters::{BegunCall, CallEnd, CountedOperation};
 
 /// A COMPOUND in execution.
 struct Compound<'a> {
@@ -139,7 +139,7 @@ impl Compound<'_> {
             };
             if let Some(spec) = spec {
                 let end = CallEnd {
-                    operation: Counted::Nfs4(spec.operation),
+                    operation: CountedOperation::Nfs4(spec.operation),
                     data_path: data_path(self.context.cx),
                     failure: done.as_ref().err().map(|status| (*status as u32, status as &dyn Debug)),
                     bytes: std::mem::take(&mut self.context.moved),

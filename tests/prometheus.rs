@@ -1,0 +1,171 @@
+//! Debian's Prometheus with our metrics: what promtool says of them, a scrape, alert rules that fire, and
+//! that the dashboard and the rules use metrics that exist.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use samehost_tests::{Daemon, Scratch, Serve, Server, run_ok, wait_for};
+use serde_json::Value;
+
+fn packaging() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging")
+}
+
+fn rules() -> String {
+    fs::read_to_string(packaging().join("prometheus/samehost.rules.yml")).expect("the rules")
+}
+
+/// A server with metrics.
+struct Monitored {
+    address: SocketAddr,
+    _server: Server,
+    _exports: Scratch,
+}
+
+/// A server with calls and errors to show. One of its exports is missing.
+fn server() -> Monitored {
+    let scratch = Scratch::new();
+    let export = scratch.mkdir("export");
+    fs::write(export.join("file"), vec![1; 100_000]).expect("own directory");
+    let missing = format!("{} 127.0.0.1(ro)", scratch.join("missing").display());
+    let server = Serve::openly(&export).export(missing).arguments(["--metrics", "127.0.0.1:0"]).start();
+    for (name, succeeds) in [("file", true), ("none", false)] {
+        let url = server.url(export.join(name));
+        let output = server.client(&["cat", "--lane", "off", &url]).output().expect("the command runs");
+        assert_eq!(output.status.success(), succeeds, "{output:?}");
+    }
+    let log = server.daemon().log();
+    let (_, address) = log.split_once("metrics at http://").expect("an address");
+    let (address, _) = address.split_once("/metrics").expect("a path");
+    Monitored { address: address.parse().expect("an address"), _server: server, _exports: scratch }
+}
+
+/// The body of a reply; `None` if there is no server yet.
+fn get(address: SocketAddr, path: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    // Version 1.0 has no chunks.
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n").ok()?;
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).ok()?;
+    let (head, body) = reply.split_once("\r\n\r\n")?;
+    head.lines().next()?.contains(" 200 ").then(|| body.to_owned())
+}
+
+#[test]
+fn promtool_finds_nothing_to_complain_about() {
+    let server = server();
+    let metrics = get(server.address, "/metrics").expect("metrics");
+    let mut promtool = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("promtool");
+    promtool.stdin.take().expect("a pipe").write_all(metrics.as_bytes()).expect("promtool reads");
+    let output = promtool.wait_with_output().expect("promtool ends");
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+}
+
+#[test]
+fn each_alert_rule_fires_for_its_series() {
+    let scratch = Scratch::new();
+    fs::write(scratch.join("samehost.rules.yml"), rules()).expect("own directory");
+    let test = Path::new(env!("CARGO_MANIFEST_DIR")).join("prometheus/rules.test.yml");
+    fs::copy(test, scratch.join("rules.test.yml")).expect("own directory");
+    run_ok(Command::new("promtool").arg("check").arg("rules").arg(scratch.join("samehost.rules.yml")));
+    let tested = run_ok(Command::new("promtool").args(["test", "rules"]).arg(scratch.join("rules.test.yml")));
+    let expected = fs::read_to_string(scratch.join("rules.test.yml")).expect("the test");
+    for rule in rules().lines().filter_map(|line| line.trim().strip_prefix("- alert: ")) {
+        assert!(expected.contains(&format!("alertname=\"{rule}\"")), "{rule} isn't tested: {tested}");
+    }
+}
+
+/// Names of metrics in a text.
+fn metric_names(text: &str) -> BTreeSet<&str> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words.filter(|word| word.starts_with("samehost_")).collect()
+}
+
+#[test]
+fn dashboard_and_rules_use_metrics_that_exist() {
+    let server = server();
+    let metrics = get(server.address, "/metrics").expect("metrics");
+    let exist = metric_names(&metrics);
+    let dashboard = fs::read_to_string(packaging().join("grafana/samehost.json")).expect("the dashboard");
+    serde_json::from_str::<Value>(&dashboard).expect("the dashboard is JSON");
+    let rules = rules();
+    for text in [&dashboard, &rules] {
+        let used = metric_names(text);
+        let missing: Vec<_> = used.difference(&exist).collect();
+        assert!(used.len() > 10 && missing.is_empty(), "{missing:?}");
+    }
+}
+
+/// Prometheus on a free port. A port that was free may be taken before Prometheus listens on it.
+fn prometheus(scratch: &Scratch, config: &Path) -> (Daemon, SocketAddr) {
+    loop {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        drop(listener);
+        let mut command = Command::new("prometheus");
+        command.arg(format!("--config.file={}", config.display()));
+        command.arg(format!("--storage.tsdb.path={}", scratch.join("data").display()));
+        command.arg(format!("--web.listen-address={address}"));
+        let log = scratch.join("prometheus.log");
+        let mut daemon = Daemon::start("prometheus", &mut command, &log).expect("prometheus can be started");
+        let is_ready = wait_for("Prometheus", || {
+            if !daemon.alive() {
+                return Some(false);
+            }
+            get(address, "/-/ready").map(|_| true)
+        });
+        if is_ready {
+            return (daemon, address);
+        }
+        assert!(daemon.log().contains("address already in use"), "{}", daemon.log());
+    }
+}
+
+#[test]
+fn prometheus_scrapes_and_an_alert_fires() {
+    let server = server();
+    let scratch = Scratch::new();
+    // The alert without its minute of patience.
+    fs::write(scratch.join("rules.yml"), rules().replace("for: 1m", "for: 0s")).expect("own directory");
+    let config = format!(
+        "global: {{scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 200ms}}\n\
+         rule_files: [rules.yml]\n\
+         scrape_configs:\n  - job_name: samehost\n    static_configs: [{{targets: \
+         ['{}']}}]\n",
+        server.address
+    );
+    let path = scratch.join("prometheus.yml");
+    fs::write(&path, config).expect("own directory");
+    let (_prometheus, api) = prometheus(&scratch, &path);
+    let json = |path: &str| -> Value {
+        get(api, path).and_then(|body| serde_json::from_str(&body).ok()).unwrap_or_default()
+    };
+    wait_for("a scrape", || {
+        (json("/api/v1/query?query=up")["data"]["result"][0]["value"][1] == "1").then_some(())
+    });
+    let query = "/api/v1/query?query=samehost_call_duration_seconds_count%7Bprocedure=%22READ%22%7D";
+    wait_for("the number of READs", || {
+        let value = json(query)["data"]["result"][0]["value"][1].clone();
+        (value.as_str()?.parse::<f64>().ok()? >= 1.0).then_some(())
+    });
+    let alert = wait_for("the alert", || {
+        let alerts = json("/api/v1/alerts")["data"]["alerts"].clone();
+        let firing = |alert: &&Value| alert["state"] == "firing";
+        alerts.as_array()?.iter().find(firing).cloned()
+    });
+    assert_eq!(alert["labels"]["alertname"], "SamehostExportNotServed", "{alert}");
+    assert!(
+        alert["annotations"]["summary"].as_str().is_some_and(|text| text.contains("/missing on ")),
+        "{alert}"
+    );
+}
