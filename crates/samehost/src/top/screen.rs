@@ -7,7 +7,7 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Text};
 
 use super::keys::{Display, HELP, Page};
-use super::view::{ClientOrder, View};
+use super::view::{ClientOrder, Quantile, View};
 use crate::human;
 use crate::table::{Align, TextTable};
 
@@ -88,7 +88,7 @@ fn head(view: &View) -> Vec<ScreenLine> {
     ))];
     let columns = [("data path", Align::Left)]
         .into_iter()
-        .chain(["ops/s", "errors/s", "read/s", "written/s"].map(|title| (title, Align::Right)));
+        .chain(["ops/s", "errors/s", "read/s", "written/s", "p50", "p99"].map(|title| (title, Align::Right)));
     let mut table = TextTable::new(&columns.collect::<Vec<_>>());
     for row in &view.data_paths {
         table.row([
@@ -97,6 +97,8 @@ fn head(view: &View) -> Vec<ScreenLine> {
             row.errors.map_or_else(unknown, count),
             row.bytes_read.map_or_else(unknown, bytes),
             row.bytes_written.map_or_else(unknown, bytes),
+            row.median.map_or_else(unknown, time),
+            row.p99.map_or_else(unknown, time),
         ]);
     }
     for (index, line) in table.lines(0).into_iter().enumerate() {
@@ -229,6 +231,10 @@ fn mounts(view: &View) -> TextTable {
 fn exports(view: &View) -> TextTable {
     let mut table = TextTable::new(&[
         ("export", Align::Left),
+        ("calls/s", Align::Right),
+        ("read/s", Align::Right),
+        ("written/s", Align::Right),
+        ("p99", Align::Right),
         ("served", Align::Left),
         ("directories", Align::Left),
         ("clients", Align::Left),
@@ -238,6 +244,10 @@ fn exports(view: &View) -> TextTable {
             row.problem.as_ref().map_or_else(|| "yes".to_owned(), |problem| format!("NO: {problem}"));
         table.row([
             human::name(row.path.as_os_str().as_bytes()),
+            count(row.calls),
+            bytes(row.bytes_read),
+            bytes(row.bytes_written),
+            row.p99.map_or_else(unknown, time),
             human::name(served.as_bytes()),
             row.tree.clone(),
             row.clients.join(" "),
@@ -262,6 +272,19 @@ fn unknown() -> String {
 /// A rate: whole numbers, with one digit below 10.
 fn count(rate: f64) -> String {
     if rate > 0.0 && rate < 9.95 { format!("{rate:.1}") } else { human::thousands(whole(rate)) }
+}
+
+/// A time, as its buckets tell it: "≤250 µs", ">1 s".
+fn time(quantile: Quantile) -> String {
+    let (sign, nanoseconds) = match quantile {
+        Quantile::AtMostNs(bound) => ('≤', bound),
+        Quantile::MoreThanNs(bound) => ('>', bound),
+    };
+    match nanoseconds {
+        0..1_000_000 => format!("{sign}{} µs", nanoseconds as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{sign}{} ms", nanoseconds as f64 / 1e6),
+        _ => format!("{sign}{} s", nanoseconds as f64 / 1e9),
+    }
 }
 
 fn bytes(rate: f64) -> String {
@@ -304,12 +327,12 @@ mod tests {
         let rows = rows(&view(), Display::default(), 24);
         let expected = [
             "samehost top: 1 server, 1 mount, 3 clients; 2 of this host without a lane",
-            "data path              ops/s  errors/s    read/s  written/s",
-            "servers: wire            200         0  3.91 KiB   7.81 KiB",
-            "servers: lane, opens     500         0         -          -",
-            "mounts: wire              10         -  40.0 KiB        0 B",
-            "mounts: lane               0         -       0 B        0 B",
-            "mounts: passed, opens     40         -         -          -",
+            "data path              ops/s  errors/s    read/s  written/s     p50    p99",
+            "servers: wire            200         0  3.91 KiB   7.81 KiB  ≤10 µs  ≤1 ms",
+            "servers: lane            500         0         -          -  ≤10 µs  >1 ms",
+            "mounts: wire              10         -  40.0 KiB        0 B       -      -",
+            "mounts: lane               0         -       0 B        0 B       -      -",
+            "mounts: passed, opens     40         -         -          -       -      -",
             "",
             "CLIENTS by calls",
             "client         local  calls/s  received/s  sent/s  grants  why",
@@ -374,6 +397,13 @@ mod tests {
         {
             assert!(text.contains(words), "no {words} in {text}");
         }
+    }
+
+    #[test]
+    fn times_have_a_unit() {
+        let at_most = [10_000, 2_500_000, 1_000_000_000].map(Quantile::AtMostNs).map(time);
+        assert_eq!(at_most, ["≤10 µs", "≤2.5 ms", "≤1 s"]);
+        assert_eq!(time(Quantile::MoreThanNs(1_000_000_000)), ">1 s");
     }
 
     #[test]

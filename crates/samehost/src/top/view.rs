@@ -1,6 +1,5 @@
 //! The numbers of two samples, as rates: pure functions.
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
@@ -8,7 +7,7 @@ use client::DataPathCounters;
 use mount::process::MountStatus;
 use serde::Serialize;
 use server::Status;
-use server::status::ProcedureStatus;
+use server::status::{ExportCalls, TimeBucket};
 
 use super::Sample;
 
@@ -46,6 +45,20 @@ pub struct DataPathRow {
     pub bytes_read: Option<f64>,
     /// Bytes written a second.
     pub bytes_written: Option<f64>,
+    /// The time that half of the calls took at most.
+    pub median: Option<Quantile>,
+    /// The time that 99 of 100 calls took at most.
+    pub p99: Option<Quantile>,
+}
+
+/// A quantile of the calls' times, as far as their buckets tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Quantile {
+    /// At most so many nanoseconds.
+    AtMostNs(u64),
+    /// More than so many nanoseconds.
+    MoreThanNs(u64),
 }
 
 /// One connection of a client.
@@ -97,6 +110,14 @@ pub struct MountRow {
 pub struct ExportRow {
     /// Its directory.
     pub path: PathBuf,
+    /// Calls a second, over all data paths.
+    pub calls: f64,
+    /// Bytes read a second, through the server.
+    pub bytes_read: f64,
+    /// Bytes written a second, through the server.
+    pub bytes_written: f64,
+    /// The time that 99 of 100 calls took at most.
+    pub p99: Option<Quantile>,
     /// Its clients with their options.
     pub clients: Vec<String>,
     /// Whether local clients get the directory.
@@ -148,45 +169,96 @@ impl ClientOrder {
     }
 }
 
-/// What a data path has done since the start of the processes.
-#[derive(Debug, Clone, Copy, Default)]
+/// What was done between two samples.
+#[derive(Debug, Clone, Default)]
 struct Total {
     operations: u64,
     errors: u64,
     bytes_read: u64,
     bytes_written: u64,
+    /// Calls by the time that they took; empty where it isn't measured.
+    times: Vec<TimeBucket>,
 }
 
 impl Total {
-    /// Adds what was counted since `before`.
-    fn add(&mut self, before: Self, after: Self) {
-        self.operations += after.operations.saturating_sub(before.operations);
-        self.errors += after.errors.saturating_sub(before.errors);
-        self.bytes_read += after.bytes_read.saturating_sub(before.bytes_read);
-        self.bytes_written += after.bytes_written.saturating_sub(before.bytes_written);
+    /// What was counted since `before`.
+    fn since(before: &Self, after: Self) -> Self {
+        let earlier = |bound| before.times.iter().find(|bucket| bucket.at_most_ns == bound);
+        let times = after.times.into_iter().map(|bucket| TimeBucket {
+            calls: bucket.calls.saturating_sub(earlier(bucket.at_most_ns).map_or(0, |bucket| bucket.calls)),
+            ..bucket
+        });
+        Self {
+            operations: after.operations.saturating_sub(before.operations),
+            errors: after.errors.saturating_sub(before.errors),
+            bytes_read: after.bytes_read.saturating_sub(before.bytes_read),
+            bytes_written: after.bytes_written.saturating_sub(before.bytes_written),
+            times: times.collect(),
+        }
     }
 
-    fn of_procedures(procedures: Option<&BTreeMap<String, ProcedureStatus>>) -> Self {
+    fn add(&mut self, more: Self) {
+        self.operations += more.operations;
+        self.errors += more.errors;
+        self.bytes_read += more.bytes_read;
+        self.bytes_written += more.bytes_written;
+        if self.times.is_empty() {
+            self.times = more.times;
+        } else {
+            // All servers of one version have the same bounds.
+            self.times.iter_mut().zip(more.times).for_each(|(sum, bucket)| sum.calls += bucket.calls);
+        }
+    }
+
+    /// The calls of a server since an earlier status, those that `which` selects.
+    fn of_server(old: Option<&Status>, server: &Status, which: impl Fn(&ExportCalls) -> bool) -> Self {
         let mut total = Self::default();
-        for (name, counted) in procedures.into_iter().flatten() {
-            total.operations += counted.ops;
-            total.errors += counted.errors;
-            match name.trim_start_matches("NFS4.") {
-                "READ" | "READ_PLUS" => total.bytes_read += counted.bytes,
-                "WRITE" => total.bytes_written += counted.bytes,
-                _ => {}
-            }
+        // What a process did before the first sample of it isn't a rate.
+        let Some(old) = old else { return total };
+        for calls in server.export_calls.iter().filter(|calls| which(calls)) {
+            let is_same = |old: &&ExportCalls| old.export == calls.export && old.data_path == calls.data_path;
+            let before = old.export_calls.iter().find(is_same).map(Self::of_calls).unwrap_or_default();
+            total.add(Self::since(&before, Self::of_calls(calls)));
         }
         total
     }
 
-    const fn of_io(counted: &DataPathCounters) -> Self {
+    fn of_calls(counted: &ExportCalls) -> Self {
         Self {
-            operations: counted.opens + counted.reads + counted.writes + counted.commits,
-            errors: 0,
+            operations: counted.calls,
+            errors: counted.errors,
             bytes_read: counted.bytes_read,
             bytes_written: counted.bytes_written,
+            times: counted.times.clone(),
         }
+    }
+
+    fn of_io(counted: &DataPathCounters) -> Self {
+        Self {
+            operations: counted.opens + counted.reads + counted.writes + counted.commits,
+            bytes_read: counted.bytes_read,
+            bytes_written: counted.bytes_written,
+            ..Self::default()
+        }
+    }
+
+    /// The time that `percent` of 100 calls took at most; `None` without calls.
+    fn quantile(&self, percent: u64) -> Option<Quantile> {
+        let calls: u64 = self.times.iter().map(|bucket| bucket.calls).sum();
+        if calls == 0 {
+            return None;
+        }
+        let rank = (calls * percent).div_ceil(100).max(1);
+        let (mut seen, mut bound) = (0, 0);
+        for bucket in &self.times {
+            seen += bucket.calls;
+            match bucket.at_most_ns {
+                Some(at_most) if seen >= rank => return Some(Quantile::AtMostNs(at_most)),
+                Some(at_most) => bound = at_most,
+                None => {}
+            }
+        }
+        Some(Quantile::MoreThanNs(bound))
     }
 }
 
@@ -206,11 +278,19 @@ impl View {
         };
         for (old, server) in pairs.servers() {
             view.clients.extend(clients(old, server, rate));
-            view.exports.extend(server.exports.iter().map(|export| ExportRow {
-                path: export.path.clone(),
-                clients: export.clients.clone(),
-                tree: export.tree.clone(),
-                problem: export.problem.clone(),
+            view.exports.extend(server.exports.iter().map(|export| {
+                let name = export.path.display().to_string();
+                let total = Total::of_server(old, server, |calls| calls.export == name);
+                ExportRow {
+                    path: export.path.clone(),
+                    calls: rate(total.operations),
+                    bytes_read: rate(total.bytes_read),
+                    bytes_written: rate(total.bytes_written),
+                    p99: total.quantile(99),
+                    clients: export.clients.clone(),
+                    tree: export.tree.clone(),
+                    problem: export.problem.clone(),
+                }
             }));
         }
         view.mounts = pairs.mounts().map(|(old, mount)| mount_row(old, mount, rate)).collect();
@@ -247,37 +327,36 @@ impl<'a> Pairs<'a> {
 fn data_paths(pairs: &Pairs<'_>, rate: impl Fn(u64) -> f64) -> Vec<DataPathRow> {
     let (mut wire, mut lane) = (Total::default(), Total::default());
     for (old, server) in pairs.servers() {
-        for (total, name) in [(&mut wire, "wire"), (&mut lane, "lane")] {
-            let of = |status: &Status| Total::of_procedures(status.counters.get(name));
-            // What a process did before the first sample of it isn't a rate.
-            total.add(of(old.unwrap_or(server)), of(server));
-        }
+        wire.add(Total::of_server(old, server, |calls| calls.data_path == "wire"));
+        lane.add(Total::of_server(old, server, |calls| calls.data_path == "lane"));
     }
     let (mut mount_wire, mut mount_lane, mut passed) = (Total::default(), Total::default(), Total::default());
     for (old, mount) in pairs.mounts() {
         let old = old.unwrap_or(mount);
-        mount_wire.add(Total::of_io(&old.wire), Total::of_io(&mount.wire));
-        mount_lane.add(Total::of_io(&old.lane), Total::of_io(&mount.lane));
+        mount_wire.add(Total::since(&Total::of_io(&old.wire), Total::of_io(&mount.wire)));
+        mount_lane.add(Total::since(&Total::of_io(&old.lane), Total::of_io(&mount.lane)));
         let opens =
             |mount: &MountStatus| Total { operations: mount.kernel.opens_passed_through, ..Total::default() };
-        passed.add(opens(old), opens(mount));
+        passed.add(Total::since(&opens(old), opens(mount)));
     }
-    let row = |name, total: Total, has_errors: bool, has_bytes: bool| DataPathRow {
+    let row = |name, total: &Total, has_errors: bool, has_bytes: bool| DataPathRow {
         name,
         operations: rate(total.operations),
         errors: has_errors.then(|| rate(total.errors)),
         bytes_read: has_bytes.then(|| rate(total.bytes_read)),
         bytes_written: has_bytes.then(|| rate(total.bytes_written)),
+        median: total.quantile(50),
+        p99: total.quantile(99),
     };
     let mut rows = Vec::new();
     if !pairs.after.servers.is_empty() {
-        rows.push(row("servers: wire", wire, true, true));
-        rows.push(row("servers: lane, opens", lane, true, false));
+        rows.push(row("servers: wire", &wire, true, true));
+        rows.push(row("servers: lane", &lane, true, false));
     }
     if !pairs.after.mounts.is_empty() {
-        rows.push(row("mounts: wire", mount_wire, false, true));
-        rows.push(row("mounts: lane", mount_lane, false, true));
-        rows.push(row("mounts: passed, opens", passed, false, false));
+        rows.push(row("mounts: wire", &mount_wire, false, true));
+        rows.push(row("mounts: lane", &mount_lane, false, true));
+        rows.push(row("mounts: passed, opens", &passed, false, false));
     }
     rows
 }
@@ -347,6 +426,15 @@ pub mod tests {
 
     use super::*;
 
+    /// Calls of at most 10 µs, at most 1 ms, and more.
+    fn times(fast: u64, slow: u64, slower: u64) -> serde_json::Value {
+        json!([
+            {"at_most_ns": 10_000, "calls": fast},
+            {"at_most_ns": 1_000_000, "calls": slow},
+            {"at_most_ns": null, "calls": slower},
+        ])
+    }
+
     /// A server's status as its socket sends it.
     pub fn server(reads: u64, bytes: u64, calls: u64) -> Status {
         serde_json::from_value(json!({
@@ -366,13 +454,15 @@ pub mod tests {
             ],
             "lanes": [{"nfs_peer": "127.0.0.1:700", "pid": 4242, "uid": 0, "grants": 17}],
             "grants": {"open": 17},
-            "counters": {
-                "wire": {
-                    "READ": {"ops": reads, "errors": 1, "bytes": bytes},
-                    "NFS4.WRITE": {"ops": reads, "errors": 0, "bytes": 2 * bytes},
-                },
-                "lane": {"OPEN": {"ops": 5 * reads, "errors": 0, "bytes": 0}},
-            },
+            "counters": {},
+            "export_calls": [
+                {"export": "none", "data_path": "wire", "calls": reads, "errors": 1, "bytes_read": 0,
+                 "bytes_written": 0, "times": times(reads, 0, 0)},
+                {"export": "/srv", "data_path": "wire", "calls": reads, "errors": 0, "bytes_read": bytes,
+                 "bytes_written": 2 * bytes, "times": times(0, reads, 0)},
+                {"export": "/srv", "data_path": "lane", "calls": 5 * reads, "errors": 0, "bytes_read": 0,
+                 "bytes_written": 0, "times": times(4 * reads, 0, reads)},
+            ],
         }))
         .unwrap()
     }
@@ -415,6 +505,18 @@ pub mod tests {
         assert_eq!((wire.bytes_read, wire.bytes_written), (Some(4000.0), Some(8000.0)));
         let lane = &view.data_paths[1];
         assert_eq!((lane.operations, lane.bytes_read), (500.0, None), "nothing counts what clients read");
+        assert_eq!(wire.median, Some(Quantile::AtMostNs(10_000)));
+        assert_eq!(wire.p99, Some(Quantile::AtMostNs(1_000_000)));
+        assert_eq!(lane.median, Some(Quantile::AtMostNs(10_000)));
+        assert_eq!(lane.p99, Some(Quantile::MoreThanNs(1_000_000)));
+        let export = &view.exports[0];
+        assert_eq!((export.calls, export.bytes_read, export.bytes_written), (600.0, 4000.0, 8000.0));
+        assert_eq!((view.exports[1].calls, view.exports[1].p99), (0.0, None));
+        let text = serde_json::to_value(wire).unwrap();
+        assert_eq!(
+            (&text["median"], &text["p99"]["at_most_ns"]),
+            (&json!({"at_most_ns": 10_000}), &json!(1_000_000))
+        );
         let mounts: Vec<_> =
             view.data_paths[2..].iter().map(|row| (row.operations, row.bytes_read)).collect();
         assert_eq!(mounts, [(10.0, Some(40960.0)), (0.0, Some(0.0)), (40.0, None)]);

@@ -259,6 +259,7 @@ impl RunningServer {
             lane: self.lane.as_deref(),
             lane_wanted: self.config.lock().lane != LaneOffer::Off,
             wire: &self.wire,
+            slots: &self.opening.slots,
         })
     }
 }

@@ -7,6 +7,7 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::AddAssign;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -186,6 +187,11 @@ impl CountedOperation {
         }
     }
 
+    /// Whether its payload comes from the client.
+    pub(crate) const fn is_write(self) -> bool {
+        matches!(self, Self::Nfs3(nfs3::Procedure::Write) | Self::Nfs4(nfs4::Operation::Write))
+    }
+
     /// Its name in the JSON of a status, where procedures of NFSv3 have no prefix.
     fn status_name(self) -> String {
         match self {
@@ -334,6 +340,15 @@ impl SeriesTotals {
         self.bytes += counters.bytes.load(Relaxed);
         self.nanoseconds += counters.nanoseconds.load(Relaxed);
         self.calls.iter_mut().zip(&counters.calls).for_each(|(sum, calls)| *sum += calls.load(Relaxed));
+    }
+}
+
+impl AddAssign for SeriesTotals {
+    fn add_assign(&mut self, other: Self) {
+        self.errors += other.errors;
+        self.bytes += other.bytes;
+        self.nanoseconds += other.nanoseconds;
+        self.calls.iter_mut().zip(other.calls).for_each(|(sum, calls)| *sum += calls);
     }
 }
 

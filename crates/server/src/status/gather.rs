@@ -1,5 +1,6 @@
 //! Collection of a status from the parts of a running server.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Instant, SystemTime};
 
@@ -7,10 +8,11 @@ use exports::Squash;
 use lane::{LaneInfo, LaneServer};
 use store::{Mounts, Store};
 
-use super::counters::CountedOperation;
+use super::counters::{BOUNDS, CountedOperation, ExportSlots, SeriesTotals};
 use super::lane_reason::LaneReasons;
 use super::{
-    ConnectionStatus, ExportStatus, GrantStatus, IoStatus, LaneStatus, MountStatus, Status, WireStatus,
+    ConnectionStatus, ExportCalls, ExportStatus, GrantStatus, IoStatus, LaneStatus, MountStatus, Status,
+    TimeBucket, WireStatus,
 };
 use crate::authorization::tree_rules::TreeRefusal;
 use crate::export_table::io_modes::{Direction, effective};
@@ -27,6 +29,7 @@ pub(crate) struct StatusSources<'a> {
     pub lane: Option<&'a LaneServer>,
     pub lane_wanted: bool,
     pub wire: &'a rpc::server::Server,
+    pub slots: &'a ExportSlots,
 }
 
 /// A snapshot. The parts are read one after the other while the server runs.
@@ -57,6 +60,7 @@ pub(crate) fn gather(parts: &StatusSources<'_>) -> Status {
             })
             .collect(),
         counters: parts.service.counters.status(),
+        export_calls: export_calls(parts),
         memory: process::memory(),
     }
 }
@@ -75,6 +79,37 @@ pub(super) fn grants(service: &Service, lanes: &[LaneInfo]) -> GrantStatus {
         trees_granted: trees.ops - trees.errors.min(trees.ops),
         trees_refused: trees.errors,
     }
+}
+
+fn export_calls(parts: &StatusSources<'_>) -> Vec<ExportCalls> {
+    let names = parts.slots.names();
+    let mut sums: BTreeMap<_, (SeriesTotals, u64, u64)> = BTreeMap::new();
+    for (key, totals) in parts.service.counters.series() {
+        let (sum, read, written) = sums.entry((key.export, key.data_path)).or_default();
+        match key.operation {
+            // It is counted as an open, too.
+            CountedOperation::LaneTree => continue,
+            operation if operation.is_write() => *written += totals.bytes,
+            _ => *read += totals.bytes,
+        }
+        *sum += totals;
+    }
+    let bounds = BOUNDS.into_iter().map(Some).chain([None]);
+    sums.into_iter()
+        .map(|((export, data_path), (sum, bytes_read, bytes_written))| ExportCalls {
+            export: names.get(export.index()).cloned().unwrap_or_default(),
+            data_path: data_path.name().to_owned(),
+            calls: sum.ops(),
+            errors: sum.errors,
+            bytes_read,
+            bytes_written,
+            times: bounds
+                .clone()
+                .zip(sum.calls)
+                .map(|(at_most_ns, calls)| TimeBucket { at_most_ns, calls })
+                .collect(),
+        })
+        .collect()
 }
 
 fn exports(service: &Service) -> Vec<ExportStatus> {

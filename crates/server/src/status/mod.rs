@@ -56,6 +56,9 @@ pub struct Status {
     pub grants: GrantStatus,
     /// Counters since the start: transport (`wire`, `lane`) -> procedure name -> counters.
     pub counters: BTreeMap<String, BTreeMap<String, ProcedureStatus>>,
+    /// Calls since the start by export and data path. Only what was called is listed.
+    #[serde(default)]
+    pub export_calls: Vec<ExportCalls>,
     /// The process's memory.
     pub memory: MemoryStatus,
 }
@@ -135,6 +138,35 @@ control::metrics! {
         /// Calls denied because nothing is exported to the peer.
         denied: Counter<Count> = "calls denied",
     }
+}
+
+/// The calls of one export over one data path, of all protocols. Of NFSv4 each operation of a COMPOUND counts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExportCalls {
+    /// The exported directory; `none` for calls that concern no export, `other` for exports beyond the first
+    /// 64.
+    pub export: String,
+    /// `wire`, or `lane` for opens and for calls on a lane's call socket.
+    pub data_path: String,
+    /// Calls.
+    pub calls: u64,
+    /// Those answered with an error.
+    pub errors: u64,
+    /// Payload of READs, in bytes.
+    pub bytes_read: u64,
+    /// Payload of WRITEs, in bytes.
+    pub bytes_written: u64,
+    /// Calls by the time that they took, from their receipt to their encoded reply.
+    pub times: Vec<TimeBucket>,
+}
+
+/// The calls that took a time within bounds: more than the bucket before, and at most this one's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TimeBucket {
+    /// The upper bound, in nanoseconds; `None` in the last bucket.
+    pub at_most_ns: Option<u64>,
+    /// Calls.
+    pub calls: u64,
 }
 
 /// One entry of the mount table.
