@@ -57,6 +57,21 @@ fn a_mount_over_the_wire_keeps_the_rules() {
 }
 
 #[test]
+fn a_mount_by_nfs_4_2_keeps_the_rules() {
+    check_mount("lane=off,vers=4.2");
+}
+
+#[test]
+fn a_mount_by_nfs_4_1_without_caches_keeps_the_rules() {
+    check_mount("lane=off,vers=4.1,noac,lookupcache=none");
+}
+
+#[test]
+fn a_mount_by_nfs_4_2_with_passthrough_keeps_the_rules() {
+    check_mount("lane=required,vers=4.2");
+}
+
+#[test]
 fn a_mount_with_passthrough_keeps_the_rules() {
     check_mount("lane=required");
 }

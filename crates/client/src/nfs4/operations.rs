@@ -10,13 +10,13 @@ use io::Stability;
 use proto::nfs4::attributes as number;
 use proto::nfs4::{
     Access4Args, Access4ResOk, Bitmap4, ChangeInfo4, Close4Args, Commit4Args, Create4Args, Createhow4,
-    Createtype4, Creatverfattr, Fattr4, Linktext4, Name4Args, NfsFtype4, Nfsstat4, Open4Args, Open4ResOk,
-    OpenClaim4, Openflag4, Operation as Op, Read4Args, Readdir4Args, Rename4Args, Rename4ResOk,
+    Createtype4, Creatverfattr, Fattr4, Linktext4, MAX_COMPONENT, Name4Args, NfsFtype4, Nfsstat4, Open4Args,
+    Open4ResOk, OpenClaim4, Openflag4, Operation as Op, Read4Args, Readdir4Args, Rename4Args, Rename4ResOk,
     SHARE_ACCESS_READ, SHARE_ACCESS_WANT_NO_DELEG, Sequence4ResOk, Setattr4Args, Specdata4, StableHow4,
     StateOwner4, Stateid4, Verifier4, Verify4Args, Write4ResOk,
 };
 use rpc::client::Receive;
-use xdr::{Decoder, Encode, Encoder, Opaque};
+use xdr::{Decode, Decoder, Encode, Encoder, Opaque};
 
 use super::compound::{Compound, Results, malformed, refused};
 use super::convert::{self, ACL, ENTRY, ENTRY_NUMBER, FILE, NAMES, ReplyAttributes, SPACE, Settable};
@@ -36,6 +36,14 @@ const ANONYMOUS: Stateid4 = Stateid4 { seqid: 0, other: [0; 12] };
 
 /// The state id that an earlier operation of the same COMPOUND has set (RFC 8881 section 16.2.3.1.2).
 const CURRENT: Stateid4 = Stateid4 { seqid: 1, other: [0; 12] };
+
+/// The cookies of `.` and `..`, which NFSv4's servers don't list: they don't use these numbers (RFC 8881
+/// section 18.23.3).
+const OWN_COOKIE: u64 = 1;
+const PARENT_COOKIE: u64 = 2;
+
+/// The number of an entry whose attributes the user may not see, as the kernel's client has it.
+const UNKNOWN_FILEID: u64 = 1;
 
 /// The preferred size of a page of a directory, in bytes.
 const PREFERRED_PAGE: u32 = 128 << 10;
@@ -476,20 +484,42 @@ impl Operations for Nfs4 {
         let (operation, attr_request) =
             if plus { (Operation::Readdirplus, ENTRY) } else { (Operation::Readdir, ENTRY_NUMBER) };
         let maxcount = count.min(self.client.max_transfers().0);
-        let args = Readdir4Args { cookie, cookieverf, dircount: maxcount, maxcount, attr_request };
-        let compound = Compound::new().put_fh(directory).get_attributes(&FILE).then(Op::Readdir, &args);
+        // The client's own cookies are before the beginning of the server's.
+        let (behind, cookieverf) = if cookie > PARENT_COOKIE { (cookie, cookieverf) } else { (0, [0; 8]) };
+        let args = Readdir4Args { cookie: behind, cookieverf, dircount: maxcount, maxcount, attr_request };
+        let mut compound = Compound::new().put_fh(directory).get_attributes(&FILE).then(Op::Readdir, &args);
+        if cookie < PARENT_COOKIE {
+            compound = compound.then(Op::Lookupp, &()).get_attributes(&ENTRY_NUMBER);
+        }
         let reply = self.call(user, operation, &compound).await?;
         let mut results = reply.results()?;
         results.succeeded(Op::Putfh)?;
-        report.file(&mut results, directory, None);
+        let attributes = report.file(&mut results, directory, None);
         let verifier: Verifier4 = results.get(Op::Readdir)?;
-        let mut entries = Vec::new();
-        let mut from = Decoder::new(results.rest());
-        let undecodable = |_| malformed(Op::Readdir.name());
-        while from.bool().map_err(undecodable)? {
-            entries.push(entry(&mut from, directory).map_err(undecodable)?);
+        let mut listed = Vec::new();
+        while results.value::<bool>(Op::Readdir)? {
+            let name = results.value::<Entry<'_>>(Op::Readdir)?;
+            listed.push(entry(&name, directory).map_err(|_| malformed(Op::Readdir.name()))?);
         }
-        let eof = from.bool().map_err(undecodable)?;
+        let eof = results.value(Op::Readdir)?;
+        let mut entries = Vec::new();
+        if cookie < PARENT_COOKIE {
+            let own = attributes.map_or(UNKNOWN_FILEID, |attributes| attributes.fileid);
+            // The root of the server has no parent, and a user who may not search the directory can't find it.
+            let parent = results.succeeded(Op::Lookupp).and_then(|()| reply_attributes(&mut results));
+            let parent = parent.map_or(own, |parent| parent.fileid());
+            entries.extend([(&b"."[..], own, OWN_COOKIE), (b"..", parent, PARENT_COOKIE)].map(
+                |(name, fileid, cookie)| DirEntry {
+                    name: name.to_vec(),
+                    fileid,
+                    cookie,
+                    handle: None,
+                    attributes: None,
+                },
+            ));
+            entries.retain(|entry| entry.cookie > cookie);
+        }
+        entries.append(&mut listed);
         for entry in &entries {
             if let (Some(handle), Some(_)) = (&entry.handle, entry.attributes) {
                 report.send(handle, None, entry.attributes);
@@ -552,17 +582,29 @@ impl Operations for Nfs4 {
     }
 }
 
+/// `entry4`, without the pointer to the next.
+struct Entry<'a> {
+    cookie: u64,
+    name: &'a [u8],
+    attributes: Fattr4<'a>,
+}
+
+impl<'a> Decode<'a> for Entry<'a> {
+    fn decode(from: &mut Decoder<'a>) -> Result<Self, xdr::Error> {
+        Ok(Self { cookie: from.u64()?, name: from.opaque(MAX_COMPONENT)?, attributes: from.get()? })
+    }
+}
+
 /// An entry of a directory.
-fn entry(from: &mut Decoder<'_>, directory: &Handle) -> Result<DirEntry, xdr::Error> {
-    let cookie = from.u64()?;
-    let name = from.opaque(proto::nfs4::MAX_COMPONENT)?;
-    let attributes: Fattr4<'_> = from.get()?;
+fn entry(from: &Entry<'_>, directory: &Handle) -> Result<DirEntry, xdr::Error> {
+    let Entry { cookie, name, attributes } = *from;
     let attributes = ReplyAttributes::decode(&attributes)?;
     let is_known = attributes.error.is_none_or(|error| error == Nfsstat4::Ok);
     let handle = attributes.handle.and_then(|handle| file_handle(handle).ok());
     Ok(DirEntry {
         name: name.to_vec(),
-        fileid: attributes.fileid(),
+        // C libraries leave out entries without a number.
+        fileid: if is_known { attributes.fileid() } else { UNKNOWN_FILEID },
         cookie,
         handle: handle.filter(|_| is_known).map(|handle| handle.found_at(directory, name)),
         attributes: attributes.file().filter(|_| is_known),
