@@ -21,7 +21,7 @@
 //!   what [`Locks::request`] says. If that is nothing any more the change is dropped. A reclaim whose file
 //!   isn't open again fails as [`StateError::Refused`], without being sent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::{StateError, StateId};
 use crate::ranges::{ByteRange, LockKind, LockRanges};
@@ -30,6 +30,8 @@ use crate::ranges::{ByteRange, LockKind, LockRanges};
 #[derive(Debug)]
 pub struct Locks<F, L> {
     owners: BTreeMap<(F, L), OwnerLocks>,
+    /// The files with a write delegation: the server is told of locks when it is recalled.
+    delegated: BTreeSet<F>,
     last_number: u64,
     changes: Vec<LockChange<F, L>>,
     lost: Vec<(F, L)>,
@@ -108,8 +110,10 @@ pub enum LockChangeRequest {
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub enum LockAnswer<F, L> {
-    /// The owner has the lock already.
+    /// The owner has the lock: it had it already, or the file is delegated.
     Granted,
+    /// The file is delegated, and another owner has a lock that conflicts.
+    Denied,
     /// Another request of the owner isn't answered. The caller tries again after the next
     /// [`Locks::changed`] of the owner.
     Busy,
@@ -147,7 +151,13 @@ impl<F, L> LockChange<F, L> {
 
 impl<F, L> Default for Locks<F, L> {
     fn default() -> Self {
-        Self { owners: BTreeMap::new(), last_number: 0, changes: Vec::new(), lost: Vec::new() }
+        Self {
+            owners: BTreeMap::new(),
+            delegated: BTreeSet::new(),
+            last_number: 0,
+            changes: Vec::new(),
+            lost: Vec::new(),
+        }
     }
 }
 
@@ -155,6 +165,9 @@ impl<F: Clone + Ord, L: Clone + Ord> Locks<F, L> {
     /// An application locks a range.
     pub fn lock(&mut self, file: F, owner: L, range: ByteRange, kind: LockKind) -> LockAnswer<F, L> {
         let key = (file, owner);
+        if self.delegated.contains(&key.0) {
+            return self.lock_locally(key, range, kind);
+        }
         let locks = self.owners.entry(key.clone()).or_default();
         if locks.asked.is_some() || locks.sent.is_some() {
             return LockAnswer::Busy;
@@ -166,6 +179,22 @@ impl<F: Clone + Ord, L: Clone + Ord> Locks<F, L> {
         locks.asked = Some(self.last_number);
         locks.is_released = false;
         LockAnswer::Ask(LockChange { key, number: self.last_number, purpose: Purpose::Ask(range, kind) })
+    }
+
+    fn lock_locally(&mut self, key: (F, L), range: ByteRange, kind: LockKind) -> LockAnswer<F, L> {
+        let mut on_file = self.owners.iter().filter(|((file, _), _)| *file == key.0);
+        if on_file.clone().any(|(_, locks)| locks.asked.is_some()) {
+            // What the server grants now doesn't conflict with what it knows only.
+            return LockAnswer::Busy;
+        }
+        if on_file.any(|(other, locks)| *other != key && locks.wanted.conflicts(range, kind)) {
+            return LockAnswer::Denied;
+        }
+        let locks = self.owners.entry(key.clone()).or_default();
+        locks.wanted.set(range, Some(kind));
+        locks.is_released = false;
+        self.make_change(&key);
+        LockAnswer::Granted
     }
 
     /// An application unlocks a range.
@@ -196,7 +225,10 @@ impl<F: Clone + Ord, L: Clone + Ord> Locks<F, L> {
     /// ([`StateManager::is_lease_valid`](crate::StateManager::is_lease_valid)).
     #[must_use]
     pub fn holds(&self, file: &F, owner: &L, range: ByteRange, kind: LockKind) -> bool {
-        let holds = |locks: &OwnerLocks| locks.wanted.covers(range, kind) && locks.held.covers(range, kind);
+        let is_local = self.delegated.contains(file);
+        let holds = |locks: &OwnerLocks| {
+            locks.wanted.covers(range, kind) && (is_local || locks.held.covers(range, kind))
+        };
         self.get(file, owner).is_some_and(holds)
     }
 
@@ -263,6 +295,7 @@ impl<F: Clone + Ord, L: Clone + Ord> Locks<F, L> {
     /// The server has restarted, or the client's lease has expired, and it holds no locks any more. The files
     /// are open again. All locks are reclaimed.
     pub fn recover(&mut self) {
+        self.delegated.clear();
         for locks in self.owners.values_mut() {
             (locks.held, locks.id, locks.sent) = (LockRanges::default(), None, None);
             locks.is_reclaiming = true;
@@ -280,6 +313,40 @@ impl<F: Clone + Ord, L: Clone + Ord> Locks<F, L> {
     /// The lock owners that have lost their locks on a file since the last call.
     pub fn take_lost(&mut self) -> Vec<(F, L)> {
         std::mem::take(&mut self.lost)
+    }
+
+    /// The client has a write delegation of a file.
+    pub(crate) fn delegate(&mut self, file: F) {
+        self.delegated.insert(file);
+    }
+
+    /// The delegation will be returned: the server is told what is locked.
+    pub(crate) fn recall(&mut self, file: &F) {
+        if self.delegated.remove(file) {
+            self.keys(file).iter().for_each(|key| self.make_change(key));
+        }
+    }
+
+    /// Whether the server holds what applications have locked in a file.
+    pub(crate) fn is_settled(&self, file: &F) -> bool {
+        let mut on_file = self.owners.iter().filter(|((on, _), _)| on == file);
+        on_file.all(|(_, locks)| locks.sent.is_none() && locks.wanted == locks.held)
+    }
+
+    /// The delegation was revoked: locks that the server wasn't told of are lost.
+    pub(crate) fn revoke(&mut self, file: &F) {
+        if self.delegated.remove(file) {
+            for key in self.keys(file) {
+                if let Some(locks) = self.owners.get_mut(&key).filter(|locks| locks.wanted != locks.held) {
+                    locks.lose();
+                }
+                self.make_change(&key);
+            }
+        }
+    }
+
+    fn keys(&self, file: &F) -> Vec<(F, L)> {
+        self.owners.keys().filter(|(on, _)| on == file).cloned().collect()
     }
 
     fn get(&self, file: &F, owner: &L) -> Option<&OwnerLocks> {
@@ -329,7 +396,7 @@ impl<F: Clone + Ord, L: Clone + Ord> Locks<F, L> {
         if std::mem::take(&mut locks.is_newly_lost) {
             self.lost.push(key.clone());
         }
-        let Some(purpose) = locks.next_purpose() else {
+        let Some(purpose) = locks.next_purpose(self.delegated.contains(&key.0)) else {
             if locks.is_unused() {
                 self.owners.remove(key);
             }
@@ -346,7 +413,7 @@ impl OwnerLocks {
         self.id.is_none() && self.wanted.is_empty() && self.asked.is_none() && !self.is_lost
     }
 
-    fn next_purpose(&mut self) -> Option<Purpose> {
+    fn next_purpose(&mut self, is_delegated: bool) -> Option<Purpose> {
         if self.is_reclaiming {
             let missing = self.wanted.differences(&self.held).find_map(|(range, kind)| Some((range, kind?)));
             if let Some((range, kind)) = missing {
@@ -357,7 +424,8 @@ impl OwnerLocks {
         if self.asked.is_some() {
             return None;
         }
-        if let Some((range, kind)) = self.wanted.differences(&self.held).next() {
+        let is_due = |(_, kind): &(ByteRange, Option<LockKind>)| !is_delegated || kind.is_none();
+        if let Some((range, kind)) = self.wanted.differences(&self.held).find(is_due) {
             return Some(Purpose::Restore(range, kind));
         }
         let is_over = self.is_released && self.held.is_empty() && self.id.is_some();

@@ -58,10 +58,19 @@ pub struct Opens<F, O> {
     opening: BTreeMap<O, BTreeSet<u64>>,
     /// The opens whose next change waits for some of these.
     blocked: BTreeSet<(F, O)>,
+    /// The delegated files. Opens of them needn't be held by the server until the delegation is recalled.
+    delegated: BTreeMap<F, Delegated>,
     /// The number of the last change, the last OPEN, and the last [`Users`].
     last_number: u64,
     changes: Vec<OpenChange<F, O>>,
     lost: Vec<LostOpen<F, O>>,
+}
+
+/// The delegation of a file.
+#[derive(Debug, Clone, Copy)]
+struct Delegated {
+    id: StateId,
+    is_recalled: bool,
 }
 
 /// An OPEN that an application makes, until it is answered.
@@ -129,6 +138,8 @@ pub enum Claim {
     Handle,
     /// `CLAIM_PREVIOUS`: the client had the file open before the server restarted.
     Previous,
+    /// `CLAIM_DELEG_CUR_FH`: the client has opened the file by itself, under this delegation.
+    Delegation(StateId),
 }
 
 /// A request that changes what the server holds for one owner and file.
@@ -162,6 +173,12 @@ pub enum OpenChangeRequest {
         /// The state id.
         id: StateId,
     },
+}
+
+impl OpenChangeRequest {
+    const fn is_open(&self) -> bool {
+        matches!(self, Self::Open { .. })
+    }
 }
 
 /// Why there is no state id for I/O.
@@ -239,6 +256,7 @@ impl<F, O> Default for Opens<F, O> {
             opens: BTreeMap::new(),
             opening: BTreeMap::new(),
             blocked: BTreeSet::new(),
+            delegated: BTreeMap::new(),
             last_number: 0,
             changes: Vec::new(),
             lost: Vec::new(),
@@ -256,7 +274,15 @@ impl<F: Clone + Ord, O: Clone + Ord> Opens<F, O> {
 
     /// The OPEN has succeeded, with the state id `id`.
     pub fn opened(&mut self, opening: Opening<O>, file: F, share: Share, id: StateId) -> OpenRef<F, O> {
-        let key = (file, opening.owner.clone());
+        let open = self.add_user((file, opening.owner.clone()), share);
+        let now = self.last_number;
+        self.opens.entry(open.key.clone()).or_default().adopt(share, id, now);
+        self.end_opening(&opening.owner, opening.number);
+        self.make_change(&open.key);
+        open
+    }
+
+    fn add_user(&mut self, key: (F, O), share: Share) -> OpenRef<F, O> {
         let number = self.next_number();
         let open = self.opens.entry(key.clone()).or_default();
         let number = match open.users.iter_mut().find(|users| users.share == share) {
@@ -269,9 +295,6 @@ impl<F: Clone + Ord, O: Clone + Ord> Opens<F, O> {
                 number
             }
         };
-        open.adopt(share, id, self.last_number);
-        self.end_opening(&opening.owner, opening.number);
-        self.make_change(&key);
         OpenRef { key, share, number }
     }
 
@@ -301,8 +324,9 @@ impl<F: Clone + Ord, O: Clone + Ord> Opens<F, O> {
         if !open.users.iter().any(|users| users.number == by.number) {
             return Err(NoState::Lost);
         }
-        let held = open.held.as_ref().filter(|held| held.shares.contains(&by.share));
-        held.map(|held| held.id.any()).ok_or(NoState::Recovering)
+        let held = open.held.as_ref().filter(|held| held.shares.contains(&by.share)).map(|held| held.id);
+        let delegation = || self.delegated.get(&by.key.0).map(|delegated| delegated.id);
+        held.or_else(delegation).map(StateId::any).ok_or(NoState::Recovering)
     }
 
     /// The server doesn't have the state `id` of an owner and file any more, as it answers an I/O request or
@@ -331,6 +355,10 @@ impl<F: Clone + Ord, O: Clone + Ord> Opens<F, O> {
         let sent = open.sent.take_if(|sent| sent.number == number);
         match (request, result) {
             (OpenChangeRequest::Open { share, .. }, Ok(id)) => open.adopt(share, id, now),
+            (OpenChangeRequest::Open { claim: Claim::Delegation(id), .. }, Err(_)) => {
+                // It was revoked, or returned.
+                self.drop_delegation(&key.0, id);
+            }
             (OpenChangeRequest::Open { share, claim }, Err(_)) => {
                 let lost = sent.and_then(|_| open.open_failed(share, claim));
                 self.lost.extend(lost.map(|share| LostOpen::new(&key, share)));
@@ -347,8 +375,8 @@ impl<F: Clone + Ord, O: Clone + Ord> Opens<F, O> {
             }
             (OpenChangeRequest::Downgrade { .. }, Err(StateError::Refused | StateError::NoReclaim)) => {
                 // The server goes on holding more than it should.
-                if let Some(held) = &mut open.held {
-                    held.shares = open.users.iter().map(|users| users.share).collect();
+                if let Some(held) = open.held.as_mut().filter(|_| sent.is_some()) {
+                    held.shares.retain(|share| open.users.iter().any(|users| users.share == *share));
                 }
             }
             (
@@ -363,14 +391,52 @@ impl<F: Clone + Ord, O: Clone + Ord> Opens<F, O> {
         self.make_change(&key);
     }
 
-    /// The server has restarted, or the client's lease has expired, and it holds nothing any more. All opens
-    /// are claimed anew, as `claim` says, by these changes and those that follow from them. Changes that
-    /// were sent before are of no use; their results still have to be reported.
-    pub fn recover(&mut self, claim: Claim) {
+    /// The server has restarted, or the client's lease has expired, and it holds nothing any more, also no
+    /// delegations. All opens are reclaimed, and those for which that fails are opened again, by the changes
+    /// that follow. Changes that were sent before are of no use; their results still have to be reported.
+    pub fn recover(&mut self) {
+        self.delegated.clear();
         for open in self.opens.values_mut() {
-            (open.held, open.sent, open.claim) = (None, None, claim);
+            (open.held, open.sent, open.claim) = (None, None, Claim::Previous);
         }
         let keys: Vec<_> = self.opens.keys().cloned().collect();
+        keys.iter().for_each(|key| self.make_change(key));
+    }
+
+    /// The client has a delegation of a file.
+    pub(crate) fn delegate(&mut self, file: F, id: StateId) {
+        self.delegated.insert(file, Delegated { id, is_recalled: false });
+    }
+
+    /// An application opens a delegated file, and the server isn't told.
+    pub(crate) fn open_locally(&mut self, file: F, owner: O, share: Share) -> OpenRef<F, O> {
+        self.add_user((file, owner), share)
+    }
+
+    /// The delegation will be returned: the server is told what is open.
+    pub(crate) fn recall(&mut self, file: &F) {
+        if let Some(delegated) = self.delegated.get_mut(file) {
+            delegated.is_recalled = true;
+            self.make_changes(file);
+        }
+    }
+
+    /// Whether the server holds what applications have open of a file.
+    pub(crate) fn is_settled(&self, file: &F) -> bool {
+        let mut opens = self.opens.iter().filter(|((on, _), _)| on == file);
+        opens.all(|(_, open)| open.missing().is_none() && open.sent.is_none())
+    }
+
+    /// The file isn't delegated any more.
+    pub(crate) fn drop_delegation(&mut self, file: &F, id: StateId) {
+        if self.delegated.get(file).is_some_and(|delegated| delegated.id.is_same_state(id)) {
+            self.delegated.remove(file);
+            self.make_changes(file);
+        }
+    }
+
+    fn make_changes(&mut self, file: &F) {
+        let keys: Vec<_> = self.opens.keys().filter(|(on, _)| on == file).cloned().collect();
         keys.iter().for_each(|key| self.make_change(key));
     }
 
@@ -407,8 +473,11 @@ impl<F: Clone + Ord, O: Clone + Ord> Opens<F, O> {
     /// Makes the change that is due for an owner and file.
     fn make_change(&mut self, key: &(F, O)) {
         let Some(open) = self.opens.get_mut(key).filter(|open| open.sent.is_none()) else { return };
-        self.lost.extend(open.lose_denials().into_iter().map(|share| LostOpen::new(key, share)));
-        let Some(request) = open.next_request() else {
+        let delegated = self.delegated.get(&key.0);
+        if delegated.is_none() {
+            self.lost.extend(open.lose_denials().into_iter().map(|share| LostOpen::new(key, share)));
+        }
+        let Some(request) = open.next_request(delegated) else {
             open.claim = Claim::Handle;
             if open.is_unused() {
                 self.opens.remove(key);
@@ -416,13 +485,13 @@ impl<F: Clone + Ord, O: Clone + Ord> Opens<F, O> {
             return;
         };
         let oldest = self.opening.get(&key.1).and_then(BTreeSet::first);
-        if oldest.is_some_and(|oldest| open.must_wait_for(*oldest)) {
+        if oldest.is_some_and(|oldest| open.must_wait(&request, *oldest)) {
             self.blocked.insert(key.clone());
             return;
         }
         self.last_number += 1;
         let number = self.last_number;
-        if matches!(request, OpenChangeRequest::Open { .. }) {
+        if request.is_open() {
             self.opening.entry(key.1.clone()).or_default().insert(number);
         }
         open.sent = Some(Sent { number, opened: Vec::new() });
@@ -435,39 +504,37 @@ impl Open {
         self.users.is_empty() && self.held.is_none()
     }
 
-    /// The union of what applications have open.
-    fn wanted(&self) -> Share {
-        self.users.iter().fold(Share::default(), |all, users| all.union(users.share))
-    }
-
     /// An application's share that the server doesn't hold.
     fn missing(&self) -> Option<Share> {
         let is_held = |share: Share| self.held.as_ref().is_some_and(|held| held.shares.contains(&share));
         self.users.iter().map(|users| users.share).find(|share| !is_held(*share))
     }
 
-    fn next_request(&self) -> Option<OpenChangeRequest> {
+    fn next_request(&self, delegated: Option<&Delegated>) -> Option<OpenChangeRequest> {
         if let Some(held) = self.held.as_ref().filter(|held| held.is_outdated) {
             // The reply with the current state id was lost.
             return Some(OpenChangeRequest::Open { share: held.shares[0], claim: Claim::Handle });
         }
-        if let Some(share) = self.missing() {
-            return Some(OpenChangeRequest::Open { share, claim: self.claim });
+        let claim = delegated.map_or(self.claim, |delegated| Claim::Delegation(delegated.id));
+        let is_due = delegated.is_none_or(|delegated| delegated.is_recalled);
+        if let Some(share) = self.missing().filter(|_| is_due) {
+            return Some(OpenChangeRequest::Open { share, claim });
         }
-        let held = self.held.as_ref()?;
-        let (id, to) = (held.id, self.wanted());
-        if self.users.is_empty() {
-            return Some(OpenChangeRequest::Close { id });
+        let Held { id, shares, .. } = self.held.as_ref()?;
+        let union = |all: Share, share: &Share| all.union(*share);
+        let is_used = |share: &&Share| self.users.iter().any(|users| users.share == **share);
+        let to = shares.iter().filter(is_used).fold(Share::default(), union);
+        match to {
+            Share { access: 0, deny: 0 } => Some(OpenChangeRequest::Close { id: *id }),
+            to if to == shares.iter().fold(Share::default(), union) => None,
+            to => Some(OpenChangeRequest::Downgrade { id: *id, to }),
         }
-        let union = held.shares.iter().fold(Share::default(), |all, share| all.union(*share));
-        (union != to).then_some(OpenChangeRequest::Downgrade { id, to })
     }
 
-    /// Whether the next change waits for the reply of an OPEN. Those that open what applications have open
-    /// don't.
-    fn must_wait_for(&self, opening: u64) -> bool {
-        let is_later = |held: &Held| opening < held.known_at;
-        self.held.as_ref().is_some_and(is_later) && (self.missing().is_none())
+    /// Whether a change waits for the reply of an OPEN. Opening what applications have open doesn't.
+    fn must_wait(&self, change: &OpenChangeRequest, opening: u64) -> bool {
+        let is_part = |held: &Held| opening < held.known_at && (held.is_outdated || !change.is_open());
+        self.held.as_ref().is_some_and(is_part)
     }
 
     /// An OPEN with `share` has succeeded. `now` is the last number.
@@ -498,11 +565,11 @@ impl Open {
             }
             return None;
         }
-        if claim == Claim::Handle {
-            return self.lose(share);
+        if claim == Claim::Previous {
+            self.claim = Claim::Handle;
+            return None;
         }
-        self.claim = Claim::Handle;
-        None
+        self.lose(share)
     }
 
     /// Without a reclaim another client may have had what a deny mode excludes: these opens are lost.

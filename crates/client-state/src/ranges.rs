@@ -61,6 +61,13 @@ impl LockRanges {
         }
     }
 
+    /// Whether a lock keeps another owner from locking the range as `kind`.
+    pub fn conflicts(&self, range: ByteRange, kind: LockKind) -> bool {
+        let overlaps = |held: &ByteRange| held.first <= range.last && range.first <= held.last;
+        let excludes = |held: LockKind| held == LockKind::Write || kind == LockKind::Write;
+        self.0.iter().any(|(held, of)| overlaps(held) && excludes(*of))
+    }
+
     /// Whether the range is locked as `kind` exactly.
     pub fn is_set(&self, range: ByteRange, kind: LockKind) -> bool {
         self.at(range.first) == Some(kind) && self.end(range.first) >= range.last
@@ -147,6 +154,8 @@ mod tests {
             for kind in [LockKind::Read, LockKind::Write] {
                 let is_set = bytes.iter().all(|byte| *byte == Some(kind));
                 prop_assert_eq!(ranges.is_set(range, kind), is_set);
+                let excludes = |held: &LockKind| *held == LockKind::Write || kind == LockKind::Write;
+                prop_assert_eq!(ranges.conflicts(range, kind), bytes.iter().flatten().any(excludes));
                 prop_assert!(kind == LockKind::Read || ranges.covers(range, kind) == is_set);
             }
             let first = table.iter().zip(&other).position(|(one, two)| one != two);

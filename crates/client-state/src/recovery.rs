@@ -85,9 +85,9 @@ pub enum Step {
     /// [`StateManager::bound`].
     BindConnections,
     /// Reclaim everything. If `loss` is a new number, the server has nothing of the client's:
-    /// [`Opens::recover`](crate::Opens::recover) with [`Claim::Previous`](crate::Claim::Previous), and once
-    /// these reclaims are answered, [`Locks::recover`](crate::Locks::recover). Reclaims of an earlier loss
-    /// are over. When all are answered: [`StateManager::reclaimed`]. The other changes wait until
+    /// [`Delegations::recover`](crate::Delegations::recover), [`Opens::recover`](crate::Opens::recover), and
+    /// once these reclaims are answered, [`Locks::recover`](crate::Locks::recover). Reclaims of an earlier
+    /// loss are over. When all are answered: [`StateManager::reclaimed`]. The other changes wait until
     /// [`StateManager::is_ready`]: before RECLAIM_COMPLETE the server refuses them.
     Reclaim {
         /// The number of the loss.
@@ -96,10 +96,9 @@ pub enum Step {
     /// RECLAIM_COMPLETE of all filesystems. Then [`StateManager::reclaim_completed`], also for
     /// `NFS4ERR_COMPLETE_ALREADY`.
     ReclaimComplete,
-    /// TEST_STATEID of all state ids ([`Opens::state_ids`](crate::Opens::state_ids),
-    /// [`Locks::state_ids`](crate::Locks::state_ids)). For each that is bad: FREE_STATEID, and
-    /// [`Opens::gone`](crate::Opens::gone) or [`Locks::gone`](crate::Locks::gone). Then
-    /// [`StateManager::tested`].
+    /// TEST_STATEID of all state ids ([`Opens::state_ids`](crate::Opens::state_ids) and those of
+    /// [`Locks`](crate::Locks) and [`Delegations`](crate::Delegations)). For each that is bad: FREE_STATEID,
+    /// and the method `gone` of the same. Then [`StateManager::tested`].
     TestStates,
     /// A SEQUENCE alone, which renews the lease.
     Renew,

@@ -164,7 +164,7 @@ fn everything_is_reclaimed_after_a_restart() {
     let other = table.opened(opening, 2, READ, id(2, 1));
     table.close(other);
     let close = table.take_changes().pop().expect("the CLOSE");
-    table.recover(Claim::Previous);
+    table.recover();
     // The closed file isn't reclaimed.
     let first = due(&mut table, Reopen { share: READ, claim: Claim::Previous });
     assert!(first.is_reclaim() && !close.is_reclaim());
@@ -197,7 +197,7 @@ fn what_cannot_be_reclaimed_is_opened_again_or_lost() {
     let mut table = Table::default();
     let reads = opened(&mut table, READ, id(1, 1));
     let denies = opened(&mut table, DENIES, id(1, 2));
-    table.recover(Claim::Previous);
+    table.recover();
     let reclaim = due(&mut table, Reopen { share: READ, claim: Claim::Previous });
     let reopen = Reopen { share: READ, claim: Claim::Handle };
     table.changed(reclaim, Err(StateError::NoReclaim));
@@ -221,7 +221,7 @@ fn what_cannot_be_reclaimed_is_opened_again_or_lost() {
 fn a_close_while_an_open_is_recovered() {
     let mut table = Table::default();
     let reads = opened(&mut table, READ, id(1, 1));
-    table.recover(Claim::Previous);
+    table.recover();
     let reclaim = due(&mut table, Reopen { share: READ, claim: Claim::Previous });
     table.close(reads);
     assert_eq!(table.take_changes(), []);
@@ -234,7 +234,7 @@ fn a_close_while_an_open_is_recovered() {
     let reads = opened(&mut table, READ, id(3, 1));
     let reclaim = Reopen { share: READ, claim: Claim::Previous };
     let [first, second] = [(); 2].map(|()| {
-        table.recover(Claim::Previous);
+        table.recover();
         due(&mut table, reclaim)
     });
     table.changed(first, Err(StateError::Refused));

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use client_state::{
-    ByteRange, Claim, LockAnswer, LockChange, LockChangeRequest, LockError, LockKind, Locks, NoState,
-    OpenChange, OpenChangeRequest, OpenRef, Opening, Opens, SessionError, Share, SlotError, SlotTable,
-    StateError, StateId, StateManager, Step, TakenSlot, Unanswered,
+    ByteRange, LockAnswer, LockChange, LockChangeRequest, LockError, LockKind, Locks, NoState, OpenChange,
+    OpenChangeRequest, OpenRef, Opening, Opens, SessionError, Share, SlotError, SlotTable, StateError,
+    StateId, StateManager, Step, TakenSlot, Unanswered,
 };
 use state::{Direction, Error, SessionId};
 
@@ -264,7 +264,7 @@ impl Host {
 
     /// Begins to reclaim everything. Reclaims of an earlier session are over.
     fn recover(&mut self) {
-        self.opens.recover(Claim::Previous);
+        self.opens.recover();
         for task in std::mem::take(&mut self.queue) {
             match task {
                 Task::Change(change) if change.is_reclaim() => {

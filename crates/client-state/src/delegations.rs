@@ -1,0 +1,194 @@
+//! The delegations (RFC 8881 sections 10.2 and 10.4): what a client does by itself because the server has
+//! promised to recall it first, and what it tells the server then.
+//!
+//! Under a read delegation files are opened for reading, and under a write delegation also for writing and
+//! locked, without a request. [`Opens`] and [`Locks`] have these opens and locks like any others.
+//!
+//! Invariant: a delegation is returned after the server was told of all that was done under it.
+//!
+//! What the caller does:
+//! - When the reply to an OPEN has a delegation: [`Delegations::granted`]. If the server recalls it at once:
+//!   [`Delegations::recall`], too.
+//! - open(2) of a file that it knows: if the user has the rights (the delegation's ACE, or ACCESS),
+//!   [`Delegations::open`]. If that gives nothing the server is asked. The lease has to be valid
+//!   ([`StateManager::is_lease_valid`](crate::StateManager::is_lease_valid)).
+//! - CB_RECALL: [`Delegations::recall`], and answers NFS4ERR_BAD_STATEID if the delegation isn't known.
+//!   CB_RECALL_ANY: [`Delegations::recall_any`].
+//! - After each report to the opens and locks: [`Delegations::take_returns`]. For each of these it writes back
+//!   the file's data, sends DELEGRETURN, and reports [`Delegations::returned`], whatever the result is.
+//! - If the server doesn't know a delegation (`NFS4ERR_DELEG_REVOKED`, or by TEST_STATEID):
+//!   [`Delegations::gone`].
+
+use std::collections::BTreeMap;
+
+use crate::ids::StateId;
+use crate::locks::Locks;
+use crate::opens::{OpenRef, Opens, Share};
+
+/// What a delegation allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DelegationKind {
+    /// `OPEN_DELEGATE_READ`.
+    Read,
+    /// `OPEN_DELEGATE_WRITE`.
+    Write,
+}
+
+/// The delegations of a client. `F` names a file.
+#[derive(Debug)]
+pub struct Delegations<F> {
+    delegations: BTreeMap<F, Delegation>,
+    /// The number of the last use of any.
+    last_use: u64,
+}
+
+#[derive(Debug)]
+struct Delegation {
+    id: StateId,
+    kind: DelegationKind,
+    phase: Phase,
+    last_use: u64,
+}
+
+/// How far a delegation is on its way back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Held,
+    /// The server is told of opens.
+    Opens,
+    /// The server is told of locks, which need the opens.
+    Locks,
+    /// The caller returns it.
+    Returning,
+}
+
+impl<F> Default for Delegations<F> {
+    fn default() -> Self {
+        Self { delegations: BTreeMap::new(), last_use: 0 }
+    }
+}
+
+impl<F: Clone + Ord> Delegations<F> {
+    /// The server has delegated a file.
+    pub fn granted<O: Clone + Ord, L: Clone + Ord>(
+        &mut self,
+        opens: &mut Opens<F, O>,
+        locks: &mut Locks<F, L>,
+        file: F,
+        id: StateId,
+        kind: DelegationKind,
+    ) {
+        self.last_use += 1;
+        opens.delegate(file.clone(), id);
+        if kind == DelegationKind::Write {
+            locks.delegate(file.clone());
+        }
+        self.delegations.insert(file, Delegation { id, kind, phase: Phase::Held, last_use: self.last_use });
+    }
+
+    /// An application opens a file. `None` if the server has to be asked.
+    pub fn open<O: Clone + Ord>(
+        &mut self,
+        opens: &mut Opens<F, O>,
+        file: &F,
+        owner: O,
+        share: Share,
+    ) -> Option<OpenRef<F, O>> {
+        let delegation = self.delegations.get_mut(file)?;
+        let is_allowed = match delegation.kind {
+            DelegationKind::Read => share.access == 1,
+            DelegationKind::Write => true,
+        };
+        // Whether other opens of this client conflict with a deny mode is for the server to say.
+        if delegation.phase != Phase::Held || !is_allowed || share.deny != 0 {
+            return None;
+        }
+        self.last_use += 1;
+        delegation.last_use = self.last_use;
+        Some(opens.open_locally(file.clone(), owner, share))
+    }
+
+    /// The delegation has to be returned: the server, or the caller for reasons of its own, wants that.
+    /// Returns whether there is such a delegation.
+    pub fn recall<O: Clone + Ord>(&mut self, opens: &mut Opens<F, O>, file: &F, id: StateId) -> bool {
+        let is_it = |delegation: &&mut Delegation| delegation.id.is_same_state(id);
+        let Some(delegation) = self.delegations.get_mut(file).filter(is_it) else { return false };
+        if delegation.phase == Phase::Held {
+            delegation.phase = Phase::Opens;
+            opens.recall(file);
+        }
+        true
+    }
+
+    /// CB_RECALL_ANY: the client may keep `keep` delegations, those that it has used last.
+    pub fn recall_any<O: Clone + Ord>(&mut self, opens: &mut Opens<F, O>, keep: usize) {
+        let held = self.delegations.iter().filter(|(_, delegation)| delegation.phase == Phase::Held);
+        let mut held: Vec<_> =
+            held.map(|(file, delegation)| (delegation.last_use, file.clone(), delegation.id)).collect();
+        held.sort_unstable_by_key(|(last_use, ..)| std::cmp::Reverse(*last_use));
+        for (_, file, id) in held.into_iter().skip(keep) {
+            self.recall(opens, &file, id);
+        }
+    }
+
+    /// The delegations that can be returned now, each once: the server knows what was opened and locked.
+    pub fn take_returns<O: Clone + Ord, L: Clone + Ord>(
+        &mut self,
+        opens: &Opens<F, O>,
+        locks: &mut Locks<F, L>,
+    ) -> Vec<(F, StateId)> {
+        let mut returns = Vec::new();
+        for (file, delegation) in &mut self.delegations {
+            if delegation.phase == Phase::Opens && opens.is_settled(file) {
+                delegation.phase = Phase::Locks;
+                locks.recall(file);
+            }
+            if delegation.phase == Phase::Locks && locks.is_settled(file) {
+                delegation.phase = Phase::Returning;
+                returns.push((file.clone(), delegation.id));
+            }
+        }
+        returns
+    }
+
+    /// DELEGRETURN was answered.
+    pub fn returned<O: Clone + Ord>(&mut self, opens: &mut Opens<F, O>, file: &F, id: StateId) {
+        if self.remove(file, id) {
+            opens.drop_delegation(file, id);
+        }
+    }
+
+    /// The server doesn't have a delegation any more. What was opened under it is opened at the server, and
+    /// what was locked under it is lost.
+    pub fn gone<O: Clone + Ord, L: Clone + Ord>(
+        &mut self,
+        opens: &mut Opens<F, O>,
+        locks: &mut Locks<F, L>,
+        file: &F,
+        id: StateId,
+    ) {
+        if self.remove(file, id) {
+            opens.drop_delegation(file, id);
+            locks.revoke(file);
+        }
+    }
+
+    /// The server has lost the client's state, and the opens and locks recover theirs: there are no
+    /// delegations any more, and what was done under them is reclaimed.
+    pub fn recover(&mut self) {
+        self.delegations.clear();
+    }
+
+    /// The state ids that the server should know, to be tested.
+    pub fn state_ids(&self) -> impl Iterator<Item = (&F, StateId)> {
+        self.delegations.iter().map(|(file, delegation)| (file, delegation.id.any()))
+    }
+
+    fn remove(&mut self, file: &F, id: StateId) -> bool {
+        let is_it = self.delegations.get(file).is_some_and(|delegation| delegation.id.is_same_state(id));
+        is_it && self.delegations.remove(file).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests;

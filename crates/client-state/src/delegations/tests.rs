@@ -1,0 +1,190 @@
+//! Tests of the delegations, without a server.
+
+use super::*;
+use crate::ids::StateError;
+use crate::locks::{LockAnswer, LockChangeRequest};
+use crate::opens::{Claim, NoState, OpenChange, OpenChangeRequest};
+use crate::ranges::{ByteRange, LockKind};
+
+const READ: Share = Share { access: 1, deny: 0 };
+const WRITE: Share = Share { access: 2, deny: 0 };
+const BYTES: ByteRange = ByteRange { first: 0, last: 9 };
+
+const fn id(state: u8) -> StateId {
+    StateId { seqid: 1, other: [state; 12] }
+}
+
+/// A client with a delegation of file 1, which it has opened for reading. Files and owners are numbers.
+struct Client {
+    opens: Opens<u32, u32>,
+    locks: Locks<u32, u32>,
+    delegations: Delegations<u32>,
+    open: OpenRef<u32, u32>,
+}
+
+impl Client {
+    fn new(kind: DelegationKind) -> Self {
+        let (mut opens, mut locks, mut delegations) = Default::default();
+        let open = Opens::opened;
+        let opening = Opens::opening(&mut opens, 1);
+        let open = open(&mut opens, opening, 1, READ, id(1));
+        Delegations::granted(&mut delegations, &mut opens, &mut locks, 1, id(9), kind);
+        Self { opens, locks, delegations, open }
+    }
+
+    fn open(&mut self, owner: u32, share: Share) -> Option<OpenRef<u32, u32>> {
+        self.delegations.open(&mut self.opens, &1, owner, share)
+    }
+
+    fn lock(&mut self, owner: u32, kind: LockKind) -> LockAnswer<u32, u32> {
+        self.locks.lock(1, owner, BYTES, kind)
+    }
+
+    fn returns(&mut self) -> Vec<(u32, StateId)> {
+        self.delegations.take_returns(&self.opens, &mut self.locks)
+    }
+
+    /// The OPENs that are due.
+    fn opens_due(&mut self) -> Vec<(OpenChange<u32, u32>, OpenChangeRequest)> {
+        let changes = self.opens.take_changes();
+        changes
+            .into_iter()
+            .map(|change| {
+                let request = change.request();
+                (change, request)
+            })
+            .collect()
+    }
+}
+
+#[test]
+fn a_read_delegation_opens_for_reading() {
+    let mut client = Client::new(DelegationKind::Read);
+    assert!(client.open(1, WRITE).is_none() && client.open(1, Share { access: 1, deny: 2 }).is_none());
+    let open = client.open(2, READ).expect("the delegation allows it");
+    assert_eq!(client.opens.io_id(&open), Ok(id(9).any()));
+    assert!(matches!(client.lock(1, LockKind::Read), LockAnswer::Ask(_)), "the server decides");
+    client.opens.close(open);
+    assert_eq!(client.opens_due(), [], "the server needn't know");
+    assert!(client.delegations.open(&mut client.opens, &2, 1, READ).is_none(), "another file");
+}
+
+#[test]
+fn a_recall_tells_the_server_of_opens_and_then_of_locks() {
+    let mut client = Client::new(DelegationKind::Write);
+    let open = client.open(2, WRITE).expect("the delegation allows it");
+    assert_eq!(client.lock(2, LockKind::Write), LockAnswer::Granted);
+    assert_eq!(client.lock(1, LockKind::Read), LockAnswer::Denied);
+    assert!(client.locks.holds(&1, &2, BYTES, LockKind::Write));
+    assert_eq!(
+        (client.opens_due().len(), client.locks.take_changes().len(), client.returns().len()),
+        (0, 0, 0)
+    );
+
+    assert!(!client.delegations.recall(&mut client.opens, &1, id(8)));
+    assert!(!client.delegations.recall(&mut client.opens, &2, id(9)));
+    for _ in 0..2 {
+        assert!(client.delegations.recall(&mut client.opens, &1, id(9)));
+    }
+    assert!(client.open(1, READ).is_none(), "the server decides");
+    let (change, request) = client.opens_due().pop().expect("an OPEN");
+    assert_eq!(request, OpenChangeRequest::Open { share: WRITE, claim: Claim::Delegation(id(9)) });
+    assert_eq!((client.returns(), client.locks.take_changes().len()), (vec![], 0));
+    client.opens.changed(change, Ok(id(2)));
+    assert_eq!(client.opens.io_id(&open), Ok(id(2).any()));
+    assert_eq!(client.returns(), []);
+    let change = client.locks.take_changes().pop().expect("a LOCK");
+    let lock = LockChangeRequest::Lock { id: None, range: BYTES, kind: LockKind::Write, reclaim: false };
+    assert_eq!((client.locks.request(&change), change.owner()), (Some(lock), &2));
+    client.locks.changed(change, Ok(Some(id(3))));
+    assert_eq!((client.returns(), client.returns()), (vec![(1, id(9))], vec![]));
+    client.delegations.returned(&mut client.opens, &1, id(9));
+    assert_eq!(client.delegations.state_ids().count(), 0);
+    assert!(client.locks.holds(&1, &2, BYTES, LockKind::Write));
+    assert_eq!(client.opens_due(), []);
+}
+
+#[test]
+fn a_lock_that_the_server_decides_on_comes_before_those_of_the_delegation() {
+    let mut client = Client::new(DelegationKind::Read);
+    let LockAnswer::Ask(change) = client.lock(1, LockKind::Read) else { panic!("it isn't asked") };
+    let kind = DelegationKind::Write;
+    client.delegations.granted(&mut client.opens, &mut client.locks, 1, id(9), kind);
+    assert_eq!(client.lock(2, LockKind::Write), LockAnswer::Busy);
+    client.locks.changed(change, Ok(Some(id(3))));
+    assert_eq!(client.lock(2, LockKind::Write), LockAnswer::Denied);
+    assert_eq!(client.lock(2, LockKind::Read), LockAnswer::Granted);
+    // What the server knows is unlocked there.
+    client.locks.release(&1, &1);
+    let change = client.locks.take_changes().pop().expect("a LOCKU");
+    assert!(matches!(client.locks.request(&change), Some(LockChangeRequest::Unlock { .. })));
+}
+
+#[test]
+fn a_revoked_delegation_takes_locks_with_it_and_not_opens() {
+    let mut client = Client::new(DelegationKind::Write);
+    let open = client.open(2, WRITE).expect("the delegation allows it");
+    assert_eq!(client.lock(2, LockKind::Write), LockAnswer::Granted);
+    let Client { opens, locks, delegations, .. } = &mut client;
+    delegations.gone(opens, locks, &1, id(8));
+    assert_eq!(delegations.state_ids().collect::<Vec<_>>(), [(&1, id(9).any())]);
+    delegations.gone(opens, locks, &1, id(9));
+    assert!(!locks.holds(&1, &2, BYTES, LockKind::Read) && locks.is_lost(&1, &2));
+    assert_eq!(locks.take_lost(), [(1, 2)]);
+    assert_eq!(client.opens.io_id(&open), Err(NoState::Recovering));
+    let (change, request) = client.opens_due().pop().expect("an OPEN");
+    assert_eq!(request, OpenChangeRequest::Open { share: WRITE, claim: Claim::Handle });
+    client.opens.changed(change, Ok(id(2)));
+    assert_eq!(client.opens.io_id(&open), Ok(id(2).any()));
+}
+
+#[test]
+fn a_recall_that_comes_too_late_opens_without_the_delegation() {
+    let mut client = Client::new(DelegationKind::Write);
+    let open = client.open(2, WRITE).expect("the delegation allows it");
+    client.delegations.recall(&mut client.opens, &1, id(9));
+    let (change, _) = client.opens_due().pop().expect("an OPEN");
+    client.opens.changed(change, Err(StateError::Gone));
+    let (change, request) = client.opens_due().pop().expect("another OPEN");
+    assert_eq!(request, OpenChangeRequest::Open { share: WRITE, claim: Claim::Handle });
+    client.opens.changed(change, Ok(id(2)));
+    assert_eq!(client.opens.io_id(&open), Ok(id(2).any()));
+    assert_eq!(client.returns(), [(1, id(9))]);
+}
+
+#[test]
+fn what_was_done_under_a_delegation_is_reclaimed() {
+    let mut client = Client::new(DelegationKind::Write);
+    let open = client.open(2, WRITE).expect("the delegation allows it");
+    assert_eq!(client.lock(2, LockKind::Write), LockAnswer::Granted);
+    client.delegations.recover();
+    client.opens.recover();
+    let reclaims = client.opens_due();
+    let shares = [(READ, &client.open), (WRITE, &open)];
+    for ((change, request), (share, open)) in reclaims.into_iter().zip(shares) {
+        assert_eq!(request, OpenChangeRequest::Open { share, claim: Claim::Previous });
+        assert_eq!(client.opens.io_id(open), Err(NoState::Recovering));
+        client.opens.changed(change, Ok(id(4)));
+        assert_eq!(client.opens.io_id(open), Ok(id(4).any()));
+    }
+    client.locks.recover();
+    let change = client.locks.take_changes().pop().expect("a LOCK");
+    assert!(change.is_reclaim() && !client.locks.holds(&1, &2, BYTES, LockKind::Write));
+    client.locks.changed(change, Ok(Some(id(5))));
+    assert!(client.locks.holds(&1, &2, BYTES, LockKind::Write));
+}
+
+#[test]
+fn the_delegations_used_last_are_kept() {
+    let mut client = Client::new(DelegationKind::Read);
+    let Client { opens, locks, delegations, .. } = &mut client;
+    for file in 2..=4 {
+        delegations.granted(opens, locks, file, id(10 + file as u8), DelegationKind::Read);
+    }
+    let open = delegations.open(opens, &1, 1, READ).expect("the delegation allows it");
+    delegations.recall_any(opens, 2);
+    assert_eq!(delegations.take_returns(opens, locks), [(2, id(12)), (3, id(13))]);
+    delegations.recall_any(opens, 2);
+    assert_eq!(delegations.take_returns(opens, locks), []);
+    opens.close(open);
+}
