@@ -9,17 +9,33 @@ use std::time::Duration;
 use bytes::Bytes;
 use samehost_client as client;
 
-use client::{Error, LaneMode, OpenOptions, Operation, Session, Stability, Url};
-use support::{Served, on_disk, pattern, wait_for};
+use client::{Error, LaneMode, OpenOptions, Operation, Session, Stability, Url, Version};
+use support::{Served, by_each_version, on_disk, pattern, wait_for};
+
+by_each_version! {
+    #[tokio::test]
+    data_that_a_restarted_server_may_have_lost_is_written_again,
+    #[tokio::test]
+    all_opens_of_a_file_share_its_uncommitted_writes,
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    a_stream_survives_kills,
+    #[tokio::test]
+    calls_in_flight_are_retransmitted_after_a_reconnect,
+    #[tokio::test]
+    a_create_during_a_restart_succeeds_or_the_file_exists,
+    #[tokio::test]
+    a_soft_session_gives_up_and_recovers,
+    #[tokio::test]
+    a_server_that_is_not_there_yet_is_tried_again_for_retry,
+}
 
 const PIECE: usize = 16 << 10;
 
 /// After unstable writes the server restarts, with a new verifier. The commit writes all unstable data again,
 /// and no other data.
-#[tokio::test]
-async fn data_that_a_restarted_server_may_have_lost_is_written_again() {
+async fn data_that_a_restarted_server_may_have_lost_is_written_again(version: Version) {
     let mut served = Served::wire_only();
-    let session = served.wire().await;
+    let session = served.wire_by(version).await;
     let file = session.open(b"file", &OpenOptions::replacing()).await.unwrap();
     let data = pattern(1, 64 * PIECE);
     for (index, piece) in data.chunks(PIECE).enumerate().take(40) {
@@ -51,10 +67,9 @@ async fn data_that_a_restarted_server_may_have_lost_is_written_again() {
 
 /// One open of a file commits the data of another, and writes it again if necessary. Truncated data isn't
 /// written again.
-#[tokio::test]
-async fn all_opens_of_a_file_share_its_uncommitted_writes() {
+async fn all_opens_of_a_file_share_its_uncommitted_writes(version: Version) {
     let mut served = Served::wire_only();
-    let session = served.wire().await;
+    let session = served.wire_by(version).await;
     let one = session.open(b"file", &OpenOptions::replacing()).await.unwrap();
     let other = session.open(b"file", &OpenOptions::new().write(true)).await.unwrap();
     let reader = session.open(b"file", &OpenOptions::reading()).await.unwrap();
@@ -79,10 +94,9 @@ async fn all_opens_of_a_file_share_its_uncommitted_writes() {
 
 /// The server is killed repeatedly while a stream is written and read. The stream continues, and after each
 /// kill the data that was acknowledged as stable is on disk.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_survives_kills() {
+async fn a_stream_survives_kills(version: Version) {
     let mut served = Served::wire_only();
-    let session = served.wire().await;
+    let session = served.wire_by(version).await;
     let path = served.export().join("stream");
     let file = session.open(b"stream", &OpenOptions::replacing().read(true)).await.unwrap();
     let data = Arc::new(pattern(2, 256 * PIECE));
@@ -120,10 +134,9 @@ async fn a_stream_survives_kills() {
 }
 
 /// Many calls are in flight when the server is killed. All complete after the restart.
-#[tokio::test]
-async fn calls_in_flight_are_retransmitted_after_a_reconnect() {
+async fn calls_in_flight_are_retransmitted_after_a_reconnect(version: Version) {
     let mut served = Served::wire_only();
-    let session = served.wire().await;
+    let session = served.wire_by(version).await;
     let root = session.root();
     session.null().await.unwrap();
     served.kill();
@@ -141,10 +154,9 @@ async fn calls_in_flight_are_retransmitted_after_a_reconnect() {
 
 /// A file is created once although the reply was lost, thanks to the server's reply cache or the exclusive
 /// verifier.
-#[tokio::test]
-async fn a_create_during_a_restart_succeeds_or_the_file_exists() {
+async fn a_create_during_a_restart_succeeds_or_the_file_exists(version: Version) {
     let mut served = Served::wire_only();
-    let session = served.wire().await;
+    let session = served.wire_by(version).await;
     served.kill();
     let options = OpenOptions::new().write(true).create_new(true);
     let opening = tokio::spawn({
@@ -159,10 +171,9 @@ async fn a_create_during_a_restart_succeeds_or_the_file_exists() {
 }
 
 /// A soft session fails calls in time, and works again when the server is back.
-#[tokio::test]
-async fn a_soft_session_gives_up_and_recovers() {
+async fn a_soft_session_gives_up_and_recovers(version: Version) {
     let mut served = Served::wire_only();
-    let mut options = served.options(client::LaneMode::Off);
+    let mut options = served.options(LaneMode::Off).version(version);
     options.hard = false;
     options.timeo = Duration::from_millis(150);
     options.retrans = 1;
@@ -182,11 +193,10 @@ async fn a_soft_session_gives_up_and_recovers() {
 
 /// nfs(5)'s `retry`: with 0 the first failure is final, and so it is without the option; otherwise a server
 /// that isn't there yet is tried again.
-#[tokio::test]
-async fn a_server_that_is_not_there_yet_is_tried_again_for_retry() {
+async fn a_server_that_is_not_there_yet_is_tried_again_for_retry(version: Version) {
     let mut served = Served::wire_only();
     let url = served.url();
-    let mut options = served.options(LaneMode::Off);
+    let mut options = served.options(LaneMode::Off).version(version);
     served.kill();
     let zero: Url = format!("{url}?retry=0").parse().unwrap();
     for url in [&url, &zero] {

@@ -16,14 +16,23 @@ use client::{
 use support::{Served, by_each_version, on_disk, pattern};
 
 by_each_version! {
+    #[tokio::test]
     every_procedure_works,
+    #[tokio::test]
     large_reads_and_writes_are_split_into_pieces,
+    #[tokio::test]
     stable_writes_need_no_commit_and_lengths_can_be_set,
+    #[tokio::test]
     uncommitted_writes_of_a_file_are_bounded_by_commits,
+    #[tokio::test]
     uncommitted_writes_of_all_files_are_bounded_and_writes_without_room_are_stable,
+    #[tokio::test]
     a_large_directory_is_listed_completely_by_both_procedures,
+    #[tokio::test]
     paths_follow_links_inside_the_export_only,
+    #[tokio::test]
     a_url_may_name_a_file_inside_an_export,
+    #[tokio::test]
     whole_files_are_copied_in_and_out,
 }
 

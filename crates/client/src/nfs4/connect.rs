@@ -68,6 +68,7 @@ impl Nfs4 {
                 *minor,
                 identity::new(&options)?,
                 callbacks.clone(),
+                options.policy(),
             );
             match client.connect().await {
                 Ok(()) => return Self::mount(url, options, user, counters, rpc, client).await,
@@ -124,7 +125,7 @@ impl Nfs4 {
         let path = [b"/", &names[..depth].join(&b'/')[..]].concat();
         let target = names[depth..].join(&b'/');
         let lease = nfs.limits(user, &deepest.0).await?.lease;
-        nfs.client.keep_alive(lease);
+        nfs.client.keep(lease);
         let root = deepest.0.clone();
         Ok(Mounted { protocol: Protocol::Nfs4(nfs), rpc, path, target, root })
     }

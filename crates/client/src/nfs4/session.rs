@@ -1,35 +1,37 @@
-//! The client's side of a client id and its session (RFC 8881 sections 2.4 and 2.10): established when it is
-//! first needed, established again when the server has lost it, and kept alive while it is idle.
+//! The client's side of a client id and its session (RFC 8881 sections 2.4 and 2.10).
+//!
+//! [`client_state::StateManager`] decides what to do: establish the session, establish it again when the server
+//! has lost it, renew the lease while nothing else does. A task takes these steps. Requests wait while there
+//! is no session.
 //!
 //! Every request has a slot of the session ([`client_state::SlotTable`]) and is sent on any of the
 //! connections: the server binds a connection to the session with the first SEQUENCE on it, because the
 //! client id is protected by nothing more (SP4_NONE, RFC 8881 section 2.10.3.1). When a connection is lost,
 //! `rpc` sends the same bytes on the next one, so that the server recognises a retry by its slot.
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
-use client_state::{SlotError, SlotTable, TakenSlot, Unanswered};
+use client_state::{SessionError, SlotError, SlotTable, StateManager, Step, TakenSlot, Unanswered};
 use parking_lot::Mutex;
 use proto::nfs4::{
     self, BindConnToSession4Args, BindConnToSession4ResOk, CREATE_SESSION_CONN_BACK_CHAN, CallbackSecParms4,
     ChannelAttrs4, ChannelDirFromClient4, ClientOwner4, Clientid4Args, CreateSession4Args,
     CreateSession4ResOk, DestroySession4Args, EXCHGID_CONFIRMED_R, EXCHGID_USE_NON_PNFS, ExchangeId4Args,
     ExchangeId4ResOk, MinorVersion, NfsImplId4, Nfsstat4, Nfstime4, Operation, ReclaimComplete4Args,
-    SEQ4_BACKCHANNEL_FAULT, SEQ4_CB_PATH_DOWN, SEQ4_CB_PATH_DOWN_SESSION, Sequence4Args, Sequence4ResOk,
-    Sessionid4, StateProtect4A,
+    Sequence4Args, Sequence4ResOk, Sessionid4, StateProtect4A,
 };
-use rpc::client::{Client, Receive, Request};
+use rpc::client::{Client, Policy, Receive, Request};
 use tokio::runtime::Handle as Runtime;
 use tokio::sync::Notify;
 use xdr::{Array, Opaque};
 
 use super::callbacks::{self, Callbacks, MAX_CALLBACK, MAX_CALLBACK_OPERATIONS, MAX_CALLBACK_SLOTS};
-use super::compound::{Compound, Results, malformed, refused};
+use super::compound::{Compound, Results, refused};
 use crate::counters::{SessionCounters, bump};
 use crate::error::{Error, Result, RpcError};
 use crate::options::MAX_TRANSFER;
@@ -59,6 +61,8 @@ const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 /// A session that the server has created.
 #[derive(Debug)]
 struct EstablishedSession {
+    /// The state manager's number of the session.
+    number: u64,
     id: Sessionid4,
     clientid: u64,
     /// The largest request and reply of the fore channel, in bytes.
@@ -88,12 +92,26 @@ pub(super) struct SessionClient {
     /// `co_verifier`: another in each instance of the client.
     verifier: [u8; 8],
     callbacks: Arc<Callbacks>,
+    manager: Mutex<StateManager>,
+    /// The last session that was created.
+    created: Mutex<Option<Arc<EstablishedSession>>>,
+    /// The session for ordinary requests, while there is one.
     current: ArcSwapOption<EstablishedSession>,
-    establishing: tokio::sync::Mutex<()>,
-    /// A request has renewed the lease since the last look.
-    is_renewed: AtomicBool,
-    /// The back channel is being bound.
-    is_binding: AtomicBool,
+    /// Told when there is one.
+    is_ready: Notify,
+    /// Told when there may be another step to take, and when the client is dropped.
+    wake: Arc<Notify>,
+    /// `sr_status_flags` of the last reply.
+    flags: AtomicU32,
+    /// The client id was destroyed. The next request makes another.
+    is_ended: AtomicBool,
+    policy: Policy,
+}
+
+impl Drop for SessionClient {
+    fn drop(&mut self) {
+        self.wake.notify_one();
+    }
 }
 
 /// The reply to a request: the results behind SEQUENCE's.
@@ -136,9 +154,7 @@ struct SlotGuard<'a> {
 impl Drop for SlotGuard<'_> {
     fn drop(&mut self) {
         if let Some(taken) = self.taken.take() {
-            self.session.slots.lock().abandon(taken);
-            let settling = settle_abandoned(Arc::downgrade(self.client), Arc::downgrade(self.session));
-            self.client.runtime.spawn(settling);
+            self.client.abandon(self.session, taken);
         }
     }
 }
@@ -218,6 +234,7 @@ impl SessionClient {
         minor: MinorVersion,
         identity: ClientIdentity,
         callbacks: Arc<Callbacks>,
+        policy: Policy,
     ) -> Arc<Self> {
         let client = Arc::new(Self {
             rpc,
@@ -228,10 +245,14 @@ impl SessionClient {
             owner_id: identity.owner_id,
             verifier: identity.verifier,
             callbacks,
+            manager: Mutex::new(StateManager::new(DEFAULT_LEASE)),
+            created: Mutex::new(None),
             current: ArcSwapOption::empty(),
-            establishing: tokio::sync::Mutex::new(()),
-            is_renewed: AtomicBool::new(false),
-            is_binding: AtomicBool::new(false),
+            is_ready: Notify::new(),
+            wake: Arc::default(),
+            flags: AtomicU32::new(0),
+            is_ended: AtomicBool::new(false),
+            policy,
         });
         let weak = Arc::downgrade(&client);
         client.callbacks.on_recall_slot(Box::new(move |session, highest| {
@@ -256,22 +277,13 @@ impl SessionClient {
         session.as_ref().map_or(1, |session| session.max_operations.saturating_sub(1).max(1) as usize)
     }
 
-    /// Renews the lease whenever no request has for a third of it, until the client is dropped.
-    pub(super) fn keep_alive(self: &Arc<Self>, lease: Option<u32>) {
-        let lease = lease.map_or(DEFAULT_LEASE, |seconds| Duration::from_secs(seconds.max(3).into()));
-        let weak = Arc::downgrade(self);
-        self.runtime.spawn(async move {
-            loop {
-                tokio::time::sleep(lease / 3).await;
-                let Some(client) = weak.upgrade() else { return };
-                if !client.is_renewed.swap(false, Relaxed) {
-                    let owner = client.owner.clone();
-                    if let Err(error) = client.call(&owner, &Compound::new(), None).await {
-                        tracing::debug!(%error, "the lease isn't renewed");
-                    }
-                }
-            }
-        });
+    /// Takes the steps that keep the session, until the client is dropped. `lease` is the server's lease time
+    /// in seconds.
+    pub(super) fn keep(self: &Arc<Self>, lease: Option<u32>) {
+        if let Some(seconds) = lease {
+            self.manager.lock().set_lease(Duration::from_secs(seconds.max(1).into()));
+        }
+        self.runtime.spawn(keep(Arc::downgrade(self), self.wake.clone()));
     }
 
     /// Sends a request in the session and waits for its reply. The operations behind SEQUENCE may have
@@ -294,6 +306,7 @@ impl SessionClient {
             while let Some(taken) = &guard.taken {
                 let sequence = session.sequence(taken, compound.keeps_reply());
                 let (limit, split) = receive.as_ref().map_or((0, None), |at| (at.limit, Some(at.split)));
+                let sent = Instant::now();
                 let reply = self.send(user, compound, Some(&sequence), receive.take()).await?;
                 let CompoundReply { results, payload } = reply;
                 let results_of = Results::new(&results)?;
@@ -316,7 +329,7 @@ impl SessionClient {
                 session.give_back(|slots| {
                     slots.answered(taken, ok.highest_slotid, ok.target_highest_slotid);
                 });
-                self.note_status(ok.status_flags);
+                self.sequenced(&session, sent, ok.status_flags);
                 // Most servers say here that they have executed a retry and not kept its reply.
                 if results_of.status == Nfsstat4::RetryUncachedRep && !compound.keeps_reply() {
                     receive = split.map(|split| Receive { into: payload, limit, split });
@@ -347,13 +360,14 @@ impl SessionClient {
                         what: "it has executed the request and lost the reply",
                     });
                 }
-                Unanswered::ReplaceSession => self.discard(session),
+                Unanswered::ReplaceSession => self.discard(session, SessionError::Disordered),
             },
-            SequenceOutcome::SessionLost => self.discard(session),
+            SequenceOutcome::SessionLost => self.discard(session, SessionError::Unknown),
             SequenceOutcome::Unbound => {
                 // The server has executed nothing.
                 session.give_back(|slots| slots.not_executed(taken));
                 self.bind(session).await?;
+                self.manager.lock().bound();
             }
             SequenceOutcome::Refused(status) => {
                 session.give_back(|slots| slots.not_executed(taken));
@@ -404,24 +418,12 @@ impl SessionClient {
         reply.map(drop).map_err(|source| Error::Rpc { object: "NULL".to_owned(), source: RpcError(source) })
     }
 
-    /// Reacts to `sr_status_flags`.
-    fn note_status(self: &Arc<Self>, flags: u32) {
-        if !self.is_renewed.load(Relaxed) {
-            self.is_renewed.store(true, Relaxed);
-        }
-        let down = SEQ4_CB_PATH_DOWN | SEQ4_CB_PATH_DOWN_SESSION | SEQ4_BACKCHANNEL_FAULT;
-        if flags & down != 0 && !self.is_binding.swap(true, Relaxed) {
-            let client = self.clone();
-            self.runtime.spawn(async move {
-                if let Some(session) = client.current.load_full()
-                    && let Err(error) = client.bind(&session).await
-                {
-                    tracing::debug!(%error, "the back channel isn't bound");
-                }
-                // Not more often than this, however often the server reports it.
-                tokio::time::sleep(MAX_PAUSE).await;
-                client.is_binding.store(false, Relaxed);
-            });
+    /// A SEQUENCE that was sent at `sent` has succeeded, with these `sr_status_flags`.
+    fn sequenced(&self, session: &EstablishedSession, sent: Instant, flags: u32) {
+        self.manager.lock().sequenced(session.number, sent, flags);
+        if self.flags.load(Relaxed) != flags {
+            self.flags.store(flags, Relaxed);
+            self.wake.notify_one();
         }
     }
 
@@ -455,67 +457,168 @@ impl SessionClient {
         }
     }
 
-    /// The current session; establishes one if there is none.
-    async fn session(self: &Arc<Self>) -> Result<Arc<EstablishedSession>> {
-        match self.current.load_full() {
-            Some(session) => Ok(session),
-            None => Box::pin(self.establish()).await,
+    /// The current session, as soon as there is one. A soft client waits for it as long as for a reply.
+    async fn session(&self) -> Result<Arc<EstablishedSession>> {
+        if let Some(session) = self.current.load_full() {
+            return Ok(session);
+        }
+        let started = Instant::now();
+        loop {
+            let ready = self.is_ready.notified();
+            if let Some(session) = self.current.load_full() {
+                return Ok(session);
+            }
+            if self.is_ended.swap(false, AcqRel) {
+                self.wake.notify_one();
+            }
+            if self.policy.hard {
+                ready.await;
+                continue;
+            }
+            let left = self.policy.timeout().saturating_sub(started.elapsed());
+            if tokio::time::timeout(left, ready).await.is_err() {
+                let (address, after) = (self.rpc.address(), started.elapsed());
+                let source = RpcError(rpc::client::Error::TimedOut { address, after });
+                return Err(Error::Rpc { object: "SEQUENCE".to_owned(), source });
+            }
         }
     }
 
     /// Establishes the first session.
+    ///
+    /// # Errors
+    /// Those of EXCHANGE_ID and CREATE_SESSION.
     pub(super) async fn connect(self: &Arc<Self>) -> Result<()> {
-        self.session().await.map(drop)
+        let mut pause = MIN_PAUSE;
+        while self.current.load().is_none() {
+            let step = self.manager.lock().step(Instant::now());
+            match self.take_step(step).await {
+                Ok(()) => {}
+                Err(StepError::Again) => {
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(MAX_PAUSE);
+                }
+                Err(StepError::Failed(error)) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
-    /// The server has lost the session, or it can't be used any more.
-    fn discard(&self, session: &Arc<EstablishedSession>) {
+    /// Nothing waits for the reply to a request any more.
+    fn abandon(self: &Arc<Self>, session: &Arc<EstablishedSession>, taken: TakenSlot) {
+        session.slots.lock().abandon(taken);
+        self.runtime.spawn(settle_abandoned(Arc::downgrade(self), Arc::downgrade(session)));
+    }
+
+    /// A request shows that the session can't be used any more.
+    fn discard(&self, session: &Arc<EstablishedSession>, error: SessionError) {
+        self.manager.lock().failed(session.number, error);
         let current = self.current.load();
         if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, session)) {
             self.current.compare_and_swap(&current, None);
         }
         session.is_lost.store(true, Release);
         session.free.notify_waiters();
+        self.wake.notify_one();
     }
 
-    /// Establishes a session, with the client id that the server has for this client or a new one.
-    async fn establish(self: &Arc<Self>) -> Result<Arc<EstablishedSession>> {
-        let _one = self.establishing.lock().await;
-        if let Some(session) = self.current.load_full() {
-            return Ok(session);
+    /// Takes one step. After it, ordinary requests are sent as soon as the state manager permits it.
+    async fn take_step(self: &Arc<Self>, step: Step) -> Result<(), StepError> {
+        let created = self.created.lock().clone();
+        match step {
+            Step::ExchangeId => self.exchange_id().await?,
+            Step::CreateSession { client, sequence } => self.create_session(client, sequence).await?,
+            Step::DestroySession => {
+                if let Some(session) = created {
+                    let args = DestroySession4Args { sessionid: session.id };
+                    let destroy = Compound::new().then(Operation::DestroySession, &args);
+                    // Whatever the server answers, the session isn't used any more.
+                    self.send(&self.owner, &destroy, None, None).await?;
+                }
+                self.manager.lock().session_destroyed();
+            }
+            Step::BindConnections => {
+                if let Some(session) = created {
+                    self.bind(&session).await?;
+                }
+                self.manager.lock().bound();
+            }
+            // Nothing is open.
+            Step::Reclaim { loss } => self.manager.lock().reclaimed(loss),
+            Step::ReclaimComplete => {
+                if let Some(session) = created {
+                    self.complete_reclaim(&session).await?;
+                }
+                self.manager.lock().reclaim_completed();
+            }
+            Step::TestStates => self.manager.lock().tested(),
+            Step::Renew => {
+                if let Some(session) = created
+                    && let Some(taken) = session.take().await
+                {
+                    self.send_in(&session, taken, &Compound::new()).await?;
+                }
+            }
+            Step::Wait(_) => {}
         }
-        let mut pause = MIN_PAUSE;
-        loop {
-            let attempt = match self.exchange_id().await {
-                Ok((clientid, sequence, is_known)) => {
-                    let created = self.create_session(clientid, sequence).await;
-                    created.map(|session| (session, is_known))
-                }
-                Err(error) => Err(error),
-            };
-            match attempt {
-                Ok((session, is_known)) => {
-                    let session = Arc::new(session);
-                    self.callbacks.set_session(session.id);
-                    if !is_known {
-                        self.complete_reclaim(&session).await?;
-                    }
-                    self.current.store(Some(session.clone()));
-                    return Ok(session);
-                }
-                // The client id has expired between the two requests, or the server is busy.
-                Err(EstablishError::Again) => {
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(MAX_PAUSE);
-                }
-                Err(EstablishError::Failed(error)) => return Err(error),
+        self.offer_session();
+        Ok(())
+    }
+
+    /// Offers the last session that was created to ordinary requests, if they may be sent.
+    fn offer_session(&self) {
+        if !self.manager.lock().is_ready() || self.current.load().is_some() {
+            return;
+        }
+        let created = self.created.lock().clone();
+        if let Some(session) = created.filter(|session| !session.is_lost.load(Acquire)) {
+            self.current.store(Some(session));
+            self.is_ready.notify_waiters();
+        }
+    }
+
+    /// Sends a request of the state manager's, also in a session that ordinary requests may not use yet.
+    async fn send_in(
+        self: &Arc<Self>,
+        session: &Arc<EstablishedSession>,
+        taken: TakenSlot,
+        compound: &Compound,
+    ) -> Result<CompoundReply, StepError> {
+        let sent = Instant::now();
+        let sequence = session.sequence(&taken, compound.keeps_reply());
+        let reply = match self.send(&self.owner, compound, Some(&sequence), None).await {
+            Ok(reply) => reply,
+            Err(error) => {
+                self.abandon(session, taken);
+                return Err(error.into());
+            }
+        };
+        match sequence_outcome(Results::new(&reply.results)?)? {
+            SequenceOutcome::Executed(ok) => {
+                session.give_back(|slots| slots.answered(taken, ok.highest_slotid, ok.target_highest_slotid));
+                self.sequenced(session, sent, ok.status_flags);
+                return Ok(reply);
+            }
+            SequenceOutcome::Slot(error) => match session.give_back(|slots| slots.failed(taken, error)) {
+                Unanswered::Repeat(taken) => self.abandon(session, taken),
+                Unanswered::TakeAnother | Unanswered::ReplyLost => {}
+                Unanswered::ReplaceSession => self.discard(session, SessionError::Disordered),
+            },
+            SequenceOutcome::SessionLost => self.discard(session, SessionError::Unknown),
+            SequenceOutcome::Unbound => {
+                session.give_back(|slots| slots.not_executed(taken));
+                self.manager.lock().failed(session.number, SessionError::NotBound);
+            }
+            SequenceOutcome::Refused(status) => {
+                session.give_back(|slots| slots.not_executed(taken));
+                return Err(refused(Operation::Sequence, status).into());
             }
         }
+        Err(StepError::Again)
     }
 
-    /// EXCHANGE_ID. Returns the client id, the sequence number of its next CREATE_SESSION, and whether the
-    /// server knew the client with its state.
-    async fn exchange_id(&self) -> Result<(u64, u32, bool), EstablishError> {
+    /// EXCHANGE_ID.
+    async fn exchange_id(&self) -> Result<(), StepError> {
         let operation = Operation::ExchangeId;
         let args = ExchangeId4Args {
             clientowner: ClientOwner4 { verifier: self.verifier, ownerid: Opaque(&self.owner_id) },
@@ -529,17 +632,19 @@ impl SessionClient {
         };
         let reply = self.send(&self.owner, &Compound::new().then(operation, &args), None, None).await?;
         let mut results = Results::new(&reply.results)?;
-        established(operation, results.status(operation)?)?;
+        match results.status(operation)? {
+            Nfsstat4::Ok => {}
+            Nfsstat4::Delay => return Err(StepError::Again),
+            status => return Err(refused(operation, status).into()),
+        }
         let ok: ExchangeId4ResOk<'_> = results.value(operation)?;
-        Ok((ok.clientid, ok.sequenceid, ok.flags & EXCHGID_CONFIRMED_R != 0))
+        let is_confirmed = ok.flags & EXCHGID_CONFIRMED_R != 0;
+        self.manager.lock().exchanged(ok.clientid, ok.sequenceid, is_confirmed);
+        Ok(())
     }
 
     /// CREATE_SESSION.
-    async fn create_session(
-        &self,
-        clientid: u64,
-        sequence: u32,
-    ) -> Result<EstablishedSession, EstablishError> {
+    async fn create_session(&self, clientid: u64, sequence: u32) -> Result<(), StepError> {
         let operation = Operation::CreateSession;
         let args = CreateSession4Args {
             clientid,
@@ -566,10 +671,25 @@ impl SessionClient {
         };
         let reply = self.send(&self.owner, &Compound::new().then(operation, &args), None, None).await?;
         let mut results = Results::new(&reply.results)?;
-        established(operation, results.status(operation)?)?;
+        match results.status(operation)? {
+            Nfsstat4::Ok => {}
+            Nfsstat4::Delay => return Err(StepError::Again),
+            Nfsstat4::StaleClientid | Nfsstat4::SeqMisordered => {
+                self.manager.lock().session_refused();
+                return Err(StepError::Again);
+            }
+            status => return Err(refused(operation, status).into()),
+        }
         let ok: CreateSession4ResOk = results.value(operation)?;
         let fore = ok.fore_chan_attrs;
-        Ok(EstablishedSession {
+        let number = {
+            let mut manager = self.manager.lock();
+            manager.session_created();
+            manager.session()
+        };
+        self.callbacks.set_session(ok.sessionid);
+        *self.created.lock() = Some(Arc::new(EstablishedSession {
+            number,
             id: ok.sessionid,
             clientid,
             max_request: fore.maxrequestsize,
@@ -579,29 +699,29 @@ impl SessionClient {
             free: Notify::new(),
             waiting: AtomicUsize::new(0),
             is_lost: AtomicBool::new(false),
-        })
+        }));
+        Ok(())
     }
 
-    /// RECLAIM_COMPLETE, in a session that nothing else uses yet: the client has nothing to reclaim, or has
-    /// reclaimed it (RFC 8881 section 18.51).
-    async fn complete_reclaim(&self, session: &Arc<EstablishedSession>) -> Result<()> {
+    /// RECLAIM_COMPLETE.
+    async fn complete_reclaim(self: &Arc<Self>, session: &Arc<EstablishedSession>) -> Result<(), StepError> {
         let operation = Operation::ReclaimComplete;
         let compound = Compound::once().then(operation, &ReclaimComplete4Args { one_fs: false });
-        let taken = session.take().await.ok_or_else(|| malformed(Operation::CreateSession.name()))?;
-        let sequence = session.sequence(&taken, true);
-        let reply = self.send(&self.owner, &compound, Some(&sequence), None).await?;
-        let mut results = Results::new(&reply.results)?;
-        let ok: Sequence4ResOk = results.get(Operation::Sequence)?;
-        session.give_back(|slots| slots.answered(taken, ok.highest_slotid, ok.target_highest_slotid));
-        match results.status(operation)? {
+        let Some(taken) = session.take().await else { return Err(StepError::Again) };
+        let reply = self.send_in(session, taken, &compound).await?;
+        match reply.results()?.status(operation)? {
             Nfsstat4::Ok | Nfsstat4::CompleteAlready => Ok(()),
-            status => Err(refused(operation, status)),
+            Nfsstat4::Delay => Err(StepError::Again),
+            status => Err(refused(operation, status).into()),
         }
     }
 
-    /// DESTROY_SESSION and DESTROY_CLIENTID. Errors are ignored: without these the lease expires.
+    /// DESTROY_SESSION and DESTROY_CLIENTID. Errors are ignored: without these the lease expires. A request
+    /// afterwards, by a file that is still open, makes another client id and session.
     pub(super) async fn end(&self) {
-        let Some(session) = self.current.swap(None) else { return };
+        let Some(session) = self.current.load_full() else { return };
+        self.is_ended.store(true, Release);
+        self.discard(&session, SessionError::StaleClientId);
         let destroy =
             Compound::new().then(Operation::DestroySession, &DestroySession4Args { sessionid: session.id });
         let forget =
@@ -614,25 +734,49 @@ impl SessionClient {
     }
 }
 
-/// Why a session isn't established.
-enum EstablishError {
-    /// Another attempt may succeed.
+/// Why a step was not taken.
+enum StepError {
+    /// Another step is due, or the same one after a pause.
     Again,
     Failed(Error),
 }
 
-impl From<Error> for EstablishError {
+impl From<Error> for StepError {
     fn from(error: Error) -> Self {
         Self::Failed(error)
     }
 }
 
-/// Whether an operation that establishes a session has succeeded.
-fn established(operation: Operation, status: Nfsstat4) -> Result<(), EstablishError> {
-    match status {
-        Nfsstat4::Ok => Ok(()),
-        Nfsstat4::Delay | Nfsstat4::StaleClientid | Nfsstat4::SeqMisordered => Err(EstablishError::Again),
-        status => Err(EstablishError::Failed(refused(operation, status))),
+/// Takes the state manager's steps when they are due, until the client is dropped.
+async fn keep(client: Weak<SessionClient>, wake: Arc<Notify>) {
+    let mut pause = MIN_PAUSE;
+    loop {
+        let Some(this) = client.upgrade() else { return };
+        let step = this.manager.lock().step(Instant::now());
+        let until = match step {
+            _ if this.is_ended.load(Acquire) => {
+                drop(this);
+                wake.notified().await;
+                continue;
+            }
+            Step::Wait(until) => until,
+            step => match this.take_step(step).await {
+                Ok(()) => {
+                    pause = MIN_PAUSE;
+                    continue;
+                }
+                Err(error) => {
+                    if let StepError::Failed(error) = error {
+                        tracing::warn!(server = %this.rpc.address(), %error, "no NFSv4 session");
+                    }
+                    pause = (pause * 2).min(MAX_PAUSE);
+                    Instant::now() + pause
+                }
+            },
+        };
+        drop(this);
+        // An error means that it's time.
+        let _ = tokio::time::timeout_at(until.into(), wake.notified()).await;
     }
 }
 
@@ -661,8 +805,7 @@ async fn settle_abandoned(client: Weak<SessionClient>, session: Weak<Established
     let mut repeated = None;
     loop {
         let (Some(client), Some(session)) = (client.upgrade(), session.upgrade()) else { return };
-        let is_current = client.current.load().as_ref().is_some_and(|current| Arc::ptr_eq(current, &session));
-        if !is_current {
+        if session.is_lost.load(Acquire) {
             return;
         }
         let Some(taken) = repeated.take().or_else(|| session.slots.lock().take_abandoned()) else { return };
@@ -676,9 +819,10 @@ async fn settle_abandoned(client: Weak<SessionClient>, session: Weak<Established
             Ok(SequenceOutcome::Slot(error)) => match session.give_back(|slots| slots.failed(taken, error)) {
                 Unanswered::Repeat(taken) => repeated = Some(taken),
                 Unanswered::TakeAnother | Unanswered::ReplyLost => {}
-                Unanswered::ReplaceSession => client.discard(&session),
+                Unanswered::ReplaceSession => client.discard(&session, SessionError::Disordered),
             },
-            Ok(SequenceOutcome::SessionLost | SequenceOutcome::Refused(_)) => client.discard(&session),
+            Ok(SequenceOutcome::SessionLost) => client.discard(&session, SessionError::Unknown),
+            Ok(SequenceOutcome::Refused(_)) => client.discard(&session, SessionError::Disordered),
             // The server doesn't answer, or not on this connection.
             Ok(SequenceOutcome::Unbound) | Err(_) => repeated = Some(taken),
         }

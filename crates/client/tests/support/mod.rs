@@ -14,17 +14,17 @@ pub use served::{BOUND, Served, pattern};
 /// The options of exports without trees: grants of files and the wire are tested by themselves.
 const OPENLY: &str = "no_root_squash,no_tree";
 
-/// Makes a test of each version of NFS from async functions that take the version.
+/// Makes a test of each version of NFS from async functions that take the version, with these attributes.
 macro_rules! by_each_version {
-    ($($test:ident),* $(,)?) => {
-        by_each_version!(@ v3, V3, $($test),*);
-        by_each_version!(@ v4_1, V4_1, $($test),*);
-        by_each_version!(@ v4_2, V4_2, $($test),*);
+    ($(#[$attribute:meta] $test:ident),* $(,)?) => {
+        by_each_version!(@ v3, V3, $(#[$attribute] $test),*);
+        by_each_version!(@ v4_1, V4_1, $(#[$attribute] $test),*);
+        by_each_version!(@ v4_2, V4_2, $(#[$attribute] $test),*);
     };
-    (@ $module:ident, $version:ident, $($test:ident),*) => {
+    (@ $module:ident, $version:ident, $(#[$attribute:meta] $test:ident),*) => {
         mod $module {
             $(
-                #[tokio::test]
+                #[$attribute]
                 async fn $test() {
                     super::$test(samehost_client::Version::$version).await;
                 }
