@@ -146,6 +146,13 @@ fn lines_are_short_enough_to_read() {
 }
 
 #[test]
+fn pictures_are_those_that_their_script_draws() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/pictures");
+    let output = std::process::Command::new(script).arg("--check").output().expect("Python 3");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
 fn type_names_are_not_shared_by_three_crates() {
     let mut crates_of: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for source in sources::all() {

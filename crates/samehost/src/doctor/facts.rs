@@ -67,7 +67,7 @@ pub struct Facts {
     /// Whether a packet filter drops NFS; `None` if its rules can't be read.
     pub drops_nfs: Option<bool>,
     /// The directories that the user named.
-    pub directories: Vec<Directory>,
+    pub directories: Vec<ExportDirectory>,
 }
 
 /// The kernel.
@@ -109,7 +109,7 @@ pub struct RunDir {
 
 /// A directory that is to be served.
 #[derive(Clone, Debug)]
-pub struct Directory {
+pub struct ExportDirectory {
     /// Its path.
     pub path: PathBuf,
     /// Opening it.
@@ -230,11 +230,11 @@ fn examine_run_dir(path: &Path, servers: usize) -> RunDir {
     }
 }
 
-fn examine_directory(path: &Path) -> Directory {
+fn examine_directory(path: &Path) -> ExportDirectory {
     let opened = rustix::fs::openat(CWD, path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
     let has_handles = opened.as_ref().is_ok_and(|file| KernelHandle::of(file, c".").is_ok());
     let filesystem = filesystem(path).unwrap_or_default();
-    Directory { path: path.to_owned(), opened: opened.map(drop), has_handles, filesystem }
+    ExportDirectory { path: path.to_owned(), opened: opened.map(drop), has_handles, filesystem }
 }
 
 /// The type of the filesystem that a path is on: that of the deepest mountpoint above it.

@@ -6,7 +6,7 @@ use rustix::thread::CapabilitySet;
 use super::DataPath::{
     Mount, MountAttached, MountPassthrough, MountUring, ServeFiles, ServeMounts, ServeTrees, ServeWire,
 };
-use super::facts::{Directory, Facts, FuseHelper};
+use super::facts::{ExportDirectory, Facts, FuseHelper};
 use super::{DataPath, Finding, Level, Side};
 use crate::fuse_device;
 
@@ -406,7 +406,7 @@ fn no_server(facts: &Facts) -> Option<Finding> {
     })
 }
 
-fn directory(directory: &Directory) -> Option<Finding> {
+fn directory(directory: &ExportDirectory) -> Option<Finding> {
     let found = |level| finding(level, Side::Server, directory.path.display().to_string());
     if let Err(errno) = directory.opened {
         return Some(
@@ -641,7 +641,7 @@ mod tests {
     #[test]
     fn directories() {
         let on = |filesystem: &str, has_handles, opened| Facts {
-            directories: vec![Directory {
+            directories: vec![ExportDirectory {
                 path: "/srv".into(),
                 opened,
                 has_handles,

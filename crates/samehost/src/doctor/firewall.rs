@@ -14,8 +14,8 @@ pub fn drops_nfs(ruleset: &str) -> bool {
 mod tests {
     use super::*;
 
-    const DROPPING: &str = "table inet filter {\n\tchain input {\n\t\ttype filter hook input priority filter; \
-                            policy drop;\n\t\ttcp dport 22 accept\n\t}\n}\n";
+    const DROPPING: &str = "table inet filter {\n\tchain input {\n\t\ttype filter hook input priority \
+                            filter; policy drop;\n\t\ttcp dport 22 accept\n\t}\n}\n";
 
     #[test]
     fn a_policy_of_drop_without_the_port_drops_nfs() {

@@ -1,8 +1,8 @@
 //! `samehost doctor`: what this host lacks for serving and mounting, and which data paths it can have.
 //!
-//! [`Facts`] are gathered in one place and change nothing. [`findings`](findings::findings) are pure decisions
-//! on them. A data path is available unless a finding rules it out, so that the summary can't contradict the
-//! findings.
+//! [`Facts`] are gathered in one place, which changes nothing. [`findings`](findings::findings) are pure
+//! decisions on them. A data path is available unless a finding rules it out, so that the summary can't
+//! contradict the findings.
 
 mod facts;
 mod findings;

@@ -55,9 +55,9 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Default)]
-    struct Seen(std::sync::Arc<Mutex<Vec<&'static str>>>);
+    struct SeenTargets(std::sync::Arc<Mutex<Vec<&'static str>>>);
 
-    impl<S: Subscriber> Layer<S> for Seen {
+    impl<S: Subscriber> Layer<S> for SeenTargets {
         fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
             self.0.lock().unwrap().push(event.metadata().target());
         }
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn each_message_has_its_own_limit() {
-        let seen = Seen::default();
+        let seen = SeenTargets::default();
         let subscriber = tracing_subscriber::registry().with(seen.clone()).with(PerMessageLimit::default());
         tracing::subscriber::with_default(subscriber, || {
             for _ in 0..2 * LINES_A_MINUTE {

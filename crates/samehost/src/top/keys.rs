@@ -6,7 +6,7 @@ use super::view::ClientOrder;
 
 /// The lists that the lower part of the screen can show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Page {
+pub enum ScreenPage {
     /// The servers' clients.
     Clients,
     /// The mounts.
@@ -19,7 +19,7 @@ pub enum Page {
     Help,
 }
 
-impl Page {
+impl ScreenPage {
     /// The pages that Tab goes through.
     pub const LISTS: [Self; 4] = [Self::Clients, Self::Mounts, Self::Exports, Self::Lanes];
 }
@@ -28,7 +28,7 @@ impl Page {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Display {
     /// The page.
-    pub page: Page,
+    pub page: ScreenPage,
     /// The order of the clients.
     pub order: ClientOrder,
     /// Whether that order is reversed.
@@ -41,7 +41,13 @@ pub struct Display {
 
 impl Default for Display {
     fn default() -> Self {
-        Self { page: Page::Clients, order: ClientOrder::Calls, reversed: false, first: 0, paused: false }
+        Self {
+            page: ScreenPage::Clients,
+            order: ClientOrder::Calls,
+            reversed: false,
+            first: 0,
+            paused: false,
+        }
     }
 }
 
@@ -66,16 +72,16 @@ impl Display {
         }
         match key.code {
             KeyCode::Char('q' | 'Q') => return false,
-            KeyCode::Esc if self.page != Page::Help => return false,
-            KeyCode::Esc => self.show(Page::Clients),
-            KeyCode::Char('c') => self.show(Page::Clients),
-            KeyCode::Char('m') => self.show(Page::Mounts),
-            KeyCode::Char('e') => self.show(Page::Exports),
-            KeyCode::Char('l') => self.show(Page::Lanes),
-            KeyCode::Char('h' | '?') => self.show(Page::Help),
+            KeyCode::Esc if self.page != ScreenPage::Help => return false,
+            KeyCode::Esc => self.show(ScreenPage::Clients),
+            KeyCode::Char('c') => self.show(ScreenPage::Clients),
+            KeyCode::Char('m') => self.show(ScreenPage::Mounts),
+            KeyCode::Char('e') => self.show(ScreenPage::Exports),
+            KeyCode::Char('l') => self.show(ScreenPage::Lanes),
+            KeyCode::Char('h' | '?') => self.show(ScreenPage::Help),
             KeyCode::Tab => {
-                let at = Page::LISTS.iter().position(|page| *page == self.page);
-                self.show(Page::LISTS[at.map_or(0, |at| (at + 1) % Page::LISTS.len())]);
+                let at = ScreenPage::LISTS.iter().position(|page| *page == self.page);
+                self.show(ScreenPage::LISTS[at.map_or(0, |at| (at + 1) % ScreenPage::LISTS.len())]);
             }
             KeyCode::Char('<') => self.sort_by(-1),
             KeyCode::Char('>') => self.sort_by(1),
@@ -93,7 +99,7 @@ impl Display {
         true
     }
 
-    fn show(&mut self, page: Page) {
+    fn show(&mut self, page: ScreenPage) {
         self.page = page;
         self.first = 0;
     }
@@ -133,12 +139,12 @@ mod tests {
                 display.page
             })
             .collect();
-        assert_eq!(pages, [Page::Mounts, Page::Exports, Page::Lanes, Page::Clients]);
+        assert_eq!(pages, [ScreenPage::Mounts, ScreenPage::Exports, ScreenPage::Lanes, ScreenPage::Clients]);
         assert_eq!(display.first, 0);
         press(&mut display, "?");
-        assert_eq!(display.page, Page::Help);
+        assert_eq!(display.page, ScreenPage::Help);
         assert!(display.press(KeyEvent::from(KeyCode::Esc)), "Esc leaves the help");
-        assert_eq!(display.page, Page::Clients);
+        assert_eq!(display.page, ScreenPage::Clients);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use ratatui::Frame;
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Text};
 
-use super::keys::{Display, HELP, Page};
+use super::keys::{Display, HELP, ScreenPage};
 use super::view::{ClientOrder, Quantile, View};
 use crate::human;
 use crate::table::{Align, TextTable};
@@ -63,7 +63,7 @@ pub fn draw(frame: &mut Frame<'_>, view: &View, display: &Display) {
 /// All lines of a view: the head, and every list.
 pub fn all(view: &View) -> Vec<String> {
     let mut lines: Vec<_> = head(view).into_iter().map(|line| line.text).collect();
-    for page in Page::LISTS {
+    for page in ScreenPage::LISTS {
         let list = list(view, &Display { page, ..Display::default() });
         lines.extend([String::new(), list.heading.text]);
         lines.extend(list.rows.into_iter().map(|line| line.text));
@@ -133,25 +133,25 @@ fn foot(display: &Display, width: usize) -> Vec<ScreenLine> {
 }
 
 /// A list with its heading.
-struct List {
+struct ScreenList {
     heading: ScreenLine,
     rows: Vec<ScreenLine>,
 }
 
-fn list(view: &View, display: &Display) -> List {
+fn list(view: &View, display: &Display) -> ScreenList {
     let (title, table) = match display.page {
-        Page::Clients => (clients_title(display), clients(view, display)),
-        Page::Mounts => ("MOUNTS".to_owned(), mounts(view)),
-        Page::Exports => ("EXPORTS".to_owned(), exports(view)),
-        Page::Lanes => ("LANES THAT SHOULD BE AND AREN'T".to_owned(), lanes(view)),
-        Page::Help => {
+        ScreenPage::Clients => (clients_title(display), clients(view, display)),
+        ScreenPage::Mounts => ("MOUNTS".to_owned(), mounts(view)),
+        ScreenPage::Exports => ("EXPORTS".to_owned(), exports(view)),
+        ScreenPage::Lanes => ("LANES THAT SHOULD BE AND AREN'T".to_owned(), lanes(view)),
+        ScreenPage::Help => {
             let mut table = TextTable::bare(&[Align::Left, Align::Left]);
             HELP.into_iter().for_each(|(keys, what)| table.row([keys, what]));
             ("KEYS".to_owned(), table)
         }
     };
     let mut rows: Vec<_> = table.lines(0).into_iter().map(ScreenLine::plain).collect();
-    let has_titles = display.page != Page::Help;
+    let has_titles = display.page != ScreenPage::Help;
     match rows.first_mut() {
         Some(titles) if has_titles => titles.style = Style::new().add_modifier(Modifier::BOLD),
         _ => {}
@@ -159,7 +159,7 @@ fn list(view: &View, display: &Display) -> List {
     if has_titles && rows.len() == 1 {
         rows = vec![ScreenLine::plain("none")];
     }
-    List { heading: ScreenLine::heading(title), rows }
+    ScreenList { heading: ScreenLine::heading(title), rows }
 }
 
 fn clients_title(display: &Display) -> String {
@@ -336,7 +336,7 @@ mod tests {
             "",
             "CLIENTS by calls",
             "client         local  calls/s  received/s  sent/s  grants  why",
-            "127.0.0.1:701  no          30    1000 B     0 B       -  the export has no_lane",
+            "127.0.0.1:701  no          30    1000 B     0 B       -  it has no_lane",
         ];
         for (row, expected) in rows.iter().zip(&expected[..10]) {
             assert_eq!(row, expected, "{rows:#?}");
@@ -351,10 +351,10 @@ mod tests {
     #[test]
     fn every_page_fits() {
         for (page, words) in [
-            (Page::Mounts, "/mnt"),
-            (Page::Exports, "NO: no such directory"),
-            (Page::Lanes, "no server socket in /run/samehost"),
-            (Page::Help, "reverse the order"),
+            (ScreenPage::Mounts, "/mnt"),
+            (ScreenPage::Exports, "NO: no such directory"),
+            (ScreenPage::Lanes, "no server socket in /run/samehost"),
+            (ScreenPage::Help, "reverse the order"),
         ] {
             let rows = rows(&view(), Display { page, ..Display::default() }, 24);
             assert!(rows.iter().any(|row| row.contains(words)), "{page:?}: {rows:#?}");

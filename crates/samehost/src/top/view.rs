@@ -447,7 +447,7 @@ pub mod tests {
             "connections": [
                 {"peer": "127.0.0.1:700", "admitted": true, "local": true, "reason": "through /run/x.lane",
                  "age_seconds": 5, "calls": calls, "bytes_in": 0, "bytes_out": 0},
-                {"peer": "127.0.0.1:701", "admitted": true, "local": false, "reason": "the export has no_lane",
+                {"peer": "127.0.0.1:701", "admitted": true, "local": false, "reason": "it has no_lane",
                  "age_seconds": 5, "calls": 3 * calls, "bytes_in": 100 * calls, "bytes_out": 0},
                 {"peer": "192.0.2.9:702", "admitted": true, "local": false, "reason": "it hasn't asked",
                  "age_seconds": 5, "calls": 1, "bytes_in": 1, "bytes_out": 1},
@@ -558,8 +558,7 @@ pub mod tests {
     fn lanes_are_missed_by_those_of_this_host_only() {
         let missing = rates().missing_lanes;
         let missing: Vec<_> = missing.iter().map(|lane| (&*lane.who, &*lane.reason)).collect();
-        let expected =
-            [("127.0.0.1:701", "the export has no_lane"), ("/mnt", "no server socket in /run/samehost")];
+        let expected = [("127.0.0.1:701", "it has no_lane"), ("/mnt", "no server socket in /run/samehost")];
         assert_eq!(missing, expected);
     }
 }

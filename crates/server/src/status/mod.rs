@@ -140,7 +140,8 @@ control::metrics! {
     }
 }
 
-/// The calls of one export over one data path, of all protocols. Of NFSv4 each operation of a COMPOUND counts.
+/// The calls of one export over one data path, of all protocols. Of NFSv4, each operation of a COMPOUND
+/// counts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExportCalls {
     /// The exported directory; `none` for calls that concern no export, `other` for exports beyond the first
