@@ -69,13 +69,14 @@ pub const OPTIONS: &[Option] = &[
     flag(
         "crossmnt",
         "Clients see filesystems that are mounted below, with the same options except fsid=",
-        "Not yet: the filesystems below are hidden, which is said at start",
+        "The same. Filesystems of the kernel, of other processes (FUSE) and of other hosts are not crossed. \
+         NFSv3 and NFSv4 clients see the filesystems come and go",
     ),
     flag("nocrossmnt", "Undoes crossmnt; the default", SAME),
     flag(
         "nohide",
         "NFSv3 clients see this export in the one around it. Single hosts only",
-        "Not yet: NFSv3 clients mount the export by its own path, which is said at start",
+        "The same, for any client",
     ),
     flag("hide", "Undoes nohide; the default", SAME),
     flag("mountpoint", "Exported only if a filesystem is mounted at the directory", MOUNT_POINT),

@@ -143,6 +143,19 @@ impl Export {
         &self.path
     }
 
+    /// The export of a filesystem that is mounted below this one: the same clients and options, except those
+    /// that are about the directory itself (`fsid=`, `mountpoint=`, `refer=`, `replicas=`).
+    #[must_use]
+    pub fn below(&self, path: PathBuf) -> Self {
+        let mut clients = self.clients.clone();
+        for client in &mut clients {
+            client.options.fsid = None;
+            client.options.mountpoint = None;
+            client.options.locations = None;
+        }
+        Self { path, clients }
+    }
+
     /// The clients, in the order of the text; never empty.
     #[must_use]
     pub fn clients(&self) -> &[ExportClient] {

@@ -25,6 +25,11 @@ pub(crate) struct Cells {
 }
 
 impl Cells {
+    /// Whether there is a cell.
+    pub fn are_made(&self) -> bool {
+        [false, true].into_iter().any(|read_only| self.slot(read_only).lock().is_some())
+    }
+
     fn slot(&self, read_only: bool) -> &Mutex<Option<Arc<Cell>>> {
         if read_only { &self.read_only } else { &self.writable }
     }

@@ -1,6 +1,8 @@
 //! Changes of the mount below a store: noticing them, and applying new mount options to the clones.
 
 use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::Arc;
 
 use rustix::io::Errno;
 use sys::mount::{MountFlags, set_flags};
@@ -15,6 +17,30 @@ impl Store {
     #[must_use]
     pub fn directory_id(&self) -> DirectoryId {
         self.inner().attached.id
+    }
+
+    /// The directory's path when the store opened, without symbolic links.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        self.inner().attached.path()
+    }
+
+    /// The id of the mount; `None` where the kernel doesn't report it.
+    #[must_use]
+    pub fn mount_id(&self) -> Option<u64> {
+        self.inner().attached.mount
+    }
+
+    /// Whether anything needs the store to stay open: an open file, a lease, data that isn't on stable storage,
+    /// or a cell. Files that are open only for later calls are closed first.
+    #[must_use]
+    pub fn is_in_use(&self) -> bool {
+        let inner = self.inner();
+        inner.release_descriptors();
+        inner.nodes.len() > 0
+            || !inner.nodes.pins.is_empty()
+            || inner.cells.are_made()
+            || Arc::strong_count(inner) > 1
     }
 
     /// Whether the mount has been made read-only, though the export isn't.

@@ -58,7 +58,7 @@ pub use descriptor_limits::DescriptorLimits;
 pub use error::{Error, Result};
 pub use handle::{FileHandle, HandleKey};
 pub use leases::{Lease, Leases, OwnChange};
-pub use mount::{DirectoryId, MountChange, Mounts};
+pub use mount::{DirectoryId, MountBelow, MountChange, Mounts};
 pub use nested_exports::NestedExport;
 pub use node::Node;
 pub use posix_acl::PosixAcl;

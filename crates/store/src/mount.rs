@@ -15,9 +15,10 @@
 //! for clients with read-only access.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -32,9 +33,33 @@ use crate::error::Result;
 pub struct Mounts {
     /// By mount id.
     pub(crate) flags: HashMap<u64, MountFlags>,
-    /// The mount points, with bytes escaped as in mountinfo.
-    points: Vec<Vec<u8>>,
+    /// In the order of mountinfo.
+    mounts: Vec<Mount>,
 }
+
+#[derive(Clone, Debug)]
+struct Mount {
+    id: u64,
+    /// The mount point, with bytes escaped as in mountinfo.
+    point: Vec<u8>,
+    is_crossable: bool,
+}
+
+/// A filesystem that is mounted below a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountBelow {
+    /// The mount id.
+    pub id: u64,
+    /// The mount point.
+    pub path: PathBuf,
+    /// Whether it has files of its own that outlive it or its mount: it is on a block device, or of a type
+    /// that is known to ([`LOCAL_TYPES`]). Not so are filesystems of the kernel (proc, sysfs), of other
+    /// processes (FUSE, autofs) and of other hosts.
+    pub is_crossable: bool,
+}
+
+/// Local filesystems that have no block device of their own (major number 0).
+const LOCAL_TYPES: [&str; 6] = ["btrfs", "bcachefs", "zfs", "ubifs", "overlay", "tmpfs"];
 
 impl Mounts {
     /// Parses `text` as described in proc_pid_mountinfo(5), skipping malformed lines.
@@ -44,17 +69,22 @@ impl Mounts {
         let mount = |line: &str| {
             let mut fields = line.split(' ');
             let id = fields.next()?.parse().ok()?;
-            let point = fields.nth(3)?.as_bytes().to_vec();
+            let device = fields.nth(1)?;
+            let point = fields.nth(1)?.as_bytes().to_vec();
             let options = fields.next()?;
             // After the separator: the type, the source, and the filesystem's own options.
-            let of_filesystem = fields.skip_while(|field| *field != "-").nth(3)?;
+            let mut fields = fields.skip_while(|field| *field != "-").skip(1);
+            let kind = fields.next()?;
+            let of_filesystem = fields.nth(1)?;
+            let is_crossable = !device.starts_with("0:") || LOCAL_TYPES.contains(&kind);
             let has = |options: &str, option| options.split(',').any(|other| other == option);
             let read_only = has(options, "ro") || has(of_filesystem, "ro");
-            Some((id, MountFlags { read_only, no_exec: has(options, "noexec") }, point))
+            let flags = MountFlags { read_only, no_exec: has(options, "noexec") };
+            Some((flags, Mount { id, point, is_crossable }))
         };
-        for (id, flags, point) in text.lines().filter_map(mount) {
-            mounts.flags.insert(id, flags);
-            mounts.points.push(point);
+        for (flags, mount) in text.lines().filter_map(mount) {
+            mounts.flags.insert(mount.id, flags);
+            mounts.mounts.push(mount);
         }
         mounts
     }
@@ -62,17 +92,72 @@ impl Mounts {
     /// Whether a filesystem is mounted at `path`. Symbolic links are followed.
     #[must_use]
     pub fn is_mount_point(&self, path: &Path) -> bool {
-        std::fs::canonicalize(path).is_ok_and(|path| self.points.contains(&escaped(&path)))
+        std::fs::canonicalize(path).is_ok_and(|path| {
+            let path = escaped(&path);
+            self.mounts.iter().any(|mount| mount.point == path)
+        })
+    }
+
+    /// The mounts below the directory at `path`, which is absolute and without symbolic links. Of several at
+    /// one mount point only the uppermost is listed.
+    #[must_use]
+    pub fn below(&self, path: &Path) -> Vec<MountBelow> {
+        let prefix = prefix_of(path);
+        let mut below: Vec<MountBelow> = Vec::new();
+        for mount in self.mounts.iter().filter(|mount| is_below(&mount.point, &prefix)) {
+            let path = PathBuf::from(OsString::from_vec(unescaped(&mount.point)));
+            below.retain(|other| other.path != path);
+            below.push(MountBelow { id: mount.id, path, is_crossable: mount.is_crossable });
+        }
+        below
+    }
+
+    /// Whether the mount is there and its mount point leads to it: no other mount covers it or a directory
+    /// above it.
+    #[must_use]
+    pub fn is_visible(&self, mount: &MountBelow) -> bool {
+        let there =
+            openat(CWD, &mount.path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
+        self.flags.contains_key(&mount.id) && there.is_ok_and(|there| mount_of(&there) == Some(mount.id))
     }
 
     /// Whether a mount point lies below the directory at `path`.
     fn has_below(&self, path: &Path) -> bool {
-        let mut prefix = escaped(path);
-        if prefix.last() != Some(&b'/') {
-            prefix.push(b'/');
-        }
-        self.points.iter().any(|point| point.len() > prefix.len() && point.starts_with(&prefix))
+        let prefix = prefix_of(path);
+        self.mounts.iter().any(|mount| is_below(&mount.point, &prefix))
     }
+}
+
+/// The escaped beginning of all paths below `path`.
+fn prefix_of(path: &Path) -> Vec<u8> {
+    let mut prefix = escaped(path);
+    if prefix.last() != Some(&b'/') {
+        prefix.push(b'/');
+    }
+    prefix
+}
+
+fn is_below(point: &[u8], prefix: &[u8]) -> bool {
+    point.len() > prefix.len() && point.starts_with(prefix)
+}
+
+/// The bytes of a path in mountinfo.
+fn unescaped(point: &[u8]) -> Vec<u8> {
+    let (mut bytes, mut rest) = (Vec::new(), point);
+    while let Some((first, tail)) = rest.split_first() {
+        let octal = tail.get(..3).filter(|digits| digits.iter().all(|digit| matches!(digit, b'0'..=b'7')));
+        match octal {
+            Some(digits) if *first == b'\\' => {
+                bytes.push(digits.iter().fold(0, |byte: u8, digit| byte << 3 | (digit - b'0')));
+                rest = &tail[3..];
+            }
+            _ => {
+                bytes.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    bytes
 }
 
 /// A path as in mountinfo.
@@ -116,6 +201,18 @@ impl DirectoryId {
     pub fn of(path: &Path) -> io::Result<DirectoryId> {
         let file = openat(CWD, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         DirectoryId::of_open(&file).map_err(io::Error::other)
+    }
+
+    /// The identity as bytes, for hashes.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; 32] {
+        let birth = self.birth.unwrap_or_default();
+        let mut bytes = [0; 32];
+        let numbers = [self.filesystem, self.fileid, birth.seconds as u64, birth.nanoseconds.into()];
+        for (place, number) in bytes.chunks_exact_mut(8).zip(numbers) {
+            place.copy_from_slice(&number.to_be_bytes());
+        }
+        bytes
     }
 
     fn of_open(file: &OwnedFd) -> Result<DirectoryId> {
@@ -163,6 +260,11 @@ impl AttachedMount {
     /// How often the mount's options have changed.
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
+    }
+
+    /// The path, without symbolic links.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// The directory on its original mount, before cloning.
@@ -226,5 +328,17 @@ mod tests {
         assert!(!proc.is_mount_point(Path::new("/proc/self")) && !proc.is_mount_point(Path::new("/none")));
         let mounts = Mounts::parse("1 2 8:1 / /a\\040b/c\\134d rw - xfs /dev/b rw\n");
         assert!(mounts.has_below(Path::new("/a b")) && !mounts.has_below(Path::new("/a b/c\\d")));
+        assert_eq!(mounts.below(Path::new("/a b"))[0].path, Path::new("/a b/c\\d"));
+        let mounts = Mounts::parse(
+            "1 0 8:1 / /s rw - ext4 /dev/a rw\n2 1 0:40 / /s/t rw - tmpfs none rw\n\
+             3 1 0:41 / /s/f rw - fuse.x none rw\n4 2 8:2 / /s/t rw - xfs /dev/b rw\n\
+             5 1 0:42 / /s/p rw - proc none rw\n6 1 8:3 / /sother rw - xfs /dev/c rw\n",
+        );
+        let below = |path: &str| {
+            let mounts = mounts.below(Path::new(path)).into_iter();
+            mounts.map(|mount| (mount.id, mount.is_crossable)).collect::<Vec<_>>()
+        };
+        assert_eq!(below("/s"), [(3, false), (4, true), (5, false)]);
+        assert_eq!((below("/s/t"), below("/").len()), (Vec::new(), 5));
     }
 }

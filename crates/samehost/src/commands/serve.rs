@@ -97,7 +97,7 @@ fn announce(server: &Server, lane: LaneOffer, global: &Global) -> Result<(), Sto
         .status()
         .exports
         .iter()
-        .filter(|export| export.problem.is_none())
+        .filter(|export| export.problem.is_none() && !export.crossed)
         .map(|export| {
             use std::os::unix::ffi::OsStrExt;
             human::name(export.path.as_os_str().as_bytes())

@@ -23,7 +23,7 @@ use crate::authorization::refusal_log::{LoggedRefusal, RefusalLog};
 use crate::authorization::requester::{Requester, Transport};
 use crate::authorization::resolver::Resolver;
 use crate::export_table::io_modes::{self, Direction, IoModeSettings};
-use crate::export_table::{ExportEntry, ExportTable};
+use crate::export_table::{ExportEntry, ExportNesting, ExportTable};
 
 /// The first port that a process without privileges can bind.
 pub(crate) const FIRST_UNPRIVILEGED_PORT: u16 = 1024;
@@ -78,6 +78,8 @@ pub(crate) struct AccessControl {
 #[derive(Debug, Clone)]
 pub(crate) struct ExportAccess {
     entry: Arc<ExportEntry>,
+    /// The store of a crossed filesystem.
+    crossed: Option<Arc<Store>>,
     address: SocketAddr,
     identity: Identity,
     options: ExportOptions,
@@ -161,6 +163,22 @@ impl AccessControl {
         self.direct_writes.load(Ordering::Relaxed)
     }
 
+    /// Whether any export in another one has this name.
+    pub(crate) fn has_nested(&self, name: &[u8]) -> bool {
+        self.table.load().nested().iter().any(|nested| nested.name == name)
+    }
+
+    /// The exports that have their name in `directory` of the export `outer`.
+    pub(crate) fn nested_in(&self, outer: &ExportAccess, directory: &store::Node) -> Vec<ExportNesting> {
+        let here = |nested: &&ExportNesting| {
+            // Where it leads now: directories may have been renamed.
+            let parent = || outer.walk(nested.way.iter().map(Vec::as_slice));
+            nested.outer.id == outer.export()
+                && parent().is_ok_and(|parent| parent.handle() == directory.handle())
+        };
+        self.table.load().nested().iter().filter(here).cloned().collect()
+    }
+
     /// Starts to look up the table's host names before the first client needs them.
     fn look_up_hosts(&self) {
         for entry in self.table().entries() {
@@ -212,9 +230,17 @@ impl AccessControl {
         if requester.transport == Transport::Lane && !options.lane {
             return Err(Refusal::NoLane);
         }
+        let crossed =
+            entry.crossed.as_ref().map(|crossed| crossed.store()).transpose().map_err(
+                |error| match error {
+                    store::Error::TryLater => Refusal::NotKnownYet,
+                    _ => Refusal::NotExported,
+                },
+            )?;
         let identity = self.identity(entry, options, requester)?;
         Ok(ExportAccess {
             entry: Arc::clone(entry),
+            crossed,
             address: requester.address,
             identity,
             options: options.clone(),
@@ -278,7 +304,7 @@ impl AccessControl {
         address: SocketAddr,
         names: &dyn Names,
     ) -> Result<&'e ExportOptions, Refusal> {
-        if entry.store.is_err() { Err(Refusal::NotExported) } else { Self::client_of(entry, address, names) }
+        if entry.is_served() { Self::client_of(entry, address, names) } else { Err(Refusal::NotExported) }
     }
 
     /// As [`AccessControl::options_by`], also for an export whose filesystem has been unmounted: its clients
@@ -288,11 +314,13 @@ impl AccessControl {
         address: SocketAddr,
         names: &dyn Names,
     ) -> Result<&'e ExportOptions, Refusal> {
-        if entry.store.is_err() && entry.lost.is_none() {
+        if !entry.is_served() && entry.lost.is_none() {
             return Err(Refusal::NotExported);
         }
+        // Clients of the same export may differ in whether they see the filesystems below.
+        let is_hidden = |options: &ExportOptions| entry.crossed.is_some() && !options.crossmnt;
         match entry.export.options_for(address.ip(), names) {
-            Ok(options) => options.ok_or(Refusal::NotExported),
+            Ok(options) => options.filter(|options| !is_hidden(options)).ok_or(Refusal::NotExported),
             Err(NotKnownYet) => Err(Refusal::NotKnownYet),
         }
     }
@@ -302,8 +330,7 @@ impl AccessControl {
     pub(crate) fn still_admits(&self, admitted: &ExportAccess) -> bool {
         let table = self.table.load();
         let Some(entry) = table.get(admitted.entry.id) else { return false };
-        let (Ok(now), Ok(then)) = (&entry.store, &admitted.entry.store) else { return false };
-        Arc::ptr_eq(now, then)
+        entry.is_served_like(&admitted.entry)
             && match self.options(entry, admitted.address) {
                 Ok(options) => *options == admitted.options,
                 Err(refusal) => refusal == Refusal::NotKnownYet,
@@ -359,9 +386,17 @@ impl ExportAccess {
         &self.options
     }
 
+    /// Whether the store sees what is covered by mounts.
+    pub(crate) fn is_cloned(&self) -> bool {
+        self.store().is_ok_and(Store::is_cloned)
+    }
+
     /// The export's store.
     pub(crate) fn store(&self) -> Result<&Store, store::Error> {
-        self.entry.store.as_deref().map_err(|_| store::Error::Stale)
+        match &self.crossed {
+            Some(store) => Ok(store),
+            None => self.entry.store.as_deref().map_err(|_| store::Error::Stale),
+        }
     }
 
     /// Makes this thread act as the client's user in the export's store.

@@ -85,7 +85,7 @@ impl TreeRefusal {
 impl ExportTable {
     /// Checks whether an export can be given as a tree at all.
     pub(crate) fn check_tree(&self, entry: &ExportEntry, mounts: &Mounts) -> Result<(), TreeRefusal> {
-        let store = entry.store.as_ref().map_err(|_| TreeRefusal::NotServed)?;
+        let store = entry.open_store().ok_or(TreeRefusal::NotServed)?;
         let obstacles = [
             (entry.export.subtree_check(), TreeRefusal::SubtreeCheck),
             (!store.can_have_cells(), TreeRefusal::Privilege),

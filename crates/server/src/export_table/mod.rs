@@ -3,6 +3,7 @@
 //! A table is immutable. A reload builds a new one and takes over the stores of unchanged exports, so that
 //! handles, open files and clients stay valid.
 
+pub(crate) mod crossed;
 pub(crate) mod io_modes;
 pub(crate) mod mounts;
 pub(crate) mod sources;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 
 use ahash::HashMap;
 
+use crate::export_table::crossed::CrossedFilesystem;
 use crate::export_table::io_modes::IoModeSettings;
 use crate::status::counters::{ExportSlot, ExportSlots};
 use exports::{Export, Exports, Fsid};
@@ -43,7 +45,7 @@ pub(crate) struct ExportEntry {
     pub export: Export,
     /// The export's number in every handle: stable across restarts as long as the path (or `fsid=`) is.
     pub id: u32,
-    /// The store, or why there is none, in words.
+    /// The store, or why there is none, in words. None of a crossed filesystem, which opens on demand.
     pub store: Result<Arc<Store>, String>,
     /// Its counters.
     pub slot: ExportSlot,
@@ -53,6 +55,8 @@ pub(crate) struct ExportEntry {
     directory: Option<(u64, u64)>,
     /// The directory that it served before its filesystem was unmounted or covered.
     pub lost: Option<DirectoryId>,
+    /// The filesystem below an export that this entry stands for.
+    pub crossed: Option<Arc<CrossedFilesystem>>,
 }
 
 /// An export whose directory lies in another export's.
@@ -73,6 +77,8 @@ pub(crate) struct ExportTable {
     nested: Vec<ExportNesting>,
     /// By export number, the exports that lie in it with no other export between.
     inner: HashMap<u32, Vec<NestedExport>>,
+    /// How many filesystems below exports aren't served because there are too many.
+    more_crossed: usize,
 }
 
 impl ExportTable {
@@ -100,16 +106,19 @@ impl ExportTable {
             let io = previous.get(id).map(|old| Arc::clone(&old.io)).unwrap_or_default();
             let slot = opening.slots.of(export.path());
             let export = export.clone();
-            table.add(Arc::new(ExportEntry { export, id, store, slot, io, directory, lost: None }));
+            let crossed = None;
+            table.add(Arc::new(ExportEntry { export, id, store, slot, io, directory, lost: None, crossed }));
         }
+        table.add_crossed(&mounts, opening, previous);
         table.relate();
         table
     }
 
-    /// A table of these entries.
-    pub(crate) fn of(entries: Vec<Arc<ExportEntry>>) -> Self {
+    /// A table of these configured exports, with the filesystems below them.
+    fn of(entries: Vec<Arc<ExportEntry>>, mounts: &Mounts, opening: &StoreSettings, previous: &Self) -> Self {
         let mut table = Self::default();
         entries.into_iter().for_each(|entry| table.add(entry));
+        table.add_crossed(mounts, opening, previous);
         table.relate();
         table
     }
@@ -121,26 +130,28 @@ impl ExportTable {
 
     /// The numbers of the exports whose store is gone or replaced in `after`.
     pub(crate) fn withdrawn(&self, after: &Self) -> Vec<u32> {
-        let store = |entry: &Arc<ExportEntry>| entry.store.as_ref().ok().map(Arc::as_ptr);
-        let had = self.entries.iter().filter(|entry| entry.store.is_ok());
-        had.filter(|old| after.get(old.id).and_then(store) != store(old)).map(|old| old.id).collect()
+        let had = self.entries.iter().filter(|entry| entry.has_store());
+        let is_kept = |old: &ExportEntry| after.get(old.id).is_some_and(|new| old.is_served_like(new));
+        had.filter(|old| !is_kept(old)).map(|old| old.id).collect()
     }
 
     /// Whether anything about the export `old` is different in `after`: its directory, its clients, their
     /// options, or the exports that lie in it.
     pub(crate) fn tree_differs(&self, after: &Self, old: &ExportEntry) -> bool {
         let Some(new) = after.get(old.id) else { return true };
-        let same_store = match (&old.store, &new.store) {
-            (Ok(old), Ok(new)) => Arc::ptr_eq(old, new),
-            _ => false,
-        };
-        !same_store || old.export != new.export || self.inner_of(old.id) != after.inner_of(old.id)
+        !old.is_served_like(new)
+            || old.export != new.export
+            || self.inner_of(old.id) != after.inner_of(old.id)
     }
 
     /// Determines which exports lie in which.
     fn relate(&mut self) {
         self.nested = self.entries.iter().filter_map(|entry| self.nest(entry)).collect();
         for entry in &self.entries {
+            // A store of its own mount only has nothing of crossed filesystems.
+            if entry.crossed.is_some() {
+                continue;
+            }
             let Some(outer) = self.enclosing(entry).map(|outer| outer.id) else { continue };
             // One without a store is inaccessible, too: the outer export's rules don't apply to it.
             let id = entry.store.is_ok().then_some(entry.id);
@@ -155,6 +166,9 @@ impl ExportTable {
     fn part(&mut self) {
         for index in 0..self.entries.len() {
             let entry = &self.entries[index];
+            if let Some(crossed) = &entry.crossed {
+                crossed.set_nested_exports(self.inner_of(entry.id));
+            }
             let Ok(store) = &entry.store else { continue };
             let Err(error) = store.set_nested_exports(self.inner_of(entry.id)) else { continue };
             let problem = format!("the exports in it can't be looked at: {error}");
@@ -166,6 +180,7 @@ impl ExportTable {
                 io: Arc::clone(&entry.io),
                 directory: entry.directory,
                 lost: None,
+                crossed: None,
             });
             self.by_id.insert(closed.id, Arc::clone(&closed));
             self.nested.retain(|nested| nested.inner.id != closed.id && nested.outer.id != closed.id);
@@ -176,7 +191,7 @@ impl ExportTable {
     /// The nearest export around `inner`.
     fn enclosing(&self, inner: &ExportEntry) -> Option<&Arc<ExportEntry>> {
         let encloses = |outer: &&Arc<ExportEntry>| {
-            outer.store.is_ok()
+            outer.is_served()
                 && outer.export.path() != inner.export.path()
                 && inner.export.path().starts_with(outer.export.path())
         };
@@ -189,7 +204,7 @@ impl ExportTable {
         let outer = self.enclosing(inner)?;
         let below = inner.export.path().strip_prefix(outer.export.path()).ok()?;
         let mut way: Vec<_> = below.iter().map(|part| part.as_bytes().to_vec()).collect();
-        let name = way.pop().filter(|_| inner.store.is_ok())?;
+        let name = way.pop().filter(|_| inner.is_served())?;
         Some(ExportNesting { inner: Arc::clone(inner), outer: Arc::clone(outer), way, name })
     }
 
@@ -220,7 +235,14 @@ impl ExportTable {
                 .problem()
                 .map(|problem| format!("{} is not served: {problem}", entry.export.path().display()))
         };
-        self.entries.iter().filter_map(sentence).collect()
+        let mut sentences: Vec<String> = self.entries.iter().filter_map(sentence).collect();
+        if self.more_crossed > 0 {
+            sentences.push(format!(
+                "{} filesystems below exports with crossmnt are not served: there are too many",
+                self.more_crossed
+            ));
+        }
+        sentences
     }
 }
 
@@ -247,6 +269,7 @@ impl ExportEntry {
             io: Arc::clone(&self.io),
             directory: directory(self.export.path()),
             lost: None,
+            crossed: None,
         }
     }
 
@@ -260,6 +283,36 @@ impl ExportEntry {
             io: Arc::clone(&self.io),
             directory: None,
             lost,
+            crossed: None,
+        }
+    }
+
+    /// Whether clients may use it. A crossed filesystem's store opens when they do.
+    pub(crate) const fn is_served(&self) -> bool {
+        self.store.is_ok() || self.crossed.is_some()
+    }
+
+    /// The store, if it is open.
+    pub(crate) fn open_store(&self) -> Option<Arc<Store>> {
+        match &self.crossed {
+            Some(crossed) => crossed.opened(),
+            None => self.store.as_ref().ok().cloned(),
+        }
+    }
+
+    /// Whether a store is open.
+    fn has_store(&self) -> bool {
+        self.open_store().is_some()
+    }
+
+    /// Whether both entries have the same store, or would open the same.
+    pub(crate) fn is_served_like(&self, other: &Self) -> bool {
+        match (&self.crossed, &other.crossed) {
+            (Some(one), Some(two)) => Arc::ptr_eq(one, two),
+            (None, None) => {
+                matches!((&self.store, &other.store), (Ok(one), Ok(two)) if Arc::ptr_eq(one, two))
+            }
+            _ => false,
         }
     }
 
@@ -274,7 +327,10 @@ impl ExportEntry {
 
     /// The user that everything is done as, if the store can't act as others.
     pub(crate) fn served_as(&self) -> Option<u32> {
-        self.store.as_ref().ok().and_then(|store| store.only_user())
+        match &self.crossed {
+            Some(crossed) => crossed.opened().and_then(|store| store.only_user()),
+            None => self.store.as_ref().ok().and_then(|store| store.only_user()),
+        }
     }
 
     /// Whether it is served as soon as something is mounted (`mountpoint=`).
@@ -284,7 +340,7 @@ impl ExportEntry {
 
     /// Why this export can't be served.
     pub(crate) fn problem(&self) -> Option<String> {
-        self.store.as_ref().err().cloned()
+        if self.crossed.is_some() { None } else { self.store.as_ref().err().cloned() }
     }
 }
 

@@ -10,7 +10,8 @@
 //!    of the exports (SIGHUP), when an administrator has confirmed it: clients' files must not go to the
 //!    empty directory below an unmounted disk.
 //! 3. An export with `mountpoint=` is served while that directory is a mount point.
-//! 4. Changed `ro` and `noexec` options take effect, and grants are recalled.
+//! 4. Filesystems below an export with `crossmnt` appear and disappear (see `crossed`).
+//! 5. Changed `ro` and `noexec` options take effect, and grants are recalled.
 
 use std::io;
 use std::sync::Arc;
@@ -34,6 +35,8 @@ pub(crate) struct MountChanges {
     pub table: Option<ExportTable>,
     /// Sentences for the log.
     pub news: Vec<String>,
+    /// Whether grants may depend on what has changed, wherever they are.
+    pub recalls: bool,
 }
 
 impl ExportTable {
@@ -85,8 +88,18 @@ impl ExportTable {
             changed = true;
             Arc::new(next)
         };
-        let entries: Vec<_> = self.entries().iter().map(follow).collect();
-        let table = changed.then(|| Self::of(entries));
-        (!news.is_empty()).then_some(MountChanges { table, news })
+        let entries: Vec<_> = self.configured().map(follow).collect();
+        let recalls = !news.is_empty() | self.follow_crossed(mounts);
+        if !changed && !self.crosses() {
+            return recalls.then_some(MountChanges { table: None, news, recalls });
+        }
+        let table = Self::of(entries, mounts, opening, self);
+        let (added, gone) = (table.crossed_beside(self), self.crossed_beside(&table));
+        changed |= !added.is_empty() || !gone.is_empty();
+        news.extend(added.iter().map(|path| format!("{path} is mounted, and served (crossmnt)")));
+        news.extend(
+            gone.iter().map(|path| format!("{path} is no longer mounted, and not served (crossmnt)")),
+        );
+        (changed || recalls).then(|| MountChanges { table: changed.then_some(table), news, recalls })
     }
 }

@@ -60,7 +60,7 @@ impl RunningServer {
                     return Reply::Done(format!("{direction} mode {mode}, where no export says otherwise"));
                 };
                 let table = access.table();
-                let Some(entry) = table.entries().iter().find(|entry| entry.export.path() == path) else {
+                let Some(entry) = table.configured().find(|entry| entry.export.path() == path) else {
                     return Reply::Error {
                         reason: format!("{} is not exported by this server", path.display()),
                         next: Some("`samehost status` lists the exports".to_owned()),

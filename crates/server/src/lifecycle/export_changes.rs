@@ -54,7 +54,7 @@ impl RunningServer {
     pub(crate) fn export(&self, line: &str) -> Result<String, String> {
         let path = self.edit(|exports| exports.export(line))?;
         let table = self.service.access.table();
-        let entry = table.entries().iter().find(|entry| entry.export.path() == path);
+        let entry = table.configured().find(|entry| entry.export.path() == path);
         match entry.and_then(|entry| entry.problem()) {
             Some(problem) => Err(format!("{} is exported and not served: {problem}", path.display())),
             None => Ok(format!("{} is exported until the next reload", path.display())),
@@ -64,7 +64,7 @@ impl RunningServer {
     pub(crate) fn unexport(&self, line: &str) -> Result<String, String> {
         let path = self.edit(|exports| exports.unexport(line))?;
         let table = self.service.access.table();
-        let left = table.entries().iter().find(|entry| entry.export.path() == path);
+        let left = table.configured().find(|entry| entry.export.path() == path);
         let left = left.map(|entry| {
             let clients = entry.export.clients().iter().map(|client| client.spec.to_string());
             clients.collect::<Vec<_>>().join(" ")
@@ -84,7 +84,7 @@ impl RunningServer {
     fn edit(&self, edit: impl FnOnce(&mut Exports) -> Result<PathBuf, EditError>) -> Result<PathBuf, String> {
         let _one = self.reloading.lock();
         let before = self.service.access.table();
-        let mut exports: Exports = before.entries().iter().map(|entry| entry.export.clone()).collect();
+        let mut exports: Exports = before.configured().map(|entry| entry.export.clone()).collect();
         let path = edit(&mut exports).map_err(|error| error.to_string())?;
         self.put_in_place(&before, ExportTable::open(&exports, &self.opening, &before));
         Ok(path)

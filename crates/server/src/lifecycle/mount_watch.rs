@@ -1,4 +1,5 @@
-//! The thread that waits for changed mounts: poll(2) on /proc/self/mountinfo reports them.
+//! The thread that waits for changed mounts: poll(2) on /proc/self/mountinfo reports them. It also closes the
+//! stores of crossed filesystems that are out of use.
 
 use std::fs::File;
 use std::io;
@@ -30,13 +31,17 @@ impl MountWatch {
         let end = eventfd(0, EventfdFlags::CLOEXEC)?;
         let ended = end.try_clone()?;
         std::thread::Builder::new().name("mounts".into()).spawn(move || {
+            let mut have_changed = true;
             while let Some(running) = running.upgrade() {
-                running.follow_mounts();
+                if have_changed {
+                    running.follow_mounts();
+                }
+                let timeout = running.close_idle_stores().and_then(|period| period.try_into().ok());
                 drop(running);
                 std::thread::sleep(REST);
                 let changes = PollFlags::PRI | PollFlags::ERR;
                 let mut files = [PollFd::new(&mountinfo, changes), PollFd::new(&ended, PollFlags::IN)];
-                if let Err(error) = poll(&mut files, None)
+                if let Err(error) = poll(&mut files, timeout.as_ref())
                     && error != rustix::io::Errno::INTR
                 {
                     tracing::error!(%error, "changed mounts are noticed at the next reload only");
@@ -45,6 +50,7 @@ impl MountWatch {
                 if !files[1].revents().is_empty() {
                     return;
                 }
+                have_changed = !files[0].revents().is_empty();
             }
         })?;
         Ok(Self { end })

@@ -5,7 +5,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use control::{Reply, Socket};
 use exports::Export;
@@ -21,6 +21,9 @@ use crate::lifecycle::config::{Config, LaneOffer};
 use crate::lifecycle::errors::ReloadError;
 use crate::service::Service;
 use crate::status::{self, Status};
+
+/// The time between two looks at stores that may be out of use.
+const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The result of a reload.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -141,16 +144,14 @@ impl RunningServer {
             reloaded.settings = self.apply(new.config);
             reloaded.needs_restart = new.needs_restart;
         }
-        for entry in after.entries() {
-            let old = before.get(entry.id).and_then(|old| old.store.as_ref().ok());
-            let same = matches!((old, &entry.store), (Some(old), Ok(new)) if Arc::ptr_eq(old, new));
+        for entry in after.configured() {
+            let same = before.get(entry.id).is_some_and(|old| old.is_served_like(entry));
             let list = if same { &mut reloaded.kept } else { &mut reloaded.added };
             list.push(entry.export.path().to_owned());
         }
-        let paths: Vec<_> = after.entries().iter().map(|entry| entry.export.path()).collect();
+        let paths: Vec<_> = after.configured().map(|entry| entry.export.path()).collect();
         reloaded.removed = before
-            .entries()
-            .iter()
+            .configured()
             .map(|entry| entry.export.path().to_owned())
             .filter(|path| !paths.contains(&path.as_path()))
             .collect();
@@ -209,7 +210,7 @@ impl RunningServer {
     fn take_cells(table: &ExportTable, which: impl Fn(&ExportEntry) -> bool) -> (Vec<u32>, Vec<Arc<Cell>>) {
         let (mut exports, mut cells) = (Vec::new(), Vec::new());
         for entry in table.entries().iter().filter(|entry| which(entry)) {
-            let Ok(store) = &entry.store else { continue };
+            let Some(store) = entry.open_store() else { continue };
             exports.push(entry.id);
             cells.extend(store.take_cells().into_iter().flatten());
         }
@@ -232,22 +233,38 @@ impl RunningServer {
         // A directory is given as a tree only while nothing is mounted in it.
         let trees = &self.service.trees;
         let (covered, cells) = Self::take_cells(&before, |entry| {
-            entry.store.as_ref().is_ok_and(|store| store.has_mounts_below(&mounts))
+            entry.open_store().is_some_and(|store| store.has_mounts_below(&mounts))
         });
         trees.recall(|export| covered.contains(&export));
         trees.retire(cells);
-        let Some(MountChanges { table, news }) = before.follow(&mounts, &self.opening) else { return };
+        let Some(MountChanges { table, news, recalls }) = before.follow(&mounts, &self.opening) else {
+            return;
+        };
         // They have the options of the mounts that they were made from.
-        let (_, cells) = Self::take_cells(&before, |_| true);
+        let (_, cells) = Self::take_cells(&before, |_| recalls);
         news.iter().for_each(|news| tracing::warn!("{news}"));
         if let Some(table) = table {
             self.put_in_place(&before, table);
+        }
+        if !recalls {
+            return;
         }
         if let Some(lane) = &self.lane {
             // Grants depend on the options of the mounts.
             lane.recall(|_| true);
         }
         trees.retire(cells);
+    }
+
+    /// Closes the stores of crossed filesystems that are out of use. Returns when to do so again; `None` while
+    /// there are no such filesystems.
+    pub(crate) fn close_idle_stores(&self) -> Option<Duration> {
+        let _one = self.reloading.lock();
+        let has_grants =
+            || self.lane.as_ref().is_some_and(|lane| lane.status().iter().any(|lane| lane.grants > 0));
+        let table = self.service.access.table();
+        table.crossed().for_each(|crossed| crossed.close_if_idle(has_grants));
+        table.crossed().next().map(|_| IDLE_CHECK_INTERVAL)
     }
 
     pub(crate) fn status(&self) -> Status {

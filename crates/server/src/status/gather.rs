@@ -6,7 +6,7 @@ use std::time::{Instant, SystemTime};
 
 use exports::Squash;
 use lane::{LaneInfo, LaneServer};
-use store::{Mounts, Store};
+use store::Mounts;
 
 use super::counters::{BOUNDS, CountedOperation, ExportSlots, SeriesTotals};
 use super::lane_reason::LaneReasons;
@@ -124,15 +124,12 @@ fn exports(service: &Service) -> Vec<ExportStatus> {
             clients: entry.export.clients().iter().map(ToString::to_string).collect(),
             problem: entry.problem(),
             io: export_io(service, entry),
-            io_notes: store(entry).map(|store| words(&store.io_notes())).unwrap_or_default(),
+            io_notes: entry.open_store().map(|store| words(&store.io_notes())).unwrap_or_default(),
             tree: tree(service, &table, entry, mounts.as_ref().ok()),
-            copied_writes: store(entry).map_or(0, Store::copied_writes),
+            copied_writes: entry.open_store().map_or(0, |store| store.copied_writes()),
+            crossed: entry.crossed.is_some(),
         })
         .collect()
-}
-
-fn store(entry: &ExportEntry) -> Option<&Store> {
-    entry.store.as_deref().ok()
 }
 
 fn words(notes: &[&str]) -> Vec<String> {

@@ -75,7 +75,7 @@ impl Scrape<'_> {
 
     fn exports(&self, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let table = self.server.service.access.table();
-        let served = table.entries().iter().take(MAX_EXPORTS).map(|entry| {
+        let served = table.configured().take(MAX_EXPORTS).map(|entry| {
             let export = vec![("export", entry.export.path().display().to_string())];
             (export, u64::from(entry.store.is_ok()))
         });

@@ -88,6 +88,9 @@ pub struct ExportStatus {
     /// How many direct writes were copied to aligned memory first.
     #[serde(default)]
     pub copied_writes: u64,
+    /// Whether it is a filesystem that is mounted below an export with `crossmnt`.
+    #[serde(default)]
+    pub crossed: bool,
 }
 
 /// The I/O modes: `buffered`, `dontcache` or `direct`; several, separated by commas, if an export's clients

@@ -119,11 +119,10 @@ impl Mount3 {
     fn export(&self, to: &mut Encoder) {
         let table = self.0.access.table();
         let names: Vec<Vec<String>> = table
-            .entries()
-            .iter()
+            .configured()
             .map(|entry| entry.export.clients().iter().map(|client| client.spec.to_string()).collect())
             .collect();
-        let nodes = table.entries().iter().zip(&names).map(|(entry, names)| Exportnode {
+        let nodes = table.configured().zip(&names).map(|(entry, names)| Exportnode {
             dir: Opaque(entry.export.path().as_os_str().as_bytes()),
             groups: List(names.iter().map(|name| Opaque(name.as_bytes())).collect()) as Groups<'_>,
         });

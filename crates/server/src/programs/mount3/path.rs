@@ -50,7 +50,7 @@ pub(super) fn resolve(
     candidates.sort_by_key(|entry| std::cmp::Reverse(depth(entry)));
     let mut unresolved = Unresolved { status: Mountstat3::Acces, refusal: Some(Refusal::NotExported) };
     for entry in candidates {
-        if entry.store.is_err() {
+        if !entry.is_served() {
             // Exported, but not available: an error is better than a directory of the outer export.
             unresolved = Mountstat3::Noent.into();
             break;

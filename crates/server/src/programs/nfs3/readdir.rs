@@ -12,6 +12,7 @@ use xdr::{Encoder, Opaque, UNIT};
 
 use super::convert::post_op;
 use super::{Call, Done, Fault, Result, outcome};
+use crate::export_table::ExportNesting;
 
 /// The largest result, in bytes, even if the client allows more: it stays in memory until the client reads
 /// it.
@@ -36,7 +37,7 @@ pub(super) fn readdir(call: &Call<'_>, args: Readdir3Args<'_>, to: &mut Encoder)
         maxcount: args.count,
         dircount: None,
     };
-    list(call, &asked, to, |_, _, entry, to| {
+    list(call, &asked, to, |_, _, _, entry, to| {
         to.put(&Entry3 { fileid: entry.fileid, name: Opaque(entry.name), cookie: entry.cookie });
     })
 }
@@ -49,10 +50,11 @@ pub(super) fn readdirplus(call: &Call<'_>, args: Readdirplus3Args<'_>, to: &mut 
         maxcount: args.maxcount,
         dircount: Some(args.dircount),
     };
-    list(call, &asked, to, |user_context, directory, entry, to| {
+    list(call, &asked, to, |user_context, directory, nested, entry, to| {
         // An entry that can't be looked up (removed since, on another filesystem) is listed without
-        // attributes and handle.
-        let node = user_context.lookup(directory, entry.name).ok();
+        // attributes and handle. So is another export: LOOKUP finds out what the client sees there.
+        let is_nested = nested.iter().any(|nested| nested.name == entry.name);
+        let node = if is_nested { None } else { user_context.lookup(directory, entry.name).ok() };
         to.put(&Entryplus3 {
             fileid: entry.fileid,
             name: Opaque(entry.name),
@@ -68,7 +70,7 @@ fn list(
     call: &Call<'_>,
     asked: &Asked<'_>,
     to: &mut Encoder,
-    put: impl Fn(&UserContext<'_>, &Node, DirEntry<'_>, &mut Encoder),
+    put: impl Fn(&UserContext<'_>, &Node, &[ExportNesting], DirEntry<'_>, &mut Encoder),
 ) -> Done {
     let start = to.position();
     let mut body: PostOpAttr = None;
@@ -89,14 +91,15 @@ fn fill(
     asked: &Asked<'_>,
     to: &mut Encoder,
     body: &mut PostOpAttr,
-    put: impl Fn(&UserContext<'_>, &Node, DirEntry<'_>, &mut Encoder),
+    put: impl Fn(&UserContext<'_>, &Node, &[ExportNesting], DirEntry<'_>, &mut Encoder),
 ) -> Result<()> {
     let admitted = call.admit(asked.directory)?;
     if asked.dircount.is_some() && admitted.options().nordirplus {
         return Err(Fault(Nfsstat3::Notsupp));
     }
+    let directory = admitted.user_context()?.node(asked.directory)?;
+    let nested = call.service.access.nested_in(&admitted, &directory);
     let user_context = admitted.user_context()?;
-    let directory = user_context.node(asked.directory)?;
     *body = post_op(&user_context, &directory);
     let start = to.position();
     to.put::<ReaddirResHead>(&Outcome::Ok(ReaddirHead { dir_attributes: *body, cookieverf: [0; 8] }));
@@ -114,7 +117,7 @@ fn fill(
         let fits = advised && before + as_readdir + DirlistTail::SIZE <= bound;
         if fits {
             to.bool(true);
-            put(&user_context, &directory, entry, to);
+            put(&user_context, &directory, &nested, entry, to);
         }
         if !fits || to.position() + DirlistTail::SIZE > bound {
             to.truncate(before);

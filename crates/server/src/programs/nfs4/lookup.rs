@@ -92,6 +92,11 @@ pub(super) fn child(c: &Context<'_>, name: &[u8]) -> Result<Object> {
             check_directory(directory)?;
             let node = match directory.user_context()?.lookup(&directory.node, check_name(name)?) {
                 Err(Error::NestedExport(export)) => return nested::inner_root(c, export).map(Object::File),
+                // Without a clone of the mount, the store refuses mount points.
+                Err(Error::Access) if !directory.admitted.is_cloned() => {
+                    let inner = nested::entered(c, directory, name)?;
+                    return inner.map(Object::File).ok_or(Nfsstat4::Access);
+                }
                 found => found.map_err(status::of_store)?,
             };
             let inner = nested::entered(c, directory, name)?;

@@ -90,7 +90,7 @@ impl Namespace {
         let root = PseudoId::root();
         made.directories.insert(root, PseudoDirectory { parent: root, children: BTreeMap::new() });
         let mut entries: Vec<_> =
-            table.entries().iter().filter(|entry| entry.store.is_ok() && visible(entry)).collect();
+            table.configured().filter(|entry| entry.store.is_ok() && visible(entry)).collect();
         // Outer exports first.
         entries.sort_by_key(|entry| entry.export.path().components().count());
         for entry in entries {

@@ -56,21 +56,13 @@ pub(super) fn inner_root(c: &Context<'_>, export: u32) -> Result<File> {
 
 /// The exports that have their name in `directory`.
 pub(super) fn in_directory(c: &Context<'_>, directory: &File) -> Vec<ExportNesting> {
-    let table = c.service.access.table();
-    let export = FileHandle::export_of(directory.node.handle().as_bytes());
-    let here = |nested: &&ExportNesting| {
-        // Where it leads now: directories may have been renamed.
-        let parent = || directory.admitted.walk(nested.way.iter().map(Vec::as_slice));
-        Some(nested.outer.id) == export
-            && parent().is_ok_and(|parent| parent.handle() == directory.node.handle())
-    };
-    table.nested().iter().filter(here).cloned().collect()
+    c.service.access.nested_in(&directory.admitted, &directory.node)
 }
 
 /// The root of the inner export that `name` in `directory` leads to, if it leads to one and the client is
 /// admitted to that.
 pub(super) fn entered(c: &Context<'_>, directory: &File, name: &[u8]) -> Result<Option<File>> {
-    if !c.service.access.table().nested().iter().any(|nested| nested.name == name) {
+    if !c.service.access.has_nested(name) {
         return Ok(None);
     }
     let Some(nested) = in_directory(c, directory).into_iter().find(|nested| nested.name == name) else {
