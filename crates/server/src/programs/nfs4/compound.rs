@@ -12,6 +12,7 @@ use rpc::server::{CallContext, CallError, Reply};
 use xdr::{Decoder, Encode, Encoder, Opaque};
 
 use super::context::{Context, Fingerprint};
+use super::object::Object;
 use super::operations::{self, MaxResult, OperationSpec, Standing};
 use super::owner_seqid;
 use super::status::Result;
@@ -165,6 +166,10 @@ impl Compound<'_> {
             is_only: is_first && c.operations == 1,
             in_session: c.ticket.is_some(),
         })?;
+        if spec.needs_handle && !spec.reads_attributes() && c.current.as_ref().is_some_and(Object::is_absent)
+        {
+            return Err(Nfsstat4::Moved.into());
+        }
         let needs = match spec.max_result {
             MaxResult::Bytes(length) if spec.changes => length,
             _ => 0,

@@ -44,6 +44,11 @@ impl Handle {
 }
 
 impl Object {
+    /// Whether it is in a filesystem that is on other servers only.
+    pub fn is_absent(&self) -> bool {
+        matches!(self, Self::File(file) if file.admitted.is_absent())
+    }
+
     pub fn handle(&self) -> Handle {
         match self {
             Self::Gone(handle) => Handle::File(*handle),

@@ -185,6 +185,11 @@ const fn unsupported(minors: Minors, operation: Op) -> OperationSpec {
 }
 
 impl OperationSpec {
+    /// Whether it is done in an absent filesystem, too, where other operations are NFS4ERR_MOVED.
+    pub(super) const fn reads_attributes(&self) -> bool {
+        matches!(self.operation, Op::Getattr | Op::Verify | Op::Nverify)
+    }
+
     const fn cached(self) -> Self {
         Self { cached: true, ..self }
     }

@@ -5,6 +5,7 @@ use proto::nfs4::{Bitmap4, Fsid4, Nfsstat4};
 use store::{Attributes, FileKind, PosixAcl, UserContext};
 
 use super::fs_facts::FsFacts;
+use super::locations::{Locations, absent_fsid};
 use super::{ObjectAttributes, PSEUDO_FSID, of_pseudo};
 use crate::programs::nfs4::acl::to_nfs4;
 use crate::programs::nfs4::context::Context;
@@ -28,10 +29,15 @@ impl<'a> Context<'a> {
             acl: to_nfs4(&(PosixAcl::of_mode(attributes.mode), None), true),
             owners: &self.service.owners,
             lease: self.lease_seconds(),
+            locations: Locations::default(),
+            is_absent: false,
         })
     }
 
     /// A file's attributes, as far as they are `requested`; `attributes` are the store's.
+    ///
+    /// # Errors
+    /// `Moved` in an absent filesystem, unless `fs_locations` is requested.
     pub fn file_attributes(
         &self,
         user_context: &UserContext<'_>,
@@ -39,6 +45,10 @@ impl<'a> Context<'a> {
         attributes: &Attributes,
         requested: &Bitmap4,
     ) -> Result<ObjectAttributes<'a>> {
+        let is_absent = file.admitted.is_absent();
+        if is_absent && !requested.contains(number::FS_LOCATIONS) {
+            return Err(Nfsstat4::Moved);
+        }
         let is_root = file.admitted.root().is_ok_and(|root| root == *file.node.handle());
         let mounted_on = if is_root && requested.contains(number::MOUNTED_ON_FILEID) {
             let covered = nested::mounted_on(self, file)?;
@@ -56,12 +66,18 @@ impl<'a> Context<'a> {
             minor: self.minor,
             attributes: *attributes,
             handle: Handle::File(*file.node.handle()),
-            fsid: Fsid4 { major: attributes.fsid, minor: 0 },
+            fsid: if is_absent {
+                absent_fsid(file.admitted.export())
+            } else {
+                Fsid4 { major: attributes.fsid, minor: 0 }
+            },
             mounted_on,
             facts: FsFacts::of(user_context, &file.node, requested)?,
             acl,
             owners: &self.service.owners,
             lease: self.lease_seconds(),
+            locations: Locations::of(&file.admitted, requested),
+            is_absent,
         })
     }
 

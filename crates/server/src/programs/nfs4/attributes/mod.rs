@@ -3,6 +3,7 @@
 
 mod fs_facts;
 mod gather;
+mod locations;
 pub(super) mod settable;
 
 use proto::nfs4::attributes as number;
@@ -14,6 +15,7 @@ use store::{Attributes, FileKind, Timestamp};
 use xdr::Encoder;
 
 use fs_facts::FsFacts;
+use locations::{ABSENT, Locations};
 
 use super::acl::{self, Ace};
 use super::namespace::PseudoId;
@@ -47,6 +49,7 @@ const SUPPORTED: Bitmap4 = Bitmap4::of(&[
     number::FILES_AVAIL,
     number::FILES_FREE,
     number::FILES_TOTAL,
+    number::FS_LOCATIONS,
     number::HOMOGENEOUS,
     number::MAXFILESIZE,
     number::MAXLINK,
@@ -136,6 +139,10 @@ pub(super) struct ObjectAttributes<'a> {
     pub owners: &'a Owners,
     /// In seconds.
     pub lease: u32,
+    /// Empty unless they were requested.
+    pub locations: Locations,
+    /// The filesystem is on other servers only.
+    pub is_absent: bool,
 }
 
 /// The pseudo-filesystem.
@@ -184,7 +191,8 @@ impl ObjectAttributes<'_> {
 
     /// The attributes that the object has, or that can be set.
     fn supported(&self) -> Bitmap4 {
-        supported(self.minor).without(&self.facts.missing())
+        let all = supported(self.minor).without(&self.facts.missing());
+        if self.is_absent { all.and(&ABSENT) } else { all }
     }
 
     fn put_one(&self, attribute: u32, to: &mut Encoder) {
@@ -214,6 +222,7 @@ impl ObjectAttributes<'_> {
             number::FILES_AVAIL => to.u64(facts.space.available_files),
             number::FILES_FREE => to.u64(facts.space.free_files),
             number::FILES_TOTAL => to.u64(facts.space.total_files),
+            number::FS_LOCATIONS => self.locations.put(to),
             number::HOMOGENEOUS => to.bool(facts.info.homogeneous),
             number::MAXFILESIZE => to.u64(facts.info.max_file_size),
             number::MAXLINK => to.u32(facts.limits.link_max),
@@ -288,6 +297,8 @@ mod tests {
                 acl: Vec::new(),
                 owners: &Owners::new(None, false),
                 lease: 90,
+                locations: Locations::default(),
+                is_absent: false,
             };
             for attribute in supported(minor).without(&WRITE_ONLY).iter() {
                 let mut to = Encoder::new();
