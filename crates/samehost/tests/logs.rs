@@ -19,13 +19,17 @@ struct LoggingServer {
 
 impl LoggingServer {
     fn start(arguments: &[&str]) -> Self {
+        Self::exporting_to("127.0.0.1(rw,no_root_squash,insecure)", arguments)
+    }
+
+    fn exporting_to(clients: &str, arguments: &[&str]) -> Self {
         let scratch = tempfile::tempdir().unwrap();
         let export = scratch.path().join("export");
         fs::create_dir(&export).unwrap();
         let log = File::create(scratch.path().join("log")).unwrap();
         let mut command =
             samehost(["serve", "--listen", "127.0.0.1:0", "--no-rpcbind", "--until-stdin-ends"]);
-        command.args(["--export", &format!("{} 127.0.0.1(rw,no_root_squash,insecure)", export.display())]);
+        command.args(["--export", &format!("{} {clients}", export.display())]);
         command.arg("--run-dir").arg(scratch.path().join("run"));
         command.arg("--state-dir").arg(scratch.path().join("state"));
         let (child, ready) = common::ready(command.args(arguments).stderr(log));
@@ -95,6 +99,30 @@ fn audit_lines_say_who_mounted_what_and_who_was_refused() {
     assert_eq!(refused["reason"], "not exported to this client");
     let ids = [mounted, lane, refused].map(|line| line["message_id"].as_str().unwrap());
     assert!(ids.iter().all(|id| id.len() == 32) && ids[0] != ids[1] && ids[1] != ids[2], "{ids:?}");
+}
+
+#[test]
+fn clients_of_nfsv4_are_logged_when_they_enter_an_export_and_strangers_once() {
+    let server = LoggingServer::start(&["--log-format", "json"]);
+    for _ in 0..2 {
+        run(&mut server.client("ls", "?vers=4.2")).exits(0);
+    }
+    let export = server.scratch.path().join("export");
+    let log = server.stop();
+    let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let mounted: Vec<_> = lines.iter().filter(|line| line["message"] == "mounted").collect();
+    assert_eq!(mounted.len(), 1, "once an hour: {log}");
+    assert_eq!(mounted[0]["protocol"], "NFSv4");
+    assert_eq!(Path::new(mounted[0]["export"].as_str().unwrap()), export);
+    let server = LoggingServer::exporting_to("192.0.2.1(ro)", &["--log-format", "json"]);
+    for _ in 0..2 {
+        assert_ne!(run(server.client("ls", "").arg("--soft")).code, Some(0));
+    }
+    let log = server.stop();
+    let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let refused: Vec<_> = lines.iter().filter(|line| line["message"] == "client refused").collect();
+    assert_eq!(refused.len(), 1, "once an hour: {log}");
+    assert_eq!(refused[0]["reason"], "not exported to this client");
 }
 
 #[test]

@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn mistakes_have_their_positions() {
-        let text = "timeo = 1\n[defaults]\ntimoe = 100\ntimeo = 'slow'\nsoft = false\nvers = 4\n[servers.a]\n\
+        let text = "timeo = 1\n[defaults]\ntimoe = 100\ntimeo = 'slow'\nsoft = false\nvers = 2\n[servers.a]\n\
                     [server]\nro = true\n[mountpoint.mnt]\n";
         let Err(ConfigError::Wrong(mistakes)) = read(text) else { panic!() };
         let mistakes: Vec<_> = mistakes.iter().map(ToString::to_string).collect();
@@ -195,7 +195,7 @@ mod tests {
             ":3:1: option 'timoe' is not known; did you mean 'timeo'?",
             ":4:9: option timeo=slow: it must be",
             ":5:8: there is no option nosoft",
-            ":6:8: option 'vers=4' is not supported",
+            ":6:8: option 'vers=2' is not supported",
             ":7:2: table 'servers' is not known; did you mean 'server'?",
             ":9:1: write [server.\"...\"] above",
             ":10:13: a mountpoint is an absolute path",

@@ -60,6 +60,8 @@ pub struct Facts {
     pub nfs_port_taken: bool,
     /// Whether a server of Samehost in the run directory is that listener.
     pub nfs_port_ours: bool,
+    /// The addresses that the servers of Samehost in the run directory listen on.
+    pub listen: Vec<String>,
     /// Threads of the kernel's NFS server.
     pub knfsd_threads: u32,
     /// Whether rpcbind answers at its Unix socket.
@@ -150,6 +152,7 @@ impl Facts {
                 .filter_map(read)
                 .any(|table| listens_on_nfs_port(&table)),
             nfs_port_ours: servers.iter().any(|server| server.answer.listen.iter().any(listens)),
+            listen: servers.iter().flat_map(|server| server.answer.listen.clone()).collect(),
             knfsd_threads: read("/proc/fs/nfsd/threads")
                 .and_then(|value| value.trim().parse().ok())
                 .unwrap_or(0),

@@ -1,5 +1,7 @@
 //! The decisions: what each fact means for serving and mounting, and the next step.
 
+use std::net::SocketAddr;
+
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 
@@ -28,12 +30,13 @@ const EVERY_MOUNT: [DataPath; 4] = [Mount, MountUring, MountPassthrough, MountAt
 
 /// Everything that this host lacks, the most important first.
 pub fn findings(facts: &Facts) -> Vec<Finding> {
-    let checks: [fn(&Facts) -> Option<Finding>; 20] = [
+    let checks: [fn(&Facts) -> Option<Finding>; 21] = [
         old_kernel_for_server,
         old_kernel_for_mount,
         few_descriptors,
         taken_port,
         firewall,
+        loopback_only,
         run_dir_is_not_writable,
         run_dir_is_open,
         acting_as_users,
@@ -154,6 +157,17 @@ fn firewall(facts: &Facts) -> Option<Finding> {
                 "admit the clients' network (nft add rule inet filter input ip saddr NETWORK tcp dport 2049 \
                  accept), and try `samehost probe` from a client",
             )
+    })
+}
+
+fn loopback_only(facts: &Facts) -> Option<Finding> {
+    let is_loopback =
+        |address: &String| address.parse().is_ok_and(|address: SocketAddr| address.ip().is_loopback());
+    (!facts.listen.is_empty() && facts.listen.iter().all(is_loopback)).then(|| {
+        finding(Level::Note, Side::Server, "the server's addresses")
+            .what(format!("it listens on {} only", facts.listen.join(", ")))
+            .why("clients on other hosts can't reach it")
+            .next("start it with --listen [::]:2049, or with an address of this host")
     })
 }
 
@@ -472,6 +486,7 @@ mod tests {
             },
             nfs_port_taken: true,
             nfs_port_ours: true,
+            listen: vec!["[::]:2049".to_owned()],
             knfsd_threads: 0,
             rpcbind: true,
             drops_nfs: Some(false),
@@ -553,6 +568,8 @@ mod tests {
         let filtered = Facts { drops_nfs: Some(true), ..best() };
         assert_finding(&filtered, Level::Advice, &["drops what comes in", "tcp dport 2049"], &[]);
         assert_eq!(findings(&Facts { drops_nfs: None, ..best() }), []);
+        let local = Facts { listen: vec!["127.0.0.1:2049".to_owned(), "[::1]:2049".to_owned()], ..best() };
+        assert_finding(&local, Level::Note, &["127.0.0.1:2049, [::1]:2049 only", "--listen"], &[]);
         let alone = Facts { rpcbind: false, ..best() };
         assert_finding(&alone, Level::Note, &["install rpcbind", "mountport=2049"], &[]);
     }
