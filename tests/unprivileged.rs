@@ -1,4 +1,5 @@
-//! The commands of README's quick start, run by an ordinary user on a machine with a hostile user.
+//! The commands of README's quick start, run by root, and by an ordinary user on a machine with a hostile
+//! user.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
@@ -87,15 +88,12 @@ impl Machine {
     }
 }
 
-#[test]
-fn the_quick_start_works_for_its_user_only() {
-    let machine = Machine::new();
+/// The quick start's commands, with what their user would do between them.
+fn script(before_unmounting: &[&str]) -> Vec<String> {
     let mut script = Vec::new();
     for command in quick_start() {
-        // The attack runs while the share is mounted and the server runs.
         if command.contains("samehost umount ") {
-            script.push("cat ~/mnt/doc/below/copyright > ~/read; touch ~/mounted".to_owned());
-            script.push("until [ -e ~/attacked ]; do sleep 0.02; done".to_owned());
+            script.extend(before_unmounting.iter().map(|line| (*line).to_owned()));
         }
         let serves = command.contains("samehost serve ");
         script.push(command);
@@ -107,6 +105,31 @@ fn the_quick_start_works_for_its_user_only() {
         }
     }
     script.push("kill $!; wait $!".to_owned());
+    script
+}
+
+#[test]
+fn the_quick_start_works_for_root() {
+    let machine = Machine::new();
+    // Root's state directory.
+    let mut lines = vec!["mount -t tmpfs tmpfs /var/lib".to_owned()];
+    lines.extend(script(&["cat ~/mnt/doc/below/copyright; echo"]));
+    let output = run_within(&mut machine.shell(0, &lines.join("\n")), Duration::from_secs(120));
+    let said = String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned();
+    assert!(output.status.success(), "{said}");
+    for words in ["local: yes", "\nfree\n", "data path   lane, passed through"] {
+        assert!(said.contains(words), "no {words:?} in: {said}");
+    }
+}
+
+#[test]
+fn the_quick_start_works_for_its_user_only() {
+    let machine = Machine::new();
+    // The attack runs while the share is mounted and the server runs.
+    let script = script(&[
+        "cat ~/mnt/doc/below/copyright > ~/read; touch ~/mounted",
+        "until [ -e ~/attacked ]; do sleep 0.02; done",
+    ]);
     let log = machine.scratch.join("log");
     let mut owner = Daemon::start("quick start", &mut machine.shell(OWNER, &script.join("\n")), &log)
         .expect("the shell starts");
