@@ -4,6 +4,9 @@
 //! Under a read delegation files are opened for reading, and under a write delegation also for writing and
 //! locked, without a request. [`Opens`] and [`Locks`] have these opens and locks like any others.
 //!
+//! A client whose applications use deny modes asks for no delegations (`OPEN4_SHARE_ACCESS_WANT_NO_DELEG`):
+//! which of its own opens conflict with a deny mode is for the server to say, and it doesn't know all of them.
+//!
 //! Invariant: a delegation is returned after the server was told of all that was done under it.
 //!
 //! What the caller does:
@@ -45,7 +48,6 @@ pub struct Delegations<F> {
 #[derive(Debug)]
 struct Delegation {
     id: StateId,
-    kind: DelegationKind,
     phase: Phase,
     last_use: u64,
 }
@@ -79,11 +81,14 @@ impl<F: Clone + Ord> Delegations<F> {
         kind: DelegationKind,
     ) {
         self.last_use += 1;
-        opens.delegate(file.clone(), id);
-        if kind == DelegationKind::Write {
-            locks.delegate(file.clone());
+        match kind {
+            DelegationKind::Read => opens.delegate(file.clone(), id, 1),
+            DelegationKind::Write => {
+                opens.delegate(file.clone(), id, 3);
+                locks.delegate(file.clone());
+            }
         }
-        self.delegations.insert(file, Delegation { id, kind, phase: Phase::Held, last_use: self.last_use });
+        self.delegations.insert(file, Delegation { id, phase: Phase::Held, last_use: self.last_use });
     }
 
     /// An application opens a file. `None` if the server has to be asked.
@@ -94,18 +99,12 @@ impl<F: Clone + Ord> Delegations<F> {
         owner: O,
         share: Share,
     ) -> Option<OpenRef<F, O>> {
-        let delegation = self.delegations.get_mut(file)?;
-        let is_allowed = match delegation.kind {
-            DelegationKind::Read => share.access == 1,
-            DelegationKind::Write => true,
-        };
-        // Whether other opens of this client conflict with a deny mode is for the server to say.
-        if delegation.phase != Phase::Held || !is_allowed || share.deny != 0 {
-            return None;
-        }
+        let open = opens.open_locally(file.clone(), owner, share)?;
         self.last_use += 1;
-        delegation.last_use = self.last_use;
-        Some(opens.open_locally(file.clone(), owner, share))
+        if let Some(delegation) = self.delegations.get_mut(file) {
+            delegation.last_use = self.last_use;
+        }
+        Some(open)
     }
 
     /// The delegation has to be returned: the server, or the caller for reasons of its own, wants that.

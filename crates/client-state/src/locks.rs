@@ -6,7 +6,8 @@
 //! server's are the same.
 //!
 //! Invariants:
-//! - A lock is an application's from the server's answer on, and not any more when it begins to unlock it.
+//! - A lock is an application's from the server's answer on, and not any more when it begins to unlock it, or
+//!   to make a read lock of it.
 //! - For one lock owner and file there is one request at a time: its state id has no other changes. Its
 //!   `seqid` in requests is 0.
 //!
@@ -47,8 +48,8 @@ struct OwnerLocks {
     id: Option<StateId>,
     /// What the server doesn't hold is reclaimed.
     is_reclaiming: bool,
-    /// The application's request that isn't answered, by its number.
-    asked: Option<u64>,
+    /// The application's request that isn't answered.
+    asked: Option<Asked>,
     /// The other request that isn't answered.
     sent: Option<u64>,
     /// The lock owner has ended.
@@ -56,6 +57,14 @@ struct OwnerLocks {
     is_lost: bool,
     /// [`Locks::take_lost`] hasn't told yet.
     is_newly_lost: bool,
+}
+
+/// A lock that an application asks the server for.
+#[derive(Debug)]
+struct Asked {
+    number: u64,
+    range: ByteRange,
+    kind: LockKind,
 }
 
 /// A request that changes what the server holds for one lock owner and file.
@@ -114,8 +123,8 @@ pub enum LockAnswer<F, L> {
     Granted,
     /// The file is delegated, and another owner has a lock that conflicts.
     Denied,
-    /// Another request of the owner isn't answered. The caller tries again after the next
-    /// [`Locks::changed`] of the owner.
+    /// Another request of the owner isn't answered, or one about a conflicting lock. The caller tries again
+    /// after the next [`Locks::changed`] of the file.
     Busy,
     /// The server decides.
     Ask(LockChange<F, L>),
@@ -168,6 +177,12 @@ impl<F: Clone + Ord, L: Clone + Ord> Locks<F, L> {
         if self.delegated.contains(&key.0) {
             return self.lock_locally(key, range, kind);
         }
+        // The server must not grant what another owner has under a delegation, and is about to be told of.
+        let is_untold =
+            |locks: &OwnerLocks| locks.wanted != locks.held && locks.wanted.conflicts(range, kind);
+        if self.owners.iter().any(|(other, locks)| other.0 == key.0 && other.1 != key.1 && is_untold(locks)) {
+            return LockAnswer::Busy;
+        }
         let locks = self.owners.entry(key.clone()).or_default();
         if locks.asked.is_some() || locks.sent.is_some() {
             return LockAnswer::Busy;
@@ -176,7 +191,7 @@ impl<F: Clone + Ord, L: Clone + Ord> Locks<F, L> {
             return LockAnswer::Granted;
         }
         self.last_number += 1;
-        locks.asked = Some(self.last_number);
+        locks.asked = Some(Asked { number: self.last_number, range, kind });
         locks.is_released = false;
         LockAnswer::Ask(LockChange { key, number: self.last_number, purpose: Purpose::Ask(range, kind) })
     }
@@ -226,19 +241,26 @@ impl<F: Clone + Ord, L: Clone + Ord> Locks<F, L> {
     #[must_use]
     pub fn holds(&self, file: &F, owner: &L, range: ByteRange, kind: LockKind) -> bool {
         let is_local = self.delegated.contains(file);
+        // The server may have made a read lock of it already.
+        let weakens = |asked: &Asked| {
+            asked.kind == LockKind::Read && kind == LockKind::Write && asked.range.overlaps(range)
+        };
         let holds = |locks: &OwnerLocks| {
-            locks.wanted.covers(range, kind) && (is_local || locks.held.covers(range, kind))
+            locks.wanted.covers(range, kind)
+                && (is_local || locks.held.covers(range, kind))
+                && !locks.asked.as_ref().is_some_and(weakens)
         };
         self.get(file, owner).is_some_and(holds)
     }
 
     /// The state id for I/O of an owner that has locks on the file (RFC 8881 section 8.2.5): if they are
     /// lost, the I/O fails. If the server doesn't know it, the caller reports [`Locks::gone`], and tries again
-    /// with what is current then. Other I/O has [`Opens::io_id`](crate::Opens::io_id), which has to succeed in
-    /// any case.
+    /// with what is current then. Other I/O, and that under a write delegation, has
+    /// [`Opens::io_id`](crate::Opens::io_id), which has to succeed in any case.
     #[must_use]
     pub fn io_id(&self, file: &F, owner: &L) -> Option<StateId> {
-        self.get(file, owner).filter(|locks| !locks.held.is_empty())?.id.map(StateId::any)
+        let locks = self.get(file, owner).filter(|_| !self.delegated.contains(file))?;
+        locks.id.filter(|_| !locks.held.is_empty()).map(StateId::any)
     }
 
     /// Whether the owner has lost locks on the file: its I/O fails with EIO until it unlocks something, or
@@ -252,7 +274,8 @@ impl<F: Clone + Ord, L: Clone + Ord> Locks<F, L> {
     #[must_use]
     pub fn request(&self, change: &LockChange<F, L>) -> Option<LockChangeRequest> {
         let locks = self.owners.get(&change.key)?;
-        if locks.asked != Some(change.number) && locks.sent != Some(change.number) {
+        let is_asked = locks.asked.as_ref().is_some_and(|asked| asked.number == change.number);
+        if !is_asked && locks.sent != Some(change.number) {
             return None;
         }
         let id = locks.id.map(StateId::any);
@@ -280,9 +303,10 @@ impl<F: Clone + Ord, L: Clone + Ord> Locks<F, L> {
     /// The server doesn't have the state `id` of a lock owner on a file any more, as it answers an I/O
     /// request or TEST_STATEID.
     pub fn gone(&mut self, file: &F, owner: &L, id: StateId) {
+        let is_delegated = self.delegated.contains(file);
         self.update(file, owner, |locks| {
             if locks.id.is_some_and(|held| held.is_same_state(id)) {
-                locks.drop_held();
+                locks.drop_held(is_delegated);
             }
         });
     }
@@ -364,8 +388,8 @@ impl<F: Clone + Ord, L: Clone + Ord> Locks<F, L> {
     fn end(&mut self, change: LockChange<F, L>, result: Result<Option<StateId>, LockError>, is_wanted: bool) {
         let LockChange { key, number, purpose } = change;
         let Some(locks) = self.owners.get_mut(&key) else { return };
-        let ended = locks.asked.take_if(|asked| *asked == number);
-        if ended.or_else(|| locks.sent.take_if(|sent| *sent == number)).is_none() {
+        let was_asked = locks.asked.take_if(|asked| asked.number == number).is_some();
+        if !was_asked && locks.sent.take_if(|sent| *sent == number).is_none() {
             // Recovery has overtaken it.
             return;
         }
@@ -380,7 +404,7 @@ impl<F: Clone + Ord, L: Clone + Ord> Locks<F, L> {
             (Purpose::Restore(range, kind), Ok(id)) => locks.set_held(range, kind, id),
             (Purpose::Reclaim(range, kind), Ok(id)) => locks.set_held(range, Some(kind), id),
             (Purpose::Ask(..) | Purpose::Restore(..), Err(LockError::State(StateError::Gone))) => {
-                locks.drop_held();
+                locks.drop_held(self.delegated.contains(&key.0));
             }
             (Purpose::Ask(..), Err(_)) => {}
             // The server goes on holding what it doesn't unlock.
@@ -437,18 +461,19 @@ impl OwnerLocks {
         self.id = id.or(self.id);
     }
 
-    /// The server has nothing of it any more, and nothing can be reclaimed.
-    fn drop_held(&mut self) {
+    /// The server has nothing of it any more, and nothing can be reclaimed. A delegation keeps the locks.
+    fn drop_held(&mut self, is_delegated: bool) {
         (self.held, self.id) = (LockRanges::default(), None);
-        if !self.wanted.is_empty() {
+        if !is_delegated {
             self.lose();
         }
     }
 
-    /// The locks can't be had back. What the server still holds is unlocked.
+    /// The locks, if there are any, can't be had back. What the server still holds is unlocked.
     fn lose(&mut self) {
-        self.wanted = LockRanges::default();
-        (self.is_lost, self.is_newly_lost) = (true, true);
+        if !std::mem::take(&mut self.wanted).is_empty() {
+            (self.is_lost, self.is_newly_lost) = (true, true);
+        }
     }
 }
 

@@ -70,7 +70,16 @@ pub struct Opens<F, O> {
 #[derive(Debug, Clone, Copy)]
 struct Delegated {
     id: StateId,
+    /// The access of opens that need no OPEN.
+    access: u8,
     is_recalled: bool,
+}
+
+impl Delegated {
+    /// Whether an open needs no OPEN.
+    const fn serves(&self, share: Share) -> bool {
+        share.access & !self.access == 0 && share.deny == 0
+    }
 }
 
 /// An OPEN that an application makes, until it is answered.
@@ -89,7 +98,8 @@ struct Open {
     held: Option<Held>,
     /// How opens that the server doesn't hold are to be had back.
     claim: Claim,
-    sent: Option<Sent>,
+    /// The number of the change whose result isn't known yet.
+    sent: Option<u64>,
 }
 
 /// The application's opens with one share.
@@ -107,18 +117,12 @@ struct Held {
     id: StateId,
     /// The OPENs, each share once.
     shares: Vec<Share>,
+    /// The shares of OPENs that a change was to give up: the server may hold them, or not.
+    surplus: Vec<Share>,
     /// The server has a later `seqid`.
     is_outdated: bool,
     /// OPENs with lower numbers, which were sent before, may have changed the state before `id`.
     known_at: u64,
-}
-
-/// A change whose result isn't known yet.
-#[derive(Debug)]
-struct Sent {
-    number: u64,
-    /// The OPENs that were answered meanwhile.
-    opened: Vec<Share>,
 }
 
 /// One open of an application.
@@ -274,10 +278,11 @@ impl<F: Clone + Ord, O: Clone + Ord> Opens<F, O> {
 
     /// The OPEN has succeeded, with the state id `id`.
     pub fn opened(&mut self, opening: Opening<O>, file: F, share: Share, id: StateId) -> OpenRef<F, O> {
-        let open = self.add_user((file, opening.owner.clone()), share);
+        let Opening { owner, number } = opening;
+        let open = self.add_user((file, owner), share);
         let now = self.last_number;
         self.opens.entry(open.key.clone()).or_default().adopt(share, id, now);
-        self.end_opening(&opening.owner, opening.number);
+        self.end_opening(&open.key.1, number);
         self.make_change(&open.key);
         open
     }
@@ -325,7 +330,8 @@ impl<F: Clone + Ord, O: Clone + Ord> Opens<F, O> {
             return Err(NoState::Lost);
         }
         let held = open.held.as_ref().filter(|held| held.shares.contains(&by.share)).map(|held| held.id);
-        let delegation = || self.delegated.get(&by.key.0).map(|delegated| delegated.id);
+        let delegated = || self.delegated.get(&by.key.0).filter(|delegated| delegated.serves(by.share));
+        let delegation = || delegated().map(|delegated| delegated.id);
         held.or_else(delegation).map(StateId::any).ok_or(NoState::Recovering)
     }
 
@@ -352,7 +358,7 @@ impl<F: Clone + Ord, O: Clone + Ord> Opens<F, O> {
         let now = self.next_number();
         // There may be no entry: recovery has overtaken an OPEN, and the application has closed the file.
         let open = self.opens.entry(key.clone()).or_default();
-        let sent = open.sent.take_if(|sent| sent.number == number);
+        let is_current = open.sent.take_if(|sent| *sent == number).is_some();
         match (request, result) {
             (OpenChangeRequest::Open { share, .. }, Ok(id)) => open.adopt(share, id, now),
             (OpenChangeRequest::Open { claim: Claim::Delegation(id), .. }, Err(_)) => {
@@ -360,23 +366,22 @@ impl<F: Clone + Ord, O: Clone + Ord> Opens<F, O> {
                 self.drop_delegation(&key.0, id);
             }
             (OpenChangeRequest::Open { share, claim }, Err(_)) => {
-                let lost = sent.and_then(|_| open.open_failed(share, claim));
-                self.lost.extend(lost.map(|share| LostOpen::new(&key, share)));
+                if is_current {
+                    let lost = open.open_failed(share, claim);
+                    self.lost.extend(lost.map(|share| LostOpen::new(&key, share)));
+                }
             }
-            (OpenChangeRequest::Downgrade { id, to }, Ok(new)) => {
-                let held = open.held.as_mut().filter(|held| held.id.is_same_state(id));
-                if let (Some(held), Some(sent)) = (held, sent) {
-                    if new.is_later(held.id) {
-                        held.id = new;
-                    }
-                    // The `seqid` was right: the server has made the other OPENs after the change.
-                    held.shares.retain(|share| to.contains(*share) || sent.opened.contains(share));
+            (OpenChangeRequest::Downgrade { id, .. }, Ok(new)) => {
+                if let Some(held) = open.held.as_mut().filter(|held| is_current && held.id.is_same_state(id))
+                {
+                    held.id = if new.is_later(held.id) { new } else { held.id };
+                    held.surplus.clear();
                 }
             }
             (OpenChangeRequest::Downgrade { .. }, Err(StateError::Refused | StateError::NoReclaim)) => {
                 // The server goes on holding more than it should.
-                if let Some(held) = open.held.as_mut().filter(|_| sent.is_some()) {
-                    held.shares.retain(|share| open.users.iter().any(|users| users.share == *share));
+                if let Some(held) = open.held.as_mut().filter(|_| is_current) {
+                    held.surplus.clear();
                 }
             }
             (
@@ -403,14 +408,16 @@ impl<F: Clone + Ord, O: Clone + Ord> Opens<F, O> {
         keys.iter().for_each(|key| self.make_change(key));
     }
 
-    /// The client has a delegation of a file.
-    pub(crate) fn delegate(&mut self, file: F, id: StateId) {
-        self.delegated.insert(file, Delegated { id, is_recalled: false });
+    /// The client has a delegation of a file, under which it opens it for this access.
+    pub(crate) fn delegate(&mut self, file: F, id: StateId, access: u8) {
+        self.delegated.insert(file, Delegated { id, access, is_recalled: false });
     }
 
-    /// An application opens a delegated file, and the server isn't told.
-    pub(crate) fn open_locally(&mut self, file: F, owner: O, share: Share) -> OpenRef<F, O> {
-        self.add_user((file, owner), share)
+    /// An application opens a delegated file, and the server isn't told. `None` if it has to be.
+    pub(crate) fn open_locally(&mut self, file: F, owner: O, share: Share) -> Option<OpenRef<F, O>> {
+        let delegated = self.delegated.get(&file)?;
+        let may = delegated.serves(share) && !delegated.is_recalled;
+        may.then(|| self.add_user((file, owner), share))
     }
 
     /// The delegation will be returned: the server is told what is open.
@@ -424,7 +431,7 @@ impl<F: Clone + Ord, O: Clone + Ord> Opens<F, O> {
     /// Whether the server holds what applications have open of a file.
     pub(crate) fn is_settled(&self, file: &F) -> bool {
         let mut opens = self.opens.iter().filter(|((on, _), _)| on == file);
-        opens.all(|(_, open)| open.missing().is_none() && open.sent.is_none())
+        opens.all(|(_, open)| open.missing().next().is_none() && open.sent.is_none())
     }
 
     /// The file isn't delegated any more.
@@ -474,9 +481,7 @@ impl<F: Clone + Ord, O: Clone + Ord> Opens<F, O> {
     fn make_change(&mut self, key: &(F, O)) {
         let Some(open) = self.opens.get_mut(key).filter(|open| open.sent.is_none()) else { return };
         let delegated = self.delegated.get(&key.0);
-        if delegated.is_none() {
-            self.lost.extend(open.lose_denials().into_iter().map(|share| LostOpen::new(key, share)));
-        }
+        self.lost.extend(open.lose_denials().into_iter().map(|share| LostOpen::new(key, share)));
         let Some(request) = open.next_request(delegated) else {
             open.claim = Claim::Handle;
             if open.is_unused() {
@@ -494,7 +499,8 @@ impl<F: Clone + Ord, O: Clone + Ord> Opens<F, O> {
         if request.is_open() {
             self.opening.entry(key.1.clone()).or_default().insert(number);
         }
-        open.sent = Some(Sent { number, opened: Vec::new() });
+        open.sent = Some(number);
+        open.give_up(&request);
         self.changes.push(OpenChange { key: key.clone(), number, request });
     }
 }
@@ -504,29 +510,36 @@ impl Open {
         self.users.is_empty() && self.held.is_none()
     }
 
-    /// An application's share that the server doesn't hold.
-    fn missing(&self) -> Option<Share> {
-        let is_held = |share: Share| self.held.as_ref().is_some_and(|held| held.shares.contains(&share));
-        self.users.iter().map(|users| users.share).find(|share| !is_held(*share))
+    /// The applications' shares that the server doesn't hold.
+    fn missing(&self) -> impl Iterator<Item = Share> {
+        let is_held = |share: &Share| self.held.as_ref().is_some_and(|held| held.shares.contains(share));
+        self.users.iter().map(|users| users.share).filter(move |share| !is_held(share))
     }
 
     fn next_request(&self, delegated: Option<&Delegated>) -> Option<OpenChangeRequest> {
         if let Some(held) = self.held.as_ref().filter(|held| held.is_outdated) {
             // The reply with the current state id was lost.
-            return Some(OpenChangeRequest::Open { share: held.shares[0], claim: Claim::Handle });
+            let share = held.shares.iter().chain(&held.surplus).next().copied()?;
+            return Some(OpenChangeRequest::Open { share, claim: Claim::Handle });
         }
-        let claim = delegated.map_or(self.claim, |delegated| Claim::Delegation(delegated.id));
-        let is_due = delegated.is_none_or(|delegated| delegated.is_recalled);
-        if let Some(share) = self.missing().filter(|_| is_due) {
+        let claim = |share| match delegated.filter(|delegated| delegated.serves(share)) {
+            None => Some(self.claim),
+            Some(Delegated { id, is_recalled: true, .. }) => Some(Claim::Delegation(*id)),
+            Some(_) => None,
+        };
+        let mut due = self.missing().filter_map(|share| Some((share, claim(share)?)));
+        if let Some((share, claim)) = due.next() {
             return Some(OpenChangeRequest::Open { share, claim });
         }
-        let Held { id, shares, .. } = self.held.as_ref()?;
+        let Held { id, shares, surplus, .. } = self.held.as_ref()?;
         let union = |all: Share, share: &Share| all.union(*share);
         let is_used = |share: &&Share| self.users.iter().any(|users| users.share == **share);
         let to = shares.iter().filter(is_used).fold(Share::default(), union);
         match to {
-            Share { access: 0, deny: 0 } => Some(OpenChangeRequest::Close { id: *id }),
-            to if to == shares.iter().fold(Share::default(), union) => None,
+            _ if self.users.is_empty() => Some(OpenChangeRequest::Close { id: *id }),
+            // Locks of opens that the server doesn't know of may have been made through it.
+            Share { access: 0, deny: 0 } => None,
+            to if to == shares.iter().chain(surplus).fold(Share::default(), union) => None,
             to => Some(OpenChangeRequest::Downgrade { id: *id, to }),
         }
     }
@@ -539,30 +552,37 @@ impl Open {
 
     /// An OPEN with `share` has succeeded. `now` is the last number.
     fn adopt(&mut self, share: Share, id: StateId, now: u64) {
-        if let Some(sent) = &mut self.sent {
-            sent.opened.push(share);
-        }
         match &mut self.held {
             Some(held) if held.id.is_same_state(id) => {
                 if id.is_later(held.id) {
                     (held.id, held.is_outdated, held.known_at) = (id, false, now);
                 }
+                held.surplus.retain(|surplus| *surplus != share);
                 if !held.shares.contains(&share) {
                     held.shares.push(share);
                 }
             }
             // The first one, or the server has closed, or lost, what it held before.
-            _ => self.held = Some(Held { id, shares: vec![share], is_outdated: false, known_at: now }),
+            _ => {
+                self.held = Some(Held {
+                    id,
+                    shares: vec![share],
+                    surplus: Vec::new(),
+                    is_outdated: false,
+                    known_at: now,
+                })
+            }
         }
     }
 
     /// An OPEN by handle has failed. Returns the share if its opens are lost.
     fn open_failed(&mut self, share: Share, claim: Claim) -> Option<Share> {
-        if let Some(held) = self.held.as_mut().filter(|held| held.shares.contains(&share)) {
-            if held.is_outdated {
-                // There is no way to the current state id.
-                (held.id, held.is_outdated) = (held.id.any(), false);
-            }
+        if let Some(held) = self.held.as_mut().filter(|held| held.is_outdated) {
+            // There is no way to the current state id.
+            (held.id, held.is_outdated) = (held.id.any(), false);
+            return None;
+        }
+        if self.missing().all(|missing| missing != share) {
             return None;
         }
         if claim == Claim::Previous {
@@ -574,17 +594,27 @@ impl Open {
 
     /// Without a reclaim another client may have had what a deny mode excludes: these opens are lost.
     fn lose_denials(&mut self) -> Vec<Share> {
-        let mut lost = Vec::new();
-        while let (Some(share), Claim::Handle) = (self.missing().filter(|share| share.deny != 0), self.claim)
-        {
-            lost.extend(self.lose(share));
-        }
+        let is_lost = |share: &Share| share.deny != 0 && self.claim == Claim::Handle;
+        let lost: Vec<_> = self.missing().filter(is_lost).collect();
+        self.users.retain(|users| !lost.contains(&users.share));
         lost
     }
 
     fn lose(&mut self, share: Share) -> Option<Share> {
         let at = self.users.iter().position(|users| users.share == share)?;
         Some(self.users.swap_remove(at).share)
+    }
+
+    /// From the sending of a change on the server may not hold any more what that gives up.
+    fn give_up(&mut self, change: &OpenChangeRequest) {
+        let to = match change {
+            OpenChangeRequest::Open { .. } => return,
+            OpenChangeRequest::Downgrade { to, .. } => *to,
+            OpenChangeRequest::Close { .. } => Share::default(),
+        };
+        if let Some(held) = &mut self.held {
+            held.surplus.extend(held.shares.extract_if(.., |share| !to.contains(*share)));
+        }
     }
 
     /// The server has a later `seqid` than `id`. If no reply on its way has it, it must be found out.

@@ -21,6 +21,13 @@ pub struct ByteRange {
     pub last: u64,
 }
 
+impl ByteRange {
+    /// Whether the two have a byte in common.
+    pub(crate) const fn overlaps(self, other: Self) -> bool {
+        self.first <= other.last && other.first <= self.last
+    }
+}
+
 /// The locks of one owner on one file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct LockRanges(Vec<(ByteRange, LockKind)>);
@@ -63,9 +70,8 @@ impl LockRanges {
 
     /// Whether a lock keeps another owner from locking the range as `kind`.
     pub fn conflicts(&self, range: ByteRange, kind: LockKind) -> bool {
-        let overlaps = |held: &ByteRange| held.first <= range.last && range.first <= held.last;
         let excludes = |held: LockKind| held == LockKind::Write || kind == LockKind::Write;
-        self.0.iter().any(|(held, of)| overlaps(held) && excludes(*of))
+        self.0.iter().any(|(held, of)| held.overlaps(range) && excludes(*of))
     }
 
     /// Whether the range is locked as `kind` exactly.

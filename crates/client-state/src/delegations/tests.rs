@@ -24,11 +24,11 @@ struct Client {
 
 impl Client {
     fn new(kind: DelegationKind) -> Self {
-        let (mut opens, mut locks, mut delegations) = Default::default();
-        let open = Opens::opened;
-        let opening = Opens::opening(&mut opens, 1);
-        let open = open(&mut opens, opening, 1, READ, id(1));
-        Delegations::granted(&mut delegations, &mut opens, &mut locks, 1, id(9), kind);
+        let (mut opens, mut locks) = (Opens::default(), Locks::default());
+        let mut delegations = Delegations::default();
+        let opening = opens.opening(1);
+        let open = opens.opened(opening, 1, READ, id(1));
+        delegations.granted(&mut opens, &mut locks, 1, id(9), kind);
         Self { opens, locks, delegations, open }
     }
 

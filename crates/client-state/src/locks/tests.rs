@@ -55,9 +55,11 @@ fn a_lock_is_held_from_the_answer_on_until_it_is_unlocked() {
     assert_eq!(table.lock(1, 1, bytes(2, 3), Write), LockAnswer::Granted);
     let second = asked(&mut table, bytes(2, 3), Read);
     assert_eq!(table.request(&second), Some(lock(Some(ID.any()), bytes(2, 3), Read, false)));
+    assert!(table.holds(&1, &1, bytes(0, 1), Write) && table.holds(&1, &1, bytes(0, 9), Read));
+    assert!(!table.holds(&1, &1, bytes(0, 2), Write), "the server may have changed it");
     // It is unlocked at once, and at the server when the other request is answered.
     table.unlock(&1, &1, bytes(4, 6));
-    assert!(!table.holds(&1, &1, bytes(0, 9), Read) && table.holds(&1, &1, bytes(0, 3), Write));
+    assert!(!table.holds(&1, &1, bytes(0, 9), Read) && table.holds(&1, &1, bytes(0, 1), Write));
     assert_eq!(table.take_changes(), []);
     table.changed(second, Err(LockError::Denied));
     let (unlock, request) = due(&mut table);

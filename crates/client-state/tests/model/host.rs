@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use client_state::{
-    ByteRange, LockAnswer, LockChange, LockChangeRequest, LockError, LockKind, Locks, NoState, OpenChange,
-    OpenChangeRequest, OpenRef, Opening, Opens, SessionError, Share, SlotError, SlotTable, StateError,
-    StateId, StateManager, Step, TakenSlot, Unanswered,
+    ByteRange, Delegations, LockAnswer, LockChange, LockChangeRequest, LockError, LockKind, Locks, NoState,
+    OpenChange, OpenChangeRequest, OpenRef, Opening, Opens, SessionError, Share, SlotError, SlotTable,
+    StateError, StateId, StateManager, Step, TakenSlot, Unanswered,
 };
 use state::{Direction, Error, SessionId};
 
@@ -37,6 +37,16 @@ enum Task {
     Close(OpenRef<u32, u8>),
     /// I/O of an open file, with this state id.
     Io(u64, StateId),
+    Return(u32, StateId),
+    Test(Tested, u32, StateId),
+}
+
+/// The kinds of states, with the owner.
+#[derive(Debug, Clone, Copy)]
+enum Tested {
+    Open(u8),
+    Lock(u8),
+    Delegation,
 }
 
 /// A request that was sent.
@@ -54,6 +64,8 @@ pub struct Host {
     pub opens: Opens<u32, u8>,
     /// An open owner is a process, which is a lock owner, too.
     pub locks: Locks<u32, u8>,
+    pub delegations: Delegations<u32>,
+    is_testing: bool,
     /// The session's number and id, and its slots.
     session: Option<(u64, SessionId, SlotTable)>,
     /// The last losses that opens and locks were reclaimed for.
@@ -74,6 +86,8 @@ impl Host {
             manager: StateManager::new(Duration::from_millis(LEASE)),
             opens: Opens::default(),
             locks: Locks::default(),
+            delegations: Delegations::default(),
+            is_testing: false,
             session: None,
             losses: (0, 0),
             queue: Vec::new(),
@@ -99,17 +113,48 @@ impl Host {
         let conflicting = if kind == LockKind::Write { LockKind::Read } else { LockKind::Write };
         let byte = ByteRange { first: byte, last: byte };
         let holds = |owner| self.locks.holds(&file, &owner, byte, conflicting);
-        self.manager.is_lease_valid(self.now(server)) && (0..crate::OWNERS).any(holds)
+        !self.is_recalled(server, file)
+            && self.manager.is_lease_valid(self.now(server))
+            && (0..crate::OWNERS).any(holds)
     }
 
     /// The file is open and the client may rely on that.
     pub fn relies_on(&self, server: &Server, app: &App) -> bool {
-        self.manager.is_lease_valid(self.now(server)) && self.opens.io_id(&app.open).is_ok()
+        !self.is_recalled(server, *app.open.file())
+            && self.manager.is_lease_valid(self.now(server))
+            && self.opens.io_id(&app.open).is_ok()
     }
 
-    pub fn open(&mut self, owner: u8, file: u32, share: Share) {
+    /// The client has a delegation that was recalled, which may take too long: it is revoked then.
+    fn is_recalled(&self, server: &Server, file: u32) -> bool {
+        server.recalled.contains(&file) && self.delegations.state_ids().any(|(on, _)| *on == file)
+    }
+
+    pub fn open(&mut self, server: &Server, owner: u8, file: u32, share: Share) {
+        if self.manager.is_lease_valid(self.now(server))
+            && let Some(open) = self.delegations.open(&mut self.opens, &file, owner, share)
+        {
+            let number = self.number();
+            self.apps.insert(number, App { open, share, io: 0 });
+            return;
+        }
         let opening = self.opens.opening(owner);
         self.queue.push(Task::Open(opening, file, share));
+    }
+
+    /// A CB_RECALL arrives. If its delegation isn't known yet it comes again.
+    pub fn recall(&mut self, server: &mut Server, which: usize) {
+        if let Some(at) = which.checked_rem(server.recalls.len()) {
+            let (file, id) = server.recalls[at];
+            let is_opening = self.has(|task| matches!(task, Task::Open(..)));
+            if self.delegations.recall(&mut self.opens, &file, id) || !is_opening {
+                server.recalls.swap_remove(at);
+            }
+        }
+    }
+
+    pub fn return_all(&mut self) {
+        self.delegations.recall_any(&mut self.opens, 0);
     }
 
     /// An application closes a file, if none of its I/O is outstanding. That ends its process' locks.
@@ -246,7 +291,12 @@ impl Host {
                     }
                     break;
                 }
-                Step::TestStates => unreachable!("nothing is revoked"),
+                Step::TestStates => {
+                    if self.has(|task| matches!(task, Task::Test(..))) {
+                        break;
+                    }
+                    self.test();
+                }
                 Step::Renew => {
                     if !self.has(|task| matches!(task, Task::Renew)) {
                         self.queue.push(Task::Renew);
@@ -262,8 +312,33 @@ impl Host {
         self.send(server);
     }
 
+    /// Begins to test all states, or ends it.
+    fn test(&mut self) {
+        self.is_testing = !self.is_testing;
+        if !self.is_testing {
+            self.manager.tested();
+            return;
+        }
+        let opens = self.opens.state_ids();
+        self.queue.extend(opens.map(|(file, owner, id)| Task::Test(Tested::Open(*owner), *file, id)));
+        let locks = self.locks.state_ids();
+        self.queue.extend(locks.map(|(file, owner, id)| Task::Test(Tested::Lock(*owner), *file, id)));
+        let delegations = self.delegations.state_ids();
+        self.queue.extend(delegations.map(|(file, id)| Task::Test(Tested::Delegation, *file, id)));
+    }
+
+    /// The server doesn't have a state.
+    fn gone(&mut self, tested: Tested, file: u32, id: StateId) {
+        match tested {
+            Tested::Open(owner) => self.opens.gone(&file, &owner, id),
+            Tested::Lock(owner) => self.locks.gone(&file, &owner, id),
+            Tested::Delegation => self.delegations.gone(&mut self.opens, &mut self.locks, &file, id),
+        }
+    }
+
     /// Begins to reclaim everything. Reclaims of an earlier session are over.
     fn recover(&mut self) {
+        self.delegations.recover();
         self.opens.recover();
         for task in std::mem::take(&mut self.queue) {
             match task {
@@ -277,6 +352,8 @@ impl Host {
     }
 
     fn take_changes(&mut self) {
+        let returns = self.delegations.take_returns(&self.opens, &mut self.locks);
+        self.queue.extend(returns.into_iter().map(|(file, id)| Task::Return(file, id)));
         self.queue.extend(self.opens.take_changes().into_iter().map(Task::Change));
         let locks = self.locks.take_changes().into_iter();
         self.queue.extend(locks.map(|change| Task::Lock(change, None, false)));
@@ -320,6 +397,8 @@ impl Host {
             Task::ReclaimComplete => Operation::ReclaimComplete,
             Task::Open(opening, file, share) => Operation::Open(*opening.owner(), *file, *share),
             Task::Change(change) => Operation::Change(*change.owner(), *change.file(), change.request()),
+            Task::Return(file, id) => Operation::Return(*file, *id),
+            Task::Test(_, _, id) => Operation::Test(*id),
             Task::Lock(..) => return self.prepare_lock(task),
             Task::Close(open) => {
                 let is_it = |app: &App| app.open.file() == open.file() && app.open.owner() == open.owner();
@@ -428,7 +507,11 @@ impl Host {
         };
         slots.answered(sent.taken, reply.highest, reply.highest);
         self.manager.sequenced(*number, sent.at, reply.flags);
+        let delegation = reply.delegation.map(|delegation| (sent.message.operation, delegation));
         self.done(sent.task, reply.result);
+        if let Some((Operation::Open(_, file, _), (id, kind))) = delegation {
+            self.delegations.granted(&mut self.opens, &mut self.locks, file, id, kind);
+        }
     }
 
     fn done(&mut self, task: Task, result: Result<StateId, Error>) {
@@ -457,16 +540,26 @@ impl Host {
                 }
                 self.end_io(number);
             }
+            (Task::Return(file, id), _) => self.delegations.returned(&mut self.opens, &file, id),
+            (Task::Test(..), Ok(_)) => {}
+            (Task::Test(tested, file, id), Err(_)) => {
+                self.has_lost_state = true;
+                self.gone(tested, file, id);
+            }
             (Task::Io(number, _), Ok(_)) => self.end_io(Some(number)),
             (Task::Io(number, id), Err(error)) => {
                 let app = &self.apps[&number];
                 assert_eq!(state_error(error), StateError::Gone, "the state allows the I/O");
-                // A lock's state ends with the lock.
+                // A lock's state ends with the lock. A delegation that isn't returned in time is revoked.
                 let by_lock = self.locks.io_id(app.open.file(), app.open.owner());
                 let is_current = by_lock == Some(id) || self.opens.io_id(&app.open) == Ok(id);
+                let is_delegation = self.delegations.state_ids().any(|(_, revoked)| revoked == id);
+                self.has_lost_state |= is_current && is_delegation;
                 assert!(self.has_lost_state || !is_current, "it ends with the server's run or the lease");
-                self.opens.gone(app.open.file(), app.open.owner(), id);
-                self.locks.gone(app.open.file(), app.open.owner(), id);
+                let (file, owner) = (*app.open.file(), *app.open.owner());
+                for tested in [Tested::Open(owner), Tested::Lock(owner), Tested::Delegation] {
+                    self.gone(tested, file, id);
+                }
                 self.queue.push(Task::Io(number, id));
             }
         }
@@ -488,7 +581,7 @@ fn lock_error(error: Error) -> LockError {
 fn state_error(error: Error) -> StateError {
     match error {
         Error::OldStateid => StateError::Old,
-        Error::BadStateid | Error::Expired => StateError::Gone,
+        Error::BadStateid | Error::Expired | Error::DelegRevoked => StateError::Gone,
         Error::NoGrace | Error::ReclaimConflict => StateError::NoReclaim,
         _ => StateError::Refused,
     }

@@ -39,25 +39,34 @@ enum Event {
     Wait(u64),
     Rival(u32, Share),
     RivalCloses,
+    /// A CB_RECALL arrives.
+    Recall(usize),
+    /// The client returns all delegations.
+    ReturnAll,
     RivalLocks(u32, ByteRange, LockKind),
 }
 
 struct World {
     host: Host,
     server: Server,
+    /// Applications use delegations. Otherwise they use deny modes.
+    has_delegations: bool,
 }
 
 impl World {
-    fn new() -> Self {
-        let mut world = Self { host: Host::new(), server: Server::new() };
+    fn new(has_delegations: bool) -> Self {
+        let mut world = Self { host: Host::new(), server: Server::new(has_delegations), has_delegations };
         world.settle();
         world
     }
 
     fn take(&mut self, event: &Event) {
-        let Self { host, server } = self;
+        let Self { host, server, .. } = self;
         match *event {
-            Event::Open(owner, file, share) => host.open(owner, file, share),
+            Event::Open(owner, file, share) => {
+                let deny = if self.has_delegations { 0 } else { share.deny };
+                host.open(server, owner, file, Share { deny, ..share });
+            }
             Event::Close(which) => host.close(which),
             Event::Io(which) => host.io(which),
             Event::Lock(which, range) => host.lock(which, range),
@@ -77,6 +86,8 @@ impl World {
                 }
             }
             Event::RivalCloses => server.close_by_rival(),
+            Event::Recall(which) => host.recall(server, which),
+            Event::ReturnAll => host.return_all(),
             Event::RivalLocks(file, range, kind) => {
                 if server.lock_by_rival(file, range, kind) == Some(true) {
                     let mut bytes = range.first..=range.last;
@@ -105,6 +116,7 @@ impl World {
             }
             self.host.deliver(&mut self.server, step, false);
             self.host.receive(step);
+            self.host.recall(&mut self.server, step);
             if step % 50 == 49 {
                 self.server.wait(LEASE / 4);
             }
@@ -130,6 +142,9 @@ impl World {
         self.server.close_by_rival();
         (0..8).for_each(|which| self.host.io(which));
         self.settle();
+        self.host.return_all();
+        self.settle();
+        assert_eq!(self.host.delegations.state_ids().count(), 0);
         let has_lost = !self.host.opens.take_lost().is_empty();
         assert!(self.host.has_lost_state || self.host.locks.take_lost().is_empty());
         let live = |host: &Host| -> Vec<(u32, u8, Share)> {
@@ -181,6 +196,7 @@ fn ordinary() -> BoxedStrategy<Event> {
         5 => (any::<usize>(), bytes()).prop_map(|(which, range)| Event::Lock(which, range)),
         2 => (any::<usize>(), bytes()).prop_map(|(which, range)| Event::Unlock(which, range)),
         1 => Just(Event::Interrupt),
+        1 => Just(Event::ReturnAll),
         10 => (any::<usize>(), prop::bool::weighted(0.1)).prop_map(|(which, again)| Event::Deliver(which, again)),
         8 => any::<usize>().prop_map(Event::Reply),
         1 => Just(Event::Settle),
@@ -200,6 +216,7 @@ fn eventful() -> BoxedStrategy<Event> {
         1 => (LEASE / 2..4 * LEASE).prop_map(Event::Wait),
         2 => (0..FILES, share()).prop_map(|(file, share)| Event::Rival(file, share)),
         1 => Just(Event::RivalCloses),
+        2 => any::<usize>().prop_map(Event::Recall),
         2 => (0..FILES, bytes(), prop_oneof![Just(LockKind::Read), Just(LockKind::Write)])
             .prop_map(|(file, range, kind)| Event::RivalLocks(file, range, kind)),
     ]
@@ -208,22 +225,28 @@ fn eventful() -> BoxedStrategy<Event> {
 
 fn config() -> ProptestConfig {
     let cases = std::env::var("SAMEHOST_MODEL_CASES").ok().and_then(|cases| cases.parse().ok());
-    ProptestConfig { cases: cases.unwrap_or(384), failure_persistence: None, ..ProptestConfig::default() }
+    ProptestConfig { cases: cases.unwrap_or(256), failure_persistence: None, ..ProptestConfig::default() }
 }
 
 proptest! {
     #![proptest_config(config())]
     #[test]
-    fn the_server_has_what_applications_have_open(events in prop::collection::vec(ordinary(), 1..80)) {
-        let mut world = World::new();
+    fn the_server_has_what_applications_have(
+        has_delegations in any::<bool>(),
+        events in prop::collection::vec(ordinary(), 1..80),
+    ) {
+        let mut world = World::new(has_delegations);
         events.iter().for_each(|event| world.take(event));
         world.check();
         prop_assert!(!world.host.has_lost_state);
     }
 
     #[test]
-    fn nothing_is_lost_without_being_reported(events in prop::collection::vec(eventful(), 1..120)) {
-        let mut world = World::new();
+    fn nothing_is_lost_without_being_reported(
+        has_delegations in any::<bool>(),
+        events in prop::collection::vec(eventful(), 1..120),
+    ) {
+        let mut world = World::new(has_delegations);
         events.iter().for_each(|event| world.take(event));
         world.check();
     }
@@ -231,9 +254,10 @@ proptest! {
     /// A client that comes back in time has everything back, however often the server restarts.
     #[test]
     fn no_reclaim_is_lost(
-        rounds in prop::collection::vec((prop::collection::vec(ordinary(), 1..30), any::<bool>()), 1..5)
+        has_delegations in any::<bool>(),
+        rounds in prop::collection::vec((prop::collection::vec(ordinary(), 1..30), any::<bool>()), 1..5),
     ) {
-        let mut world = World::new();
+        let mut world = World::new(has_delegations);
         for (events, destroys) in rounds {
             events.iter().for_each(|event| world.take(event));
             world.take(if destroys { &Event::DestroySession } else { &Event::Restart });

@@ -2,11 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use client_state::{ByteRange, Claim, LockChangeRequest, LockKind, OpenChangeRequest, Share, StateId};
+use client_state::{
+    ByteRange, Claim, DelegationKind, LockChangeRequest, LockKind, OpenChangeRequest, Share, StateId,
+};
 use fairness::Peer;
 use state::{
-    ChannelAttrs, ClientId, CreateSession, Direction, Engine, EngineConfig, EngineLimits, Error, ExchangeId,
-    LockRequest, Locker, OpenRequest, Principal, Requester, Sequence, SequenceResult, SessionId, Time,
+    ChannelAttrs, ClientId, CreateSession, DelegationRequest, Direction, Engine, EngineConfig, EngineLimits,
+    Error, ExchangeId, LockRequest, Locker, OpenRequest, Principal, Requester, Sequence, SequenceResult,
+    SessionId, Time,
 };
 
 pub const LEASE: u64 = 1000;
@@ -25,6 +28,10 @@ pub enum Operation {
     /// The open is that which a first lock is made through.
     Lock(u8, u32, LockChangeRequest, StateId),
     Io(u32, StateId, Direction),
+    /// DELEGRETURN.
+    Return(u32, StateId),
+    /// TEST_STATEID, and FREE_STATEID if it fails.
+    Test(StateId),
 }
 
 /// A COMPOUND on its way to the server.
@@ -45,6 +52,8 @@ pub struct Reply {
     pub flags: u32,
     /// The state id of an OPEN, OPEN_DOWNGRADE, LOCK or LOCKU. `Locked` stands for `NFS4ERR_DENIED`.
     pub result: Result<StateId, Error>,
+    /// The delegation that an OPEN has given.
+    pub delegation: Option<(StateId, DelegationKind)>,
 }
 
 pub struct Server {
@@ -54,6 +63,12 @@ pub struct Server {
     pub now: Time,
     /// The cached replies: the engine keeps their numbers.
     replies: Vec<Reply>,
+    /// Whether OPENs give delegations.
+    delegates: bool,
+    /// CB_RECALLs on their way.
+    pub recalls: Vec<(u32, StateId)>,
+    /// Files whose last delegation was recalled.
+    pub recalled: BTreeSet<u32>,
     rivals_opens: Vec<(ClientId, u32, state::StateId)>,
 }
 
@@ -93,7 +108,7 @@ const fn by(client: ClientId) -> Requester {
 }
 
 impl Server {
-    pub fn new() -> Self {
+    pub fn new(delegates: bool) -> Self {
         let (records, now) = (BTreeSet::new(), Time(0));
         Self {
             engine: engine(1, &records, now),
@@ -101,6 +116,9 @@ impl Server {
             records,
             now,
             replies: Vec::new(),
+            delegates,
+            recalls: Vec::new(),
+            recalled: BTreeSet::new(),
             rivals_opens: Vec::new(),
         }
     }
@@ -108,6 +126,7 @@ impl Server {
     pub fn restart(&mut self) {
         self.apply_effects();
         self.boot += 1;
+        (self.recalls, self.rivals_opens) = Default::default();
         self.engine = engine(self.boot, &self.records, self.now);
     }
 
@@ -121,6 +140,8 @@ impl Server {
         let effects = self.engine.take_effects(self.now);
         self.records.retain(|record| !effects.forget.contains(record));
         self.records.extend(effects.remember);
+        self.recalled.extend(effects.recalls.iter().map(|recall| recall.key));
+        self.recalls.extend(effects.recalls.into_iter().map(|recall| (recall.key, ours(recall.id))));
     }
 
     /// EXCHANGE_ID: the client id, the sequence id, and whether it is confirmed.
@@ -161,9 +182,16 @@ impl Server {
         let reply = match self.engine.sequence(self.now, &args)? {
             SequenceResult::Replay(cached) => self.replies[cached[0] as usize * 256 + cached[1] as usize],
             SequenceResult::New(ticket) => {
-                let flags = if ticket.reclaim_needed { 0x100 } else { 0 };
+                let reclaim_needed = if ticket.reclaim_needed { 0x100 } else { 0 };
+                let flags = reclaim_needed | if ticket.revoked { 0x40 } else { 0 };
                 let result = self.run(ticket.client, message.operation);
-                let reply = Reply { highest: ticket.highest_slot, flags, result };
+                let delegation = match message.operation {
+                    Operation::Open(_, file, share) if self.delegates && result.is_ok() => {
+                        self.delegate(ticket.client, file, share)
+                    }
+                    _ => None,
+                };
+                let reply = Reply { highest: ticket.highest_slot, flags, result, delegation };
                 let number = self.replies.len();
                 self.engine.finish(&ticket, Some(&[(number / 256) as u8, (number % 256) as u8]));
                 self.replies.push(reply);
@@ -182,6 +210,9 @@ impl Server {
             Operation::ReclaimComplete => self.engine.reclaim_complete(&by).map(|()| NONE),
             Operation::Open(owner, file, share) => self.open(client, owner, file, share, false),
             Operation::Change(owner, file, OpenChangeRequest::Open { share, claim }) => {
+                if let Claim::Delegation(id) = claim {
+                    self.engine.check_delegation(client, &theirs(id), &file, share.access)?;
+                }
                 self.open(client, owner, file, share, claim == Claim::Previous)
             }
             Operation::Change(_, file, OpenChangeRequest::Downgrade { id, to }) => {
@@ -190,6 +221,14 @@ impl Server {
             }
             Operation::Change(_, file, OpenChangeRequest::Close { id }) => {
                 self.engine.close(&by, &theirs(id), &file).map(|()| NONE)
+            }
+            Operation::Return(file, id) => {
+                self.engine.delegreturn(now, &by, &theirs(id), &file).map(|()| NONE)
+            }
+            Operation::Test(id) => {
+                self.engine.test_stateid(client, &theirs(id)).map(|()| NONE).inspect_err(|_| {
+                    let _ = self.engine.free_stateid(&by, &theirs(id));
+                })
             }
             Operation::Lock(owner, file, request, open) => self.lock(client, owner, file, &request, open),
             Operation::Io(file, id, direction) => {
@@ -211,6 +250,16 @@ impl Server {
         let args =
             OpenRequest { by: &by, owner: &owner, key: &file, share, reclaim, under_delegation: false };
         self.engine.open(self.now, &args).map(ours)
+    }
+
+    fn delegate(&mut self, client: ClientId, key: u32, share: Share) -> Option<(StateId, DelegationKind)> {
+        let writes = share.access & 2 != 0;
+        let (by, peer) = (&by(client), Peer::V4([192, 0, 2, 1]));
+        let args = DelegationRequest { by, peer, key: &key, writes, may_write: true, reclaim: false };
+        let pending = self.engine.delegate_begin(self.now, &args).ok()?;
+        let id = self.engine.delegate_done(&pending)?;
+        self.recalled.remove(&key);
+        Some((ours(id), if writes { DelegationKind::Write } else { DelegationKind::Read }))
     }
 
     fn lock(
