@@ -1,4 +1,5 @@
-//! The clients of an export: hosts, networks, patterns, netgroups or everyone, and which of several entries applies.
+//! The clients of an export: hosts, networks, patterns, netgroups or everyone, and which of several entries
+//! applies.
 
 use std::fmt;
 use std::net::IpAddr;

@@ -1,9 +1,9 @@
 //! exports(5): parsing, and which client may access what and how. Pure functions.
 //!
 //! The crate opens no files or sockets. The text is passed as a string, the client as an address, and host
-//! names are looked up through the caller's [`Names`]. Options that would have clients served less safely than
-//! they say are errors with the option, its line and column, and a remedy. Other options without effect are
-//! recorded with the reason ([`IneffectiveOptions`]).
+//! names are looked up through the caller's [`Names`]. Options that would have clients served less safely
+//! than they say are errors with the option, its line and column, and a remedy. Other options without effect
+//! are recorded with the reason ([`IneffectiveOptions`]).
 
 mod client;
 mod edit;

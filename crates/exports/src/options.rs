@@ -85,10 +85,10 @@ pub struct ExportOptions {
     /// `mount_grant` or `no_mount_grant` (default; specific to this server): whether root of the server's
     /// host may be granted the directory as a mount. Not without `lane` and `tree`.
     pub mount_grant: bool,
-    /// `crossmnt`: clients see the filesystems that are mounted below, unless exported with lines of their own.
+    /// `crossmnt`: clients see the filesystems that are mounted below and have no lines of their own.
     pub crossmnt: bool,
-    /// `nohide`: clients of NFSv3 see this export in the one around it, though it is another filesystem. Those
-    /// of NFSv4 always do. Default `hide`.
+    /// `nohide`: clients of NFSv3 see this export in the one around it, though it is another filesystem.
+    /// Those of NFSv4 always do. Default `hide`.
     pub nohide: bool,
     /// `mountpoint=`, `mp=`: the export is served only while a mount is there.
     pub mountpoint: Option<MountPoint>,

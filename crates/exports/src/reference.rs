@@ -3,7 +3,7 @@
 
 /// One option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Option {
+pub struct ExportOption {
     /// Its name.
     pub name: &'static str,
     /// What stands behind `=`; empty if it has no value.
@@ -21,16 +21,21 @@ const LOCKS: &str = "No effect; said at start. There is no lock manager for NFSv
 const MOUNT_POINT: &str =
     "The same, for all clients of the export. Mounts are followed while the server runs";
 
-const fn flag(name: &'static str, knfsd: &'static str, ours: &'static str) -> Option {
-    Option { name, value: "", knfsd, ours }
+const fn flag(name: &'static str, knfsd: &'static str, ours: &'static str) -> ExportOption {
+    ExportOption { name, value: "", knfsd, ours }
 }
 
-const fn valued(name: &'static str, value: &'static str, knfsd: &'static str, ours: &'static str) -> Option {
-    Option { name, value, knfsd, ours }
+const fn valued(
+    name: &'static str,
+    value: &'static str,
+    knfsd: &'static str,
+    ours: &'static str,
+) -> ExportOption {
+    ExportOption { name, value, knfsd, ours }
 }
 
 /// All options, related ones together.
-pub const OPTIONS: &[Option] = &[
+pub const OPTIONS: &[ExportOption] = &[
     flag("ro", "Refuses changes; the default", SAME),
     flag("rw", "Allows changes", SAME),
     flag("sync", "Changes are on stable storage before the reply; the default", SAME),
@@ -61,8 +66,8 @@ pub const OPTIONS: &[Option] = &[
         "fsid",
         "NUMBER|root|UUID",
         "The filesystem's identity in handles. 0 or root is the root of NFSv4's namespace",
-        "The export's identity in handles, instead of its path. 0 and root are the same, and no root of \
-         NFSv4's namespace: clients mount the export's full path",
+        "The export's identity in handles, instead of its path. 0 or root is the root of NFSv4's namespace, \
+         and other exports are seen only if they lie in it. Filesystems have their own fsid in attributes",
     ),
     flag("subtree_check", "Each request checks that the file is below the exported directory", SAME),
     flag("no_subtree_check", "Without that check; the default", SAME),

@@ -9,18 +9,19 @@ pub const FILE_NAME: &str = "samehost-exports.5";
 const SYNOPSIS: &str = "/etc/exports, /etc/exports.d/*.exports";
 
 const DESCRIPTION: [&str; 3] = [
-    "The directories that samehost serve exports, and to whom. The syntax is that of exports(5): an exports file \
-     of the Linux kernel's server starts this one without changes. Each line has a directory and its clients, \
-     and behind each client, without a blank, its options in parentheses. Options behind a dash (-) are \
-     defaults for the clients after it. A backslash at the end of a line continues it, # begins a comment, and \
-     special characters in names are quoted (\"/a b\") or written as three octal digits (/a\\040b).",
-    "A client is a host by name or address, a network (192.0.2.0/24, 192.0.2.0/255.255.255.0, 2001:db8::/32), a \
-     pattern of *, ? and [...] for host names, a netgroup (@group, netgroup(5)), or * for everybody. Where \
-     several entries match a client, a host wins over a network, a network over a pattern, a pattern over a \
-     netgroup and a netgroup over *. Of one kind the first entry wins.",
-    "Mistakes are errors with line and column, and the server doesn't start, or keeps the exports that it has. So \
-     are options that it can't honour and without which it would serve more than the line says. Other options \
-     without effect are accepted, and each is named once when the server starts.",
+    "The directories that samehost serve exports, and to whom. The syntax is that of exports(5): an exports \
+     file of the Linux kernel's server starts this one without changes. Each line has a directory and its \
+     clients, and behind each client, without a blank, its options in parentheses. Options behind a dash \
+     (-) are defaults for the clients after it. A backslash at the end of a line continues it, # begins a \
+     comment, and special characters in names are quoted (\"/a b\") or written as three octal digits \
+     (/a\\040b).",
+    "A client is a host by name or address, a network (192.0.2.0/24, 192.0.2.0/255.255.255.0, \
+     2001:db8::/32), a pattern of *, ? and [...] for host names, a netgroup (@group, netgroup(5)), or * for \
+     everybody. Where several entries match a client, a host wins over a network, a network over a pattern, \
+     a pattern over a netgroup and a netgroup over *. Of one kind the first entry wins.",
+    "Mistakes are errors with line and column, and the server doesn't start, or keeps the exports that it \
+     has. So are options that it can't honour and without which it would serve more than the line says. \
+     Other options without effect are accepted, and each is named once when the server starts.",
 ];
 
 const EXAMPLE: &str = "\

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use common::{run, samehost, wait};
 
-const COMMANDS: [&str; 17] = [
+const COMMANDS: [&str; 18] = [
     "serve",
     "ls",
     "stat",
@@ -20,6 +20,7 @@ const COMMANDS: [&str; 17] = [
     "status",
     "probe",
     "doctor",
+    "exports",
     "top",
     "bench",
     "demo",
@@ -191,4 +192,22 @@ fn doctor_says_which_data_paths_this_host_can_have() {
     let missing = doctor(&["server", "--export-dir", "/nowhere/at/all"]).exits(1);
     assert!(missing.text().contains("problem: /nowhere/at/all: it can't be opened"), "{}", missing.text());
     assert!(missing.text().contains("next: create the directory"), "{}", missing.text());
+}
+
+#[test]
+fn exports_files_are_shown_and_checked() {
+    let scratch = tempfile::tempdir().unwrap();
+    let file = scratch.path().join("exports");
+    let path = file.to_str().unwrap();
+    std::fs::write(&file, "/a -sync,rw @group(wdelay) *(ro)\n").unwrap();
+    let shown = run(&mut samehost(["exports", path])).exits(0);
+    let expected = "/a @group(rw,root_squash,secure,sync,no_subtree_check,wdelay) \
+                    *(ro,root_squash,secure,sync,no_subtree_check)\n\
+                    # note: option wdelay has no effect: each write is handled when it arrives\n";
+    assert_eq!(shown.text(), expected);
+    // What is printed is valid itself.
+    std::fs::write(&file, shown.text()).unwrap();
+    assert_eq!(run(&mut samehost(["exports", "--check", path])).exits(0).text(), "");
+    std::fs::write(&file, "/a *(rw,bogus)\n/b *(\n").unwrap();
+    run(&mut samehost(["exports", "--check", path])).exits(1).complains(&[":1:9: option bogus", ":2:"]);
 }

@@ -393,3 +393,36 @@ fn old_handles_are_stale_where_handles_are_paths() {
         });
     }
 }
+
+/// As with knfsd, whose clients mount `server:/` and paths below it.
+#[test]
+fn an_export_with_fsid_0_is_the_root_of_nfsv4s_namespace() {
+    let rig = Rig::new();
+    let options = "rw,insecure,no_root_squash";
+    let lines = [
+        format!("{} *({options})", rig.scratch.export().display()),
+        format!("{} 127.0.0.1({options},fsid=0)", rig.scratch.at("way").display()),
+        format!("{} *({options})", rig.inner().display()),
+        format!("{} *({options})", rig.scratch.at("beside").display()),
+    ];
+    std::fs::write(&rig.exports, lines.join("\n")).unwrap();
+    let server = rig.serve();
+    let mut session = Session::new(&server, 2, b"rooted");
+    session.reclaim_complete();
+    let root = session.walk(std::path::Path::new("/"));
+    let file = session.walk(std::path::Path::new("/inner/f"));
+    let inner = session.lookup(&root, b"inner").unwrap();
+    assert_eq!(session.lookup(&inner, b"f").unwrap(), file);
+    // It has no parent, and other exports aren't there.
+    assert_eq!(session.on(&root, Operation::Lookupp, &()).0, Nfsstat4::Noent as u32);
+    assert_eq!(session.lookup(&root, b"beside"), Err(Nfsstat4::Noent as u32));
+    let first = rig.scratch.export().components().nth(1).unwrap().as_os_str().as_encoded_bytes().to_vec();
+    assert_eq!(session.lookup(&root, &first), Err(Nfsstat4::Noent as u32));
+    // NFSv3 has the server's paths, and a client to which the root isn't exported all of its exports.
+    let mut wire = Client::new(&server);
+    assert_eq!(wire.mnt(&rig.scratch.at("way")).unwrap(), root);
+    wire.mnt(&rig.scratch.at("beside")).unwrap();
+    let mut other = Session::from(second(&server), 2, b"not rooted");
+    other.reclaim_complete();
+    other.walk(&rig.scratch.at("beside/f"));
+}

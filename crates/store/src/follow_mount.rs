@@ -31,8 +31,8 @@ impl Store {
         self.inner().attached.mount
     }
 
-    /// Whether anything needs the store to stay open: an open file, a lease, data that isn't on stable storage,
-    /// or a cell. Files that are open only for later calls are closed first.
+    /// Whether anything needs the store to stay open: an open file, a lease, data that isn't on stable
+    /// storage, or a cell. Files that are open only for later calls are closed first.
     #[must_use]
     pub fn is_in_use(&self) -> bool {
         let inner = self.inner();

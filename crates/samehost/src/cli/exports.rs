@@ -18,7 +18,7 @@ pub struct ExportsArgs {
     /// Print a line for each mistake, and nothing else
     #[arg(long)]
     pub check: bool,
-    /// Exports files, or directories with files that end in .exports. Default: /etc/exports and /etc/exports.d
+    /// Exports files, or directories with files that end in .exports (default: /etc/exports, /etc/exports.d)
     #[arg(value_name = "FILE")]
     pub files: Vec<PathBuf>,
 }

@@ -1,4 +1,5 @@
-//! Host names and netgroups for the export rules, as [`Lookups`]. "No such name" is an answer; a failed query is none.
+//! Host names and netgroups for the export rules, as [`Lookups`]. "No such name" is an answer; a failed query
+//! is none.
 
 use std::net::IpAddr;
 use std::time::Duration;

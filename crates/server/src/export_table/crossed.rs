@@ -1,14 +1,14 @@
 //! Filesystems that are mounted below exports with `crossmnt`.
 //!
 //! Each is an export of its own in the table: it has a number, so its files have handles of their own, and a
-//! store. Clients, their options and I/O modes are those of the export that it is mounted below, except
-//! `fsid=`. The number is a hash of the path, the filesystem's identity and that of its root. The handles stay
-//! valid when the filesystem is unmounted and mounted again, and another filesystem at the same path has other
-//! handles.
+//! store. Clients, their options and I/O modes are those of the export that it is mounted below, except for
+//! options about the directory itself (`fsid=`, `mountpoint=`, `refer=`, `replicas=`). The number is a hash of
+//! the path, the filesystem's identity and that of its root. The handles stay valid when the filesystem is
+//! unmounted and mounted again, and another filesystem at the same path has other handles.
 //!
 //! The store opens when a client first uses the filesystem, and closes when it has been out of use for some
-//! time. While it is open the mount is busy, as it is for a local process; while it is closed the server holds
-//! nothing of it, so that umount(8) succeeds and the device is free afterwards.
+//! time. While it is open the mount is busy, as it is for a local process; while it is closed the server
+//! holds nothing of it, so that umount(8) succeeds and the device is free afterwards.
 //!
 //! A line of its own wins: the nearest configured export around a mount point decides, and a mount point with
 //! a line isn't here. Filesystems of the kernel (proc, sysfs), of other processes (FUSE, autofs) and of other
@@ -99,8 +99,8 @@ impl CrossedFilesystem {
         }
     }
 
-    /// Closes the store, unless a file is open or it was used in the last seconds. `has_grants` says whether a
-    /// local client may have files of it open.
+    /// Closes the store, unless a file is open or it was used in the last seconds. `has_grants` says whether
+    /// a local client may have files of it open.
     pub(crate) fn close_if_idle(&self, has_grants: impl FnOnce() -> bool) {
         let used = Duration::from_secs(self.used.load(Ordering::Relaxed));
         let is_recent = START.elapsed().saturating_sub(used) < IDLE_TIMEOUT;
@@ -126,8 +126,8 @@ impl CrossedFilesystem {
 }
 
 impl ExportTable {
-    /// Adds the filesystems that are mounted below the configured exports, and takes over those that `previous`
-    /// has. The configured exports are in the table.
+    /// Adds the filesystems that are mounted below the configured exports, and takes over those that
+    /// `previous` has. The configured exports are in the table.
     pub(super) fn add_crossed(&mut self, mounts: &Mounts, opening: &StoreSettings, previous: &Self) {
         let configured = self.entries.clone();
         let crosses = |outer: &&Arc<ExportEntry>| {

@@ -256,8 +256,8 @@ impl RunningServer {
         trees.retire(cells);
     }
 
-    /// Closes the stores of crossed filesystems that are out of use. Returns when to do so again; `None` while
-    /// there are no such filesystems.
+    /// Closes the stores of crossed filesystems that are out of use. Returns when to do so again; `None`
+    /// while there are no such filesystems.
     pub(crate) fn close_idle_stores(&self) -> Option<Duration> {
         let _one = self.reloading.lock();
         let has_grants =

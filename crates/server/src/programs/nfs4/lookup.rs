@@ -126,11 +126,14 @@ pub(super) fn parent(c: &Context<'_>) -> Result<Object> {
             check_directory(directory)?;
             let handle = directory.node.handle();
             if directory.admitted.root().map_err(status::of_store)? == *handle {
+                let (export, namespace) = (directory.admitted.export(), namespace(c));
+                if namespace.root_export().is_some_and(|root| root.id == export) {
+                    return Err(Nfsstat4::Noent);
+                }
                 if let Some(above) = nested::above(c, directory)? {
                     return Ok(Object::File(above));
                 }
-                let export = FileHandle::export_of(handle.as_bytes()).ok_or(Nfsstat4::Badhandle)?;
-                return namespace(c).above(export).map(Object::Pseudo).ok_or(Nfsstat4::Noent);
+                return namespace.above(export).map(Object::Pseudo).ok_or(Nfsstat4::Noent);
             }
             let node = directory.user_context()?.lookup(&directory.node, b"..").map_err(status::of_store)?;
             Ok(Object::File(directory.sibling(node)))

@@ -1,13 +1,16 @@
 //! The pseudo-filesystem (RFC 8881 section 7.3): read-only directories that join all exports under one root.
 //!
 //! An export below another one is entered from the outer one (see `nested`); an export of `/` is the root
-//! itself. A namespace is built for a client from the exports that it may use: the client sees the
-//! directories that lead there, and nothing else.
+//! itself. So is one with `fsid=0` (exports(5)): then there is no pseudo-filesystem, and the client sees that
+//! export with those in it, at paths that begin there. A namespace is built for a client from the exports
+//! that it may use: the client sees the directories that lead there, and nothing else.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hasher as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
+
+use exports::Fsid;
 
 use crate::export_table::{ExportEntry, ExportTable};
 
@@ -91,6 +94,11 @@ impl Namespace {
         made.directories.insert(root, PseudoDirectory { parent: root, children: BTreeMap::new() });
         let mut entries: Vec<_> =
             table.configured().filter(|entry| entry.store.is_ok() && visible(entry)).collect();
+        let is_root = |entry: &&&Arc<ExportEntry>| entry.export.fsid() == Some(Fsid::Number(0));
+        if let Some(root) = entries.iter().find(is_root) {
+            made.root = Some(Arc::clone(root));
+            return made;
+        }
         // Outer exports first.
         entries.sort_by_key(|entry| entry.export.path().components().count());
         for entry in entries {
@@ -129,7 +137,7 @@ impl Namespace {
         }
     }
 
-    /// The export of `/`, if there is one.
+    /// The export that is the root: that of `/`, or the one with `fsid=0`.
     pub const fn root_export(&self) -> Option<&Arc<ExportEntry>> {
         self.root.as_ref()
     }

@@ -1,5 +1,7 @@
 //! Gathering an object's attributes, as far as they were requested.
 
+use std::path::PathBuf;
+
 use proto::nfs4::attributes as number;
 use proto::nfs4::{Bitmap4, Fsid4, Nfsstat4};
 use store::{Attributes, FileKind, PosixAcl, UserContext};
@@ -56,6 +58,10 @@ impl<'a> Context<'a> {
         } else {
             attributes.fileid
         };
+        let top = || {
+            let root = nested::namespace(self);
+            root.root_export().map_or_else(PathBuf::new, |root| root.export.path().to_owned())
+        };
         let acl = if requested.contains(number::ACL) {
             let lists = user_context.acls(&file.node).map_err(status::of_store)?;
             to_nfs4(&lists, file.node.kind() == FileKind::Directory)
@@ -76,7 +82,7 @@ impl<'a> Context<'a> {
             acl,
             owners: &self.service.owners,
             lease: self.lease_seconds(),
-            locations: Locations::of(&file.admitted, requested),
+            locations: Locations::of(&file.admitted, top, requested),
             is_absent,
         })
     }

@@ -1,7 +1,7 @@
 //! `fs_locations` (RFC 8881 section 11.16), and filesystems that are absent (section 11.3).
 //!
-//! An export with `refer=` is absent to clients of NFSv4: operations on it are NFS4ERR_MOVED, except those that
-//! read the attributes by which clients find the other servers.
+//! An export with `refer=` is absent to clients of NFSv4: operations on it are NFS4ERR_MOVED, except those
+//! that read the attributes by which clients find the other servers.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
@@ -25,13 +25,14 @@ pub(crate) struct Locations {
 }
 
 impl Locations {
-    /// Those of an export; empty unless they are `requested`.
-    pub fn of(export: &ExportAccess, requested: &Bitmap4) -> Self {
+    /// Those of an export in a namespace whose root is `top`; empty unless they are `requested`.
+    pub fn of(export: &ExportAccess, top: impl FnOnce() -> PathBuf, requested: &Bitmap4) -> Self {
         if !requested.contains(FS_LOCATIONS) {
             return Self::default();
         }
         let others = export.options().locations.as_ref().map(|locations| locations.list.clone());
-        Self { root: export.path().to_owned(), others: others.unwrap_or_default() }
+        let root = export.path().strip_prefix(top()).unwrap_or(export.path());
+        Self { root: root.to_owned(), others: others.unwrap_or_default() }
     }
 
     /// Appends the attribute.
