@@ -79,6 +79,9 @@ impl Write for Line {
 
 impl Drop for Line {
     fn drop(&mut self) {
+        // The last field may have been left out of a line behind its blank.
+        self.text.truncate(self.text.trim_ascii_end().len());
+        self.text.push(b'\n');
         // An error of the log can't be logged.
         if self.priority as u8 <= STDERR_PRIORITY.load(Relaxed) {
             let _ = io::stderr().lock().write_all(&self.text);

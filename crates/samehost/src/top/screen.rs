@@ -63,6 +63,8 @@ pub fn draw(frame: &mut Frame<'_>, view: &View, display: &Display) {
 /// All lines of a view: the head, and every list.
 pub fn all(view: &View) -> Vec<String> {
     let mut lines: Vec<_> = head(view).into_iter().map(|line| line.text).collect();
+    // Each list begins with an empty line, as the head ends.
+    lines.pop();
     for page in ScreenPage::LISTS {
         let list = list(view, &Display { page, ..Display::default() });
         lines.extend([String::new(), list.heading.text]);

@@ -2,7 +2,8 @@
 //! and why.
 //!
 //! The lines have level info and the target [`TARGET`]. Their fields become fields of the journal. A line is
-//! repeated for the same client and export after [`REPEAT`], so that requests can't fill the log.
+//! repeated for the same client and export after [`REPEAT`], or is one of [`LINES_A_MINUTE`] of its client, so
+//! that no client can fill the log or displace the lines about others.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -10,6 +11,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use fairness::LogLimit;
 use parking_lot::Mutex;
 
 /// The target of audit lines, by which a filter selects them.
@@ -37,35 +39,53 @@ pub mod message_id {
 /// What a remembered line was about: the kind, the client and the export (empty if it concerns all).
 type Subject = (&'static str, IpAddr, Vec<u8>);
 
+/// The lines that one client may cause in a minute, so that it can't displace those about others.
+const LINES_A_MINUTE: u32 = 30;
+
+/// Who causes lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Source {
+    /// A client, by its address.
+    Address(IpAddr),
+    /// A process of this host, by its user; `None` if that isn't known.
+    LocalUser(Option<u32>),
+}
+
 /// The lines that were written.
 #[derive(Debug, Default)]
-pub(crate) struct AuditLog(Mutex<HashMap<Subject, Instant>>);
-
-/// A client has mounted `path` by NFSv3's MOUNT. Every call is logged.
-pub(crate) fn mounted(client: SocketAddr, uid: Option<u32>, path: &Path) {
-    tracing::info!(
-        target: TARGET, client = %client, uid, export = %path.display(), road = "wire", protocol = "NFSv3",
-        message_id = message_id::MOUNTED, "mounted"
-    );
-}
-
-/// NFSv3's MOUNT was refused. Every call is logged.
-pub(crate) fn mount_refused(client: SocketAddr, uid: Option<u32>, path: &Path, reason: &str) {
-    tracing::info!(
-        target: TARGET, client = %client, uid, export = %path.display(), road = "wire", protocol = "NFSv3",
-        reason, message_id = message_id::MOUNT_REFUSED, "mount refused"
-    );
-}
-
-/// A process of this host got a lane. Every one is logged.
-pub(crate) fn lane(client: SocketAddr, pid: Option<u32>, uid: Option<u32>) {
-    tracing::info!(
-        target: TARGET, client = %client, pid, uid, road = "lane", message_id = message_id::LANE,
-        "lane established"
-    );
+pub(crate) struct AuditLog {
+    written: Mutex<HashMap<Subject, Instant>>,
+    limits: Mutex<HashMap<Source, LogLimit>>,
 }
 
 impl AuditLog {
+    /// A client has mounted `path` by NFSv3's MOUNT.
+    pub(crate) fn mounted(&self, client: SocketAddr, uid: Option<u32>, path: &Path) {
+        let Some(skipped) = self.admit(Source::Address(client.ip()), Instant::now()) else { return };
+        tracing::info!(
+            target: TARGET, client = %client, uid, export = %path.display(), road = "wire", protocol = "NFSv3",
+            skipped, message_id = message_id::MOUNTED, "mounted"
+        );
+    }
+
+    /// NFSv3's MOUNT was refused.
+    pub(crate) fn mount_refused(&self, client: SocketAddr, uid: Option<u32>, path: &Path, reason: &str) {
+        let Some(skipped) = self.admit(Source::Address(client.ip()), Instant::now()) else { return };
+        tracing::info!(
+            target: TARGET, client = %client, uid, export = %path.display(), road = "wire", protocol = "NFSv3",
+            reason, skipped, message_id = message_id::MOUNT_REFUSED, "mount refused"
+        );
+    }
+
+    /// A process of this host got a lane.
+    pub(crate) fn lane(&self, client: SocketAddr, pid: Option<u32>, uid: Option<u32>) {
+        let Some(skipped) = self.admit(Source::LocalUser(uid), Instant::now()) else { return };
+        tracing::info!(
+            target: TARGET, client = %client, pid, uid, road = "lane", skipped, message_id = message_id::LANE,
+            "lane established"
+        );
+    }
+
     /// A client of NFSv4 has entered an export, as it does when it mounts it.
     pub(crate) fn entered(&self, client: SocketAddr, uid: Option<u32>, export: &Path) {
         if self.is_due(message_id::MOUNTED, client.ip(), export, Instant::now()) {
@@ -86,9 +106,20 @@ impl AuditLog {
         }
     }
 
+    /// Whether a line may be written that a client causes as often as it likes. If so, returns the number of
+    /// lines that were left out before, if there were any.
+    fn admit(&self, source: Source, now: Instant) -> Option<Option<u64>> {
+        let mut limits = self.limits.lock();
+        if limits.len() >= MAX_REMEMBERED && !limits.contains_key(&source) {
+            limits.clear();
+        }
+        let limit = limits.entry(source).or_insert_with(|| LogLimit::new(LINES_A_MINUTE));
+        limit.admit(now).map(|skipped| Some(skipped).filter(|skipped| *skipped > 0))
+    }
+
     /// Whether a line is to be written at `now`, which is then remembered.
     fn is_due(&self, kind: &'static str, client: IpAddr, export: &Path, now: Instant) -> bool {
-        let mut written = self.0.lock();
+        let mut written = self.written.lock();
         let subject = (kind, client, export.as_os_str().as_bytes().to_vec());
         if written.get(&subject).is_some_and(|at| now.saturating_duration_since(*at) < REPEAT) {
             return false;
@@ -102,7 +133,7 @@ impl AuditLog {
 
     /// Forgets what was written, since the rules may have changed.
     pub(crate) fn forget(&self) {
-        self.0.lock().clear();
+        self.written.lock().clear();
     }
 }
 
@@ -132,7 +163,25 @@ mod tests {
         for number in 0..3 * MAX_REMEMBERED as u32 {
             log.is_due(message_id::MOUNTED, IpAddr::from(number.to_be_bytes()), Path::new("/a"), now);
         }
-        assert!(log.0.lock().len() <= MAX_REMEMBERED);
+        assert!(log.written.lock().len() <= MAX_REMEMBERED);
+    }
+
+    #[test]
+    fn a_client_displaces_no_lines_about_others() {
+        let log = AuditLog::default();
+        let now = Instant::now();
+        let source = |last| Source::Address([192, 0, 2, last].into());
+        for _ in 0..LINES_A_MINUTE {
+            assert_eq!(log.admit(source(1), now), Some(None));
+        }
+        assert_eq!(log.admit(source(1), now), None);
+        assert_eq!(log.admit(source(2), now), Some(None));
+        assert_eq!(log.admit(Source::LocalUser(Some(7)), now), Some(None));
+        assert_eq!(log.admit(source(1), now + Duration::from_secs(60)), Some(Some(1)));
+        for number in 0..3 * MAX_REMEMBERED as u32 {
+            log.admit(Source::LocalUser(Some(number)), now);
+        }
+        assert!(log.limits.lock().len() <= MAX_REMEMBERED);
     }
 
     #[test]

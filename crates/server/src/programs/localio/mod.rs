@@ -12,7 +12,6 @@ use rpc::message::{AuthStat, Credential};
 use rpc::server::{CallContext, CallError, Peer, Program, Reply};
 use xdr::Decoder;
 
-use crate::authorization::audit;
 use crate::programs::request::{Done, RequestSpan, data_path};
 use crate::service::{LaneAttempt, Service};
 use crate::status::counters::{BegunCall, CallEnd, CountedOperation, NO_RESULTS};
@@ -62,7 +61,7 @@ impl Program for Localio {
                         let note = LaneAttempt::Refused { answer, kernel: sys.stamp == 0 };
                         self.service.lane_attempts.answered(peer, note);
                     } else if let Some(lane) = self.lane.status().iter().find(|l| l.bound.nfs_peer == peer) {
-                        audit::lane(peer, lane.bound.process.pid, lane.bound.process.uid);
+                        self.service.access.audit.lane(peer, lane.bound.process.pid, lane.bound.process.uid);
                     }
                     Done { status: Some(answer), bytes: 0 }
                 }),

@@ -18,7 +18,6 @@ use xdr::{Array, Decoder, Encoder, List, Opaque};
 
 use path::Unresolved;
 
-use crate::authorization::audit;
 use crate::programs::nfs3::requester;
 use crate::programs::request::{Done, RequestSpan, call_end};
 use crate::service::Service;
@@ -98,7 +97,7 @@ impl Mount3 {
         match path::resolve(&self.0.access, path, requester) {
             Ok(handle) => {
                 self.0.mounts.add(cx.peer.address.ip(), path);
-                audit::mounted(cx.peer.address, uid, Path::new(OsStr::from_bytes(path)));
+                self.0.access.audit.mounted(cx.peer.address, uid, Path::new(OsStr::from_bytes(path)));
                 to.put(&Mountres3::Ok(Mountres3Ok {
                     fhandle: Opaque(handle.as_bytes()),
                     auth_flavors: Array(vec![AuthFlavor::SYS.0]),
@@ -108,7 +107,7 @@ impl Mount3 {
             Err(Unresolved { status, refusal }) => {
                 let reason = refusal.map_or_else(|| format!("{status:?}"), |refusal| refusal.to_string());
                 let path = Path::new(OsStr::from_bytes(path));
-                audit::mount_refused(cx.peer.address, uid, path, &reason);
+                self.0.access.audit.mount_refused(cx.peer.address, uid, path, &reason);
                 to.put(&Mountres3::Fail(status));
                 status
             }
