@@ -1,5 +1,4 @@
-//! Common programs on a mounted share: over the wire, over the lane with passthrough, and over the lane
-//! without.
+//! Common programs on a mounted share, over each data path.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -10,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use samehost_tests::process::{run_ok, run_within};
 use samehost_tests::scratch::pattern;
-use samehost_tests::{Mount, Scratch, Serve, need_root};
+use samehost_tests::{DataPath, Mount, Scratch, need_root, test_each_data_path};
 
 /// The longest time for one step; generous, so that slow machines pass.
 const STEP_TIMEOUT: Duration = Duration::from_secs(300);
@@ -242,31 +241,31 @@ fn is_open_stressor_rmdir(line: &str) -> bool {
 
 /// Runs one step in its own directory. The message of a failure begins and ends with the step's name and the
 /// error, so that a truncated log shows them, too.
-fn step(options: &str, mount: &Mount, name: &str, work: &dyn Fn(&Path)) {
+fn step(path: &str, mount: &Mount, name: &str, work: &dyn Fn(&Path)) {
     let began = Instant::now();
     let dir = mount.join(name);
     fs::create_dir(&dir).expect("a directory on the mount");
     let done = catch_unwind(AssertUnwindSafe(|| work(&dir)));
     let took = began.elapsed().as_secs_f32();
-    let Err(panic) = done else { return println!("{options}: {name} done in {took:.1} s") };
+    let Err(panic) = done else { return println!("{path}: {name} done in {took:.1} s") };
     let why = panic.downcast_ref::<String>().map(String::as_str);
     let why = why.or_else(|| panic.downcast_ref().copied()).unwrap_or_default();
     let headline =
-        format!("{options}: {name} failed after {took:.1} s: {}", why.lines().next().unwrap_or_default());
+        format!("{path}: {name} failed after {took:.1} s: {}", why.lines().next().unwrap_or_default());
     let (left, status) = (listing(&dir), mount.status().unwrap_or_default());
     let last = why.lines().next_back().unwrap_or_default();
     panic!("{headline}\n{why}\nthe directory:\n{left}\nthe mount: {status}\n{headline}\n{last}");
 }
 
-fn run_all(options: &str) {
+fn programs_work(path: &DataPath) {
     need_root();
     let scratch = Scratch::in_memory();
     let export = scratch.mkdir("export");
     let tree = scratch.mkdir("tree");
     create_tree(&tree);
-    let server = Serve::openly(&export).start();
-    let mount = Mount::new(&server, &export, options);
-    let step = |name: &str, work: &dyn Fn(&Path)| step(options, &mount, name, work);
+    let server = path.serve(&export).start();
+    let Some(mount) = path.mount(&server, &export, "") else { return };
+    let step = |name: &str, work: &dyn Fn(&Path)| step(path.name, &mount, name, work);
     step("git", &git);
     step("sqlite", &sqlite);
     step("trees", &|dir| tar_and_rsync(dir, &tree));
@@ -275,17 +274,4 @@ fn run_all(options: &str) {
     step("stress", &stress);
 }
 
-#[test]
-fn programs_work_over_the_wire() {
-    run_all("lane=off");
-}
-
-#[test]
-fn programs_work_over_the_lane_with_passthrough() {
-    run_all("lane=required");
-}
-
-#[test]
-fn programs_work_over_the_lane_without_passthrough() {
-    run_all("lane=required,nopassthrough");
-}
+test_each_data_path!(over, programs_work);

@@ -8,6 +8,7 @@
 pub mod capture;
 pub mod cgroup;
 pub mod cpio;
+pub mod data_path;
 pub mod disk;
 pub mod failing;
 pub mod ganesha;
@@ -21,6 +22,7 @@ pub mod samehost;
 pub mod scratch;
 pub mod uring;
 
+pub use data_path::DataPath;
 pub use mount::Mount;
 pub use netns::Netns;
 pub use process::{Daemon, run, run_ok, wait_for};

@@ -43,6 +43,19 @@ impl Netns {
         command
     }
 
+    /// The same command inside. Its working directory and standard streams aren't those that `inner` has set.
+    pub fn inside(&self, inner: &Command) -> Command {
+        let mut command = self.command(inner.get_program());
+        command.args(inner.get_args());
+        for (name, value) in inner.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command
+    }
+
     /// Creates a veth pair to another namespace, with an address at each end.
     ///
     /// # Panics
