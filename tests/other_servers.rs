@@ -15,12 +15,17 @@ use samehost_tests::samehost::binary;
 use samehost_tests::scratch::pattern;
 use samehost_tests::{Mount, Netns, Scratch, need_root, run, run_ok};
 
+/// The versions of NFS that our client speaks.
+const VERSIONS: [&str; 3] = ["3", "4.1", "4.2"];
+
 /// A server that exports one empty directory.
 struct Peer<'a> {
     /// Makes a command that runs where the server is reachable.
     command: &'a dyn Fn(&Path) -> Command,
     /// The export's URL.
     url: String,
+    /// The version of NFS.
+    version: &'a str,
     scratch: &'a Scratch,
 }
 
@@ -28,6 +33,9 @@ impl Peer<'_> {
     fn samehost(&self, words: &[&str]) -> Command {
         let mut command = (self.command)(binary());
         command.args(words).env("SAMEHOST_RUN_DIR", self.scratch.join("empty"));
+        if words[0] != "mount" {
+            command.args(["--vers", self.version]);
+        }
         command
     }
 
@@ -138,10 +146,11 @@ impl Peer<'_> {
         run_ok(&mut self.samehost(&["cp", &here, &self.at("shared/file")]));
         let mount = Mount::unmounted_with(&self.scratch.join("empty"));
         let mnt = mount.path().display().to_string();
-        let said = self.refused(&["mount", &self.at("shared/file"), &mnt], 1);
+        let options = format!("lane=off,vers={}", self.version);
+        let said = self.refused(&["mount", &self.at("shared/file"), &mnt, "-o", &options], 1);
         assert!(said.contains("not a directory"), "{said}");
         for (url, prefix) in [(self.url.clone(), "shared/"), (self.at("shared"), "")] {
-            run_ok(&mut self.samehost(&["mount", &url, &mnt, "-o", "lane=off"]));
+            run_ok(&mut self.samehost(&["mount", &url, &mnt, "-o", &options]));
             check_directory(&mount.join(prefix));
             mount.unmount();
         }
@@ -199,12 +208,20 @@ fn every_command_on_ganesha() {
     let export = scratch.mkdir("export");
     let netns = Netns::new("og");
     let _ganesha = Ganesha::start(&netns, &export);
-    let peer = Peer {
-        command: &|program| netns.command(program),
-        url: format!("nfs://127.0.0.1:{}{}", Ganesha::NFS_PORT, export.display()),
-        scratch: &scratch,
+    let path = |version| match version {
+        "3" => export.display().to_string(),
+        _ => Ganesha::PSEUDO.to_owned(),
     };
-    peer.every_command();
+    for version in VERSIONS {
+        let scratch = Scratch::new();
+        let peer = Peer {
+            command: &|program| netns.command(program),
+            url: format!("nfs://127.0.0.1:{}{}", Ganesha::NFS_PORT, path(version)),
+            version,
+            scratch: &scratch,
+        };
+        peer.every_command();
+    }
 }
 
 /// The guest is slow on a busy machine.
@@ -213,16 +230,21 @@ const GUEST_TIMEOUT: Duration = Duration::from_secs(180);
 #[test]
 fn every_command_on_knfsd() {
     need_root();
-    let scratch = Scratch::new();
+    let scratches = VERSIONS.map(|_| Scratch::new());
     let netns = Netns::new("ok");
     let job = Job { nfs_port: 0, mount_port: 0, anon_uid: 0, plan: include_str!("guest/knfsd.sh") };
     let report = qemu::boot_knfsd(&job, &netns, GUEST_TIMEOUT, |_| {
-        let peer = Peer {
-            command: &|program| netns.command(program),
+        let command = |program: &Path| netns.command(program);
+        let peer = |version, scratch| Peer {
+            command: &command,
             url: "nfs://127.0.0.1/srv/directory".to_owned(),
-            scratch: &scratch,
+            version,
+            scratch,
         };
-        peer.every_command();
+        for (version, scratch) in VERSIONS.into_iter().zip(&scratches) {
+            peer(version, scratch).every_command();
+        }
+        let peer = peer("3", &scratches[0]);
         // mountd returns this file's handle, and refuses every directory above it.
         let said = peer.refused(&["cat", "nfs://127.0.0.1/srv/file"], 1);
         assert!(said.contains("export the directory it is in"), "{said}");

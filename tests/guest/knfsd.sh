@@ -32,10 +32,13 @@ echo "/srv/directory *(rw,insecure,no_root_squash,no_subtree_check,fsid=1)" >/et
 
 # The daemons listen when these commands return.
 step nfsd mount -t nfsd nfsd /proc/fs/nfsd
+# The shortest times: no NFSv4 client has anything to reclaim.
+echo 10 >/proc/fs/nfsd/nfsv4leasetime
+echo 10 >/proc/fs/nfsd/nfsv4gracetime
 step rpcbind rpcbind
 step exportfs exportfs -r
 exportfs -o rw,insecure,no_root_squash,no_subtree_check,fsid=2 '*:/srv/file' # it warns that this is no directory, and exports it
-step rpc.nfsd rpc.nfsd --no-udp --nfs-version 3 --no-nfs-version 4 8
+step rpc.nfsd rpc.nfsd --no-udp --nfs-version 3 --nfs-version 4 8
 step rpc.mountd rpc.mountd --no-udp --port 20048
 echo "HOST serving" >/dev/console
 read -r answer </dev/console

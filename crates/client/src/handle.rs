@@ -17,8 +17,12 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 
-/// The longest file handle of NFSv3 (RFC 1813 section 2.3.3, NFS3_FHSIZE).
+/// The longest file handle of NFSv3 (RFC 1813 section 2.3.3, NFS3_FHSIZE), and of our server. A longer one is
+/// kept behind the pointer to what its clones share.
 pub const HANDLE_MAX: usize = 64;
+
+/// The longest file handle of NFSv4 (RFC 8881 section 3.1, NFS4_FHSIZE).
+const LONG_HANDLE_MAX: usize = 128;
 
 /// The first bytes of a Samehost server's handles: version 2 of the format, and its name.
 const MAGIC: [u8; 3] = [2, b'S', b'H'];
@@ -32,7 +36,8 @@ const SEAL: usize = 16;
 /// The scheme of handles that contain the filesystem's own handle. Only these can be made by a client.
 const KERNEL_SCHEME: u8 = 1;
 
-/// A server's persistent name for a file: at most 64 bytes, valid across restarts of either side.
+/// A server's persistent name for a file: at most 64 bytes over NFSv3 and 128 over NFSv4, valid across restarts of
+/// either side.
 ///
 /// A session that has been given a directory tree by a Samehost server on the same host also makes handles
 /// itself. These are valid in the session that made them, for the time that the file keeps its name.
@@ -49,6 +54,8 @@ struct HandleState {
     sealed: OnceLock<[u8; HANDLE_MAX]>,
     /// The directory and the name of the file when it was last found.
     place: Mutex<Option<(Handle, Box<[u8]>)>>,
+    /// All bytes of a handle of more than [`HANDLE_MAX`]. It has no seal and no place.
+    long: Box<[u8]>,
 }
 
 impl Drop for HandleState {
@@ -65,12 +72,25 @@ impl Drop for HandleState {
 }
 
 impl Handle {
-    /// The handle with these bytes; `None` if they are more than 64.
+    /// The handle with these bytes; `None` if they are more than 128.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Option<Self> {
         let mut whole = [0; HANDLE_MAX];
-        whole.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        let Some(room) = whole.get_mut(..bytes.len()) else { return Self::long(bytes) };
+        room.copy_from_slice(bytes);
         Some(Self { len: bytes.len() as u8, bytes: whole, state: None })
+    }
+
+    fn long(bytes: &[u8]) -> Option<Self> {
+        if bytes.len() > LONG_HANDLE_MAX {
+            return None;
+        }
+        let state = HandleState { sealed: OnceLock::new(), place: Mutex::default(), long: bytes.into() };
+        Some(Self { len: bytes.len() as u8, bytes: [0; HANDLE_MAX], state: Some(Arc::new(state)) })
+    }
+
+    const fn is_long(&self) -> bool {
+        self.len as usize > HANDLE_MAX
     }
 
     /// The handle of a file that was found as `name` in a directory: `head` is the first bytes of every
@@ -92,7 +112,7 @@ impl Handle {
         bytes[HEAD] = kind;
         bytes[HEAD + 1..identity].copy_from_slice(kernel_handle);
         let place = Mutex::new(Some((place.0.clone(), place.1.into())));
-        let state = HandleState { sealed: OnceLock::new(), place };
+        let state = HandleState { sealed: OnceLock::new(), place, long: Box::default() };
         Some(Self { len: (identity + SEAL) as u8, bytes, state: Some(Arc::new(state)) })
     }
 
@@ -100,7 +120,11 @@ impl Handle {
     pub(crate) fn found_at(mut self, directory: &Self, name: &[u8]) -> Self {
         if self.state.is_none() && self.head().is_some() && !matches!(name, b"." | b"..") {
             let place = Mutex::new(Some((directory.clone(), name.into())));
-            self.state = Some(Arc::new(HandleState { sealed: OnceLock::from(self.bytes), place }));
+            self.state = Some(Arc::new(HandleState {
+                sealed: OnceLock::from(self.bytes),
+                place,
+                long: Box::default(),
+            }));
         }
         self
     }
@@ -115,13 +139,15 @@ impl Handle {
     /// [`Handle::is_sealed`].
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
-        let sealed = self.state.as_ref().and_then(|state| state.sealed.get());
-        &sealed.unwrap_or(&self.bytes)[..usize::from(self.len)]
+        match self.state.as_ref().and_then(|state| state.sealed.get()) {
+            Some(sealed) => &sealed[..usize::from(self.len)],
+            None => self.whole(),
+        }
     }
 
     /// Whether the server accepts this handle's bytes. Every handle from a server is sealed.
     pub(crate) fn is_sealed(&self) -> bool {
-        self.state.as_ref().is_none_or(|state| state.sealed.get().is_some())
+        self.is_long() || self.state.as_ref().is_none_or(|state| state.sealed.get().is_some())
     }
 
     /// Takes the seal of another handle of the same file. False if that one has none, or is another file's.
@@ -148,7 +174,7 @@ impl Handle {
     /// Says by which name the file was found.
     #[doc(hidden)]
     pub fn moved(&self, directory: &Self, name: &[u8]) {
-        let Some(state) = &self.state else { return };
+        let Some(state) = self.state.as_ref().filter(|_| !self.is_long()) else { return };
         let mut place = state.place.lock();
         if place.as_ref().is_some_and(|place| place.0 == *directory && *place.1 == *name) {
             return;
@@ -173,11 +199,15 @@ impl Handle {
     /// Whether the last bytes are a seal.
     fn is_sealable(&self) -> bool {
         let whole = self.whole();
-        whole.len() > HEAD + SEAL && whole.starts_with(&MAGIC)
+        !self.is_long() && whole.len() > HEAD + SEAL && whole.starts_with(&MAGIC)
     }
 
     fn whole(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.len)]
+        match (self.bytes.get(..usize::from(self.len)), &self.state) {
+            (Some(whole), _) => whole,
+            (None, Some(state)) => &state.long,
+            (None, None) => &[],
+        }
     }
 }
 
@@ -275,6 +305,19 @@ mod tests {
         assert!(Handle::in_tree(head, 1, &[0; 39], (&root, b"n")).is_some());
         assert!(Handle::in_tree(head, 1, &[0; 40], (&root, b"n")).is_none());
         assert!(Handle::in_tree(head, 256, &[0; 8], (&root, b"n")).is_none());
+    }
+
+    #[test]
+    fn a_long_handle_is_kept_whole() {
+        let bytes: Vec<u8> = [&[2, b'S', b'H', 1][..], &[7; 124]].concat();
+        let long = Handle::new(&bytes).unwrap();
+        assert_eq!((long.as_bytes(), long.identity()), (&bytes[..], &bytes[..]));
+        assert!(long.is_sealed() && long == Handle::new(&bytes).unwrap());
+        assert_ne!(long, Handle::new(&bytes[..100]).unwrap());
+        long.moved(&sealed(&[1; 8], 7), b"name");
+        let found = long.clone().found_at(&sealed(&[1; 8], 7), b"name");
+        assert_eq!((found.head(), found.place(), found == long), (None, None, true));
+        assert!(Handle::new(&[0; 129]).is_none());
     }
 
     #[test]

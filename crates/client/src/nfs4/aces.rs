@@ -6,7 +6,7 @@ use proto::nfs4::{
     ACE_WRITE_DATA, Acl4, Nfsace4,
 };
 
-use super::convert::owner;
+use super::owners::{OwnerKind, number};
 use crate::types::AclEntry;
 
 /// The attribute's value.
@@ -28,8 +28,8 @@ fn class(ace: &Nfsace4<'_>) -> (u32, u32) {
         b"OWNER@" => (OWNER, 0),
         b"GROUP@" => (GROUP, 0),
         b"EVERYONE@" => (OTHER, 0),
-        _ if ace.flag & ACE_IDENTIFIER_GROUP != 0 => (NAMED_GROUP, owner(ace.who)),
-        _ => (USER, owner(ace.who)),
+        _ if ace.flag & ACE_IDENTIFIER_GROUP != 0 => (NAMED_GROUP, number(OwnerKind::Group, ace.who.0)),
+        _ => (USER, number(OwnerKind::User, ace.who.0)),
     }
 }
 

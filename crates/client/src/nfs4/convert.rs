@@ -9,13 +9,14 @@ use proto::nfs4::{
 use xdr::{Decoder, Encoder, Opaque};
 
 use super::aces::{self, AclAttribute};
+use super::owners::{self, OwnerKind};
 use crate::error::Status;
 use crate::types::{
     AclEntry, Attributes, FileKind, FsInfo, FsStat, PathConf, SetAttributes, SetTime, Timestamp,
 };
 
-/// The user and group of an owner that isn't known here, as the kernel's client has it (`nobody`).
-const NOBODY: u32 = 65_534;
+/// An owner or a group as a string.
+type Owner<'a> = Opaque<'a, OPAQUE_LIMIT>;
 
 /// The attributes of [`Attributes`].
 pub(super) const FILE: Bitmap4 = Bitmap4::of(&[
@@ -157,8 +158,8 @@ impl<'a> ReplyAttributes<'a> {
             number::MODE => file.mode = values.u32()? & 0o7777,
             number::NO_TRUNC => names.no_truncation = values.bool()?,
             number::NUMLINKS => file.nlink = values.u32()?,
-            number::OWNER => file.uid = owner(values.get()?),
-            number::OWNER_GROUP => file.gid = owner(values.get()?),
+            number::OWNER => file.uid = owners::number(OwnerKind::User, values.get::<Owner<'_>>()?.0),
+            number::OWNER_GROUP => file.gid = owners::number(OwnerKind::Group, values.get::<Owner<'_>>()?.0),
             number::RAWDEV => {
                 let device: Specdata4 = values.get()?;
                 file.rdev = (device.specdata1, device.specdata2);
@@ -228,12 +229,6 @@ const fn fsid(from: Fsid4) -> u64 {
 fn timestamp(from: Nfstime4) -> Timestamp {
     // A server may send any 32 bits, and calculations with a fraction of more than a second would panic.
     Timestamp { seconds: from.seconds, nanoseconds: from.nseconds.min(999_999_999) }
-}
-
-/// The number in an owner or group (RFC 8881 section 5.9). Servers send numbers to clients with AUTH_SYS, or
-/// `name@domain`, whose owner isn't known here.
-pub(super) fn owner(from: Opaque<'_, OPAQUE_LIMIT>) -> u32 {
-    std::str::from_utf8(from.0).ok().and_then(|text| text.parse().ok()).unwrap_or(NOBODY)
 }
 
 /// Encodes attributes to set.

@@ -10,6 +10,7 @@
 //! | `operations` | the operations, one COMPOUND each |
 //! | `compound` | a COMPOUND's operations and results |
 //! | `convert` | wire types to the client's types, and back |
+//! | `owners` | owners and groups as strings |
 //! | `aces` | access control lists |
 
 mod aces;
@@ -19,6 +20,7 @@ mod connect;
 mod convert;
 mod identity;
 mod operations;
+mod owners;
 mod session;
 
 use std::sync::Arc;
