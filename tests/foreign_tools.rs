@@ -184,17 +184,18 @@ fn tshark_finds_no_malformed_packet() {
     let local = scratch.join("local");
     fs::write(&local, pattern(3, 500_000)).expect("own directory");
     let local = local.display().to_string();
-    for lane in ["off", "auto"] {
+    for (lane, version) in [("off", "3"), ("auto", "3"), ("off", "4.1"), ("off", "4.2"), ("auto", "4.2")] {
         let at = |name: &str| format!("{root}/{name}");
-        ours(&["ls", "--lane", lane, &root]);
-        ours(&["stat", "--lane", lane, &at("link")]);
-        ours(&["mkdir", "--lane", lane, &at("made")]);
-        ours(&["cp", "--lane", lane, &local, &at("made/copy")]);
-        ours(&["cat", "--lane", lane, &at("made/copy")]);
-        ours(&["mv", "--lane", lane, &at("made/copy"), &at("made/moved")]);
-        ours(&["df", "--lane", lane, &root]);
-        ours(&["rm", "--lane", lane, &at("made/moved")]);
-        ours(&["rm", "-r", "--lane", lane, &at("made")]);
+        let ours = |words: &[&str]| ours(&[words, &["--lane", lane, "--vers", version]].concat());
+        ours(&["ls", &root]);
+        ours(&["stat", &at("link")]);
+        ours(&["mkdir", &at("made")]);
+        ours(&["cp", &local, &at("made/copy")]);
+        ours(&["cat", &at("made/copy")]);
+        ours(&["mv", &at("made/copy"), &at("made/moved")]);
+        ours(&["df", &root]);
+        ours(&["rm", &at("made/moved")]);
+        ours(&["rm", "-r", &at("made")]);
     }
     run_ok(netns.command("nfs-ls").arg(server.libnfs_url(&export)));
     run(netns.command("nfs-cat").arg(server.libnfs_url(export.join("data"))));

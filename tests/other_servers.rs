@@ -51,6 +51,7 @@ impl Peer<'_> {
     }
 
     fn every_command(&self) {
+        println!("by NFSv{}", self.version);
         self.scratch.mkdir("empty");
         self.trees();
         self.files();
