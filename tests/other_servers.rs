@@ -50,12 +50,23 @@ impl Peer<'_> {
         String::from_utf8_lossy(&done.stderr).into_owned()
     }
 
+    /// Every command, and a mount.
     fn every_command(&self) {
+        self.commands();
+        self.mounts();
+        self.check_empty();
+    }
+
+    /// Every command but `mount`.
+    fn commands(&self) {
         println!("by NFSv{}", self.version);
         self.scratch.mkdir("empty");
         self.trees();
         self.files();
-        self.mounts();
+        self.check_empty();
+    }
+
+    fn check_empty(&self) {
         assert_eq!(run_ok(&mut self.samehost(&["ls", "-a", &self.url])).trim(), "", "entries left");
         // There is no lane: `probe` says so and fails.
         let probe = run(&mut self.samehost(&["probe", &self.url]));
@@ -242,10 +253,12 @@ fn every_command_on_knfsd() {
             version,
             scratch,
         };
-        for (version, scratch) in VERSIONS.into_iter().zip(&scratches) {
-            peer(version, scratch).every_command();
+        let [_, v4 @ ..] = VERSIONS;
+        for (version, scratch) in v4.into_iter().zip(&scratches[1..]) {
+            peer(version, scratch).commands();
         }
-        let peer = peer("3", &scratches[0]);
+        let peer = peer(VERSIONS[0], &scratches[0]);
+        peer.every_command();
         // mountd returns this file's handle, and refuses every directory above it.
         let said = peer.refused(&["cat", "nfs://127.0.0.1/srv/file"], 1);
         assert!(said.contains("export the directory it is in"), "{said}");
