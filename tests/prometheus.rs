@@ -3,12 +3,13 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use samehost_tests::{Daemon, Scratch, Serve, Server, run_ok, wait_for};
+use samehost_tests::{Daemon, Mount, Scratch, Serve, Server, need_root, run, run_ok, wait_for};
 use serde_json::Value;
 
 fn packaging() -> PathBuf {
@@ -46,9 +47,12 @@ fn server() -> Monitored {
 
 /// The body of a reply; `None` if there is no server yet.
 fn get(address: SocketAddr, path: &str) -> Option<String> {
-    let mut stream = TcpStream::connect(address).ok()?;
+    exchange(TcpStream::connect(address).ok()?, path)
+}
+
+fn exchange(mut stream: impl Read + Write, path: &str) -> Option<String> {
     // Version 1.0 has no chunks.
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n").ok()?;
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").ok()?;
     let mut reply = String::new();
     stream.read_to_string(&mut reply).ok()?;
     let (head, body) = reply.split_once("\r\n\r\n")?;
@@ -153,7 +157,7 @@ fn prometheus_scrapes_and_an_alert_fires() {
     wait_for("a scrape", || {
         (json("/api/v1/query?query=up")["data"]["result"][0]["value"][1] == "1").then_some(())
     });
-    let query = "/api/v1/query?query=samehost_call_duration_seconds_count%7Bprocedure=%22READ%22%7D";
+    let query = "/api/v1/query?query=samehost_calls_total%7Bprocedure=%22READ%22%7D";
     wait_for("the number of READs", || {
         let value = json(query)["data"]["result"][0]["value"][1].clone();
         (value.as_str()?.parse::<f64>().ok()? >= 1.0).then_some(())
@@ -168,4 +172,33 @@ fn prometheus_scrapes_and_an_alert_fires() {
         alert["annotations"]["summary"].as_str().is_some_and(|text| text.contains("/missing on ")),
         "{alert}"
     );
+}
+
+#[test]
+fn a_mount_has_an_endpoint_of_its_own() {
+    need_root();
+    let scratch = Scratch::new();
+    let export = scratch.mkdir("export");
+    fs::write(export.join("file"), "data").expect("own directory");
+    let server = Serve::openly(&export).start();
+    let socket = scratch.join("metrics");
+    let options = format!("metrics={}", socket.display());
+    let mount = Mount::new(&server, &export, &options);
+    assert_eq!(fs::read(mount.join("file")).expect("the file"), b"data");
+    let scrape =
+        || exchange(UnixStream::connect(&socket).expect("the endpoint"), "/metrics").expect("metrics");
+    let metrics = scrape();
+    let local = format!("samehost_mount_local{{mountpoint=\"{}\"}} 1\n", mount.path().display());
+    assert!(metrics.contains(&local), "{metrics}");
+    assert!(metrics.contains("# TYPE samehost_mount_requests_total counter\n"), "{metrics}");
+    assert!(metrics.contains("# TYPE samehost_mount_io_read_bytes_total counter\n"), "{metrics}");
+
+    // An address that is in use fails the mount.
+    let second = Mount::unmounted(&server);
+    let output = run(&mut second.command(&server.url(&export), &options));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && stderr.contains("metrics at "), "{output:?}");
+    assert!(!second.is_mounted());
+    mount.unmount();
+    wait_for("the end of the endpoint", || (!socket.exists()).then_some(()));
 }

@@ -93,7 +93,7 @@ fn the_status_socket_returns_correct_values() {
     assert_eq!((&*none.export, none.errors, none.bytes_read), ("none", 1, 0), "the bad handle");
     assert_eq!((&here.export, &*here.data_path, here.errors), (&export, "wire", 0));
     assert_eq!((here.bytes_read, here.bytes_written), (500, 1000));
-    assert_eq!(here.times.iter().map(|bucket| bucket.calls).sum::<u64>(), here.calls);
+    assert!(here.times.iter().map(|bucket| bucket.calls).sum::<u64>() <= here.calls);
     assert!(here.times.last().is_some_and(|bucket| bucket.at_most_ns.is_none()), "{here:?}");
     assert_eq!(found.connections.len(), 1);
     assert_eq!(found.connections[0].peer, client.stream.local_addr().unwrap().to_string());

@@ -66,6 +66,17 @@ pub enum Kind<T: 'static> {
     },
     /// An absolute path.
     Path(fn(&mut T, PathBuf)),
+    /// A text with a syntax of its own.
+    Text {
+        /// The syntax, in words.
+        expected: &'static str,
+        /// The placeholder in help texts.
+        placeholder: &'static str,
+        /// Whether a text has the syntax.
+        is_valid: fn(&str) -> bool,
+        /// Sets it.
+        set: fn(&mut T, &str),
+    },
     /// Any value, or none.
     Any(fn(&mut T)),
     /// The option isn't supported: why not, and what to do instead.
@@ -81,6 +92,8 @@ pub enum Setting<T: 'static> {
     Number(fn(&mut T, u32), u32),
     /// With a path.
     Path(fn(&mut T, PathBuf), PathBuf),
+    /// With a text that has the option's syntax.
+    Text(fn(&mut T, &str), String),
 }
 
 impl<T> Setting<T> {
@@ -90,6 +103,7 @@ impl<T> Setting<T> {
             Self::Flag(set) => set(to),
             Self::Number(set, number) => set(to, *number),
             Self::Path(set, path) => set(to, path.clone()),
+            Self::Text(set, text) => set(to, text),
         }
     }
 }
@@ -222,6 +236,10 @@ impl<T> Descriptor<T> {
                 let path = PathBuf::from(needed()?);
                 if path.is_absolute() { Ok(Setting::Path(*set, path)) } else { Err(wrong(needed()?)) }
             }
+            Kind::Text { is_valid, set, .. } => {
+                let text = needed()?;
+                if is_valid(text) { Ok(Setting::Text(*set, text.to_owned())) } else { Err(wrong(text)) }
+            }
             Kind::Any(set) => Ok(Setting::Flag(*set)),
             Kind::Refused(reason) => Err(refused(reason)),
         }
@@ -248,6 +266,7 @@ impl<T> Descriptor<T> {
                 text
             }
             Kind::Path(_) => "an absolute path".to_owned(),
+            Kind::Text { expected, .. } => (*expected).to_owned(),
             Kind::Flag(_) | Kind::Any(_) | Kind::Refused(_) => String::new(),
         }
     }
@@ -270,6 +289,7 @@ impl<T> Descriptor<T> {
                 Some(words.iter().map(|(word, _)| *word).collect::<Vec<_>>().join("|"))
             }
             Kind::Path(_) => Some("DIR".to_owned()),
+            Kind::Text { placeholder, .. } => Some((*placeholder).to_owned()),
             Kind::Flag(_) | Kind::Any(_) | Kind::Refused(_) => None,
         }
     }
@@ -281,7 +301,9 @@ impl<T> Descriptor<T> {
             Kind::Word { words, .. } => {
                 words.iter().map(|(word, _)| format!("{}={word}", self.name)).collect()
             }
-            Kind::Number { .. } | Kind::PowerOfTwo(_) | Kind::Path(_) => vec![format!("{}=", self.name)],
+            Kind::Number { .. } | Kind::PowerOfTwo(_) | Kind::Path(_) | Kind::Text { .. } => {
+                vec![format!("{}=", self.name)]
+            }
         }
     }
 
@@ -295,8 +317,8 @@ impl<T> Descriptor<T> {
     pub fn description(&self) -> String {
         let range = match &self.kind {
             Kind::Number { .. } | Kind::PowerOfTwo(_) | Kind::Path(_) => Some(self.expected()),
-            // The placeholder has the words.
-            Kind::Word { .. } | Kind::Flag(_) | Kind::Any(_) | Kind::Refused(_) => None,
+            // The placeholder says it.
+            Kind::Word { .. } | Kind::Text { .. } | Kind::Flag(_) | Kind::Any(_) | Kind::Refused(_) => None,
         };
         let default = match &self.kind {
             Kind::Flag(_) | Kind::Any(_) => self.default.map(|_| "the default".to_owned()),

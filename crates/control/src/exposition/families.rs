@@ -94,11 +94,15 @@ pub fn declared<M: Metrics>(
     samples: &[(Labels, M)],
 ) -> fmt::Result {
     for (at, metric) in M::METRICS.iter().enumerate() {
-        let unit = match metric.unit {
-            MetricUnit::Bytes if !metric.name.ends_with("bytes") => "_bytes",
-            MetricUnit::Bytes | MetricUnit::Count => "",
+        // A unit comes last: `bytes_read` is PREFIX_read_bytes.
+        let (metric_name, unit) = match metric.unit {
+            MetricUnit::Bytes => {
+                let name = metric.name;
+                (name.strip_prefix("bytes_").or(name.strip_suffix("_bytes")).unwrap_or(name), "_bytes")
+            }
+            MetricUnit::Count => (metric.name, ""),
         };
-        let name = format!("{prefix}_{}{unit}", metric.name.replace('.', "_"));
+        let name = format!("{prefix}_{}{unit}", metric_name);
         let values = samples
             .iter()
             .filter_map(|(labels, numbers)| numbers.values().nth(at).map(|value| (labels.clone(), value)));

@@ -12,6 +12,7 @@ use std::time::Duration;
 pub use client::options::OptionError;
 use client::options::{Descriptor, SESSION, Setting, Source};
 
+use control::exposition::MetricsAddress;
 pub use remount::{Remount, remount};
 pub use table::MOUNT;
 
@@ -34,6 +35,8 @@ pub struct Parsed {
     pub background: bool,
     /// `retry`: how long to go on trying to reach the server; nfs(5): 2 minutes, 10,000 in the background.
     pub retry: Duration,
+    /// `metrics`: where metrics for Prometheus are served by HTTP; nowhere without it.
+    pub metrics: Option<MetricsAddress>,
     /// With `sloppy`: the errors of the options that were skipped.
     pub skipped: Vec<OptionError>,
 }
@@ -74,6 +77,7 @@ pub fn parse(
         session: defaults.retry(None),
         background: false,
         retry: Duration::ZERO,
+        metrics: None,
         skipped: Vec::new(),
     };
     let items = split::split(text)?;

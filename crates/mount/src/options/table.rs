@@ -10,6 +10,8 @@ use std::time::Duration;
 use client::Version;
 use client::options::{Descriptor, Kind, Source, Words};
 
+use control::exposition::MetricsAddress;
+
 use super::Parsed;
 use crate::settings::{Direct, LookupCache, UringMode};
 
@@ -155,6 +157,16 @@ pub const MOUNT: &[Entry] = &[
         "Whether the export's own mount is attached where the server grants it to root (auto, off)",
         &[("auto", |to| to.mount.mount_grant = true), ("off", |to| to.mount.mount_grant = false)],
         &[],
+    ),
+    entry(
+        "metrics",
+        "Serve metrics for Prometheus by HTTP, with the path /metrics, or on a Unix socket",
+        Kind::Text {
+            expected: "an address and a port, or the absolute path of a Unix socket",
+            placeholder: "ADDR:PORT|PATH",
+            is_valid: |text| text.parse::<MetricsAddress>().is_ok(),
+            set: |to, text| to.metrics = text.parse().ok(),
+        },
     ),
     // fstab(5): these let users mount, who mustn't bring root's programs and devices along.
     any("user", "All users may mount it; implies nosuid, nodev and noexec", |to| {

@@ -15,6 +15,7 @@ use control::Socket;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::metrics::MountMetrics;
 use super::status::{self, MountIdentity, MountStatus};
 use super::{DaemonFailure, DaemonMessage, MountPlan, ProcessError};
 use crate::error::Error;
@@ -70,6 +71,7 @@ pub enum ProcessEnd {
 pub fn foreground(plan: MountPlan, presenter: &impl Presenter) -> Result<ProcessEnd, ProcessError> {
     run(async {
         let mut signals = Signals::new()?;
+        let metrics = MountMetrics::start(&plan)?;
         let waiting = |error: &Error, left| presenter.waiting(&presenter.explain(&plan, error), left);
         let mount = tokio::select! {
             mounted = mount(&plan, plan.retry, waiting) => {
@@ -77,7 +79,7 @@ pub fn foreground(plan: MountPlan, presenter: &impl Presenter) -> Result<Process
             }
             () = signals.stop() => return Ok(ProcessEnd::Interrupted),
         };
-        let served = ServedMount::new(plan, mount);
+        let served = ServedMount::new(plan, mount, metrics);
         served.mount.settled(MOUNT_GRANT_TIMEOUT).await;
         let status = status::snapshot(&served.identity, &served.mount);
         presenter.mounted(&status).map_err(ProcessError::Output)?;
@@ -101,6 +103,15 @@ pub fn background(plan: MountPlan, presenter: &impl Presenter) -> Result<Process
             // A broken pipe shows again at the last message.
             let _ = send(DaemonMessage::Waiting { failure: presenter.explain(&plan, error), left_ms });
         };
+        let metrics = match MountMetrics::start(&plan) {
+            Ok(metrics) => metrics,
+            Err(error) => {
+                let failure = DaemonFailure::of_metrics(&error);
+                let exit_code = failure.exit_code;
+                let _ = send(DaemonMessage::Failed(failure));
+                return Ok(ProcessEnd::NotMounted(exit_code));
+            }
+        };
         let retry = if plan.background { Duration::ZERO } else { plan.retry };
         let first = tokio::select! {
             first = mount(&plan, retry, waiting) => first,
@@ -109,7 +120,7 @@ pub fn background(plan: MountPlan, presenter: &impl Presenter) -> Result<Process
         let served = match first {
             Ok(mount) => {
                 // With its socket, because the command's user may ask for the status at once.
-                let served = ServedMount::new(plan, mount);
+                let served = ServedMount::new(plan, mount, metrics);
                 served.mount.settled(MOUNT_GRANT_TIMEOUT).await;
                 detach(&DaemonMessage::Mounted, presenter).map_err(ProcessError::Detach)?;
                 served
@@ -124,7 +135,7 @@ pub fn background(plan: MountPlan, presenter: &impl Presenter) -> Result<Process
                     () = signals.stop() => return Ok(ProcessEnd::Interrupted),
                 };
                 match later {
-                    Ok(mount) => ServedMount::new(plan, mount),
+                    Ok(mount) => ServedMount::new(plan, mount, metrics),
                     Err(error) => {
                         let failure = presenter.explain(&plan, &error);
                         let at = plan.at.display();
@@ -228,14 +239,18 @@ struct ServedMount {
     mount: Arc<Mount>,
     identity: Arc<MountIdentity>,
     _socket: Option<Socket>,
+    _metrics: Option<MountMetrics>,
 }
 
 impl ServedMount {
-    fn new(plan: MountPlan, mount: Mount) -> Self {
+    fn new(plan: MountPlan, mount: Mount, metrics: Option<MountMetrics>) -> Self {
         let mount = Arc::new(mount);
         let identity = Arc::new(MountIdentity { source: plan.source, at: plan.at, since: Instant::now() });
         let socket = status::socket(&plan.session.run_dir, &mount, &identity);
-        Self { mount, identity, _socket: socket }
+        if let Some(metrics) = &metrics {
+            metrics.set_mount(&mount, &identity);
+        }
+        Self { mount, identity, _socket: socket, _metrics: metrics }
     }
 
     async fn serve(self, mut signals: Signals, presenter: &impl Presenter) {

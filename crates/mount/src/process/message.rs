@@ -6,6 +6,8 @@ use std::io::{self, BufRead, Write};
 
 use serde::{Deserialize, Serialize};
 
+use super::ProcessError;
+
 /// A message. All but the first are the last of their process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -45,6 +47,18 @@ impl fmt::Display for DaemonFailure {
             write!(f, "\n  next: {next}")?;
         }
         Ok(())
+    }
+}
+
+impl DaemonFailure {
+    /// The endpoint of the metrics can't be started.
+    pub(super) fn of_metrics(error: &ProcessError) -> Self {
+        Self {
+            exit_code: 1,
+            object: "mount".to_owned(),
+            reason: error.to_string(),
+            next: Some("give each mount an address of its own (-o metrics=ADDR:PORT)".to_owned()),
+        }
     }
 }
 

@@ -10,10 +10,12 @@
 //! | `start` | starting the process in the background |
 //! | `daemon` | its life: mounting, serving, unmounting |
 //! | `message` | its messages to the command that started it |
+//! | `metrics` | what it tells Prometheus |
 //! | `status` | what it answers at its socket |
 
 mod daemon;
 mod message;
+mod metrics;
 mod start;
 mod status;
 
@@ -23,6 +25,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use client::{Options, Url};
+use control::exposition::MetricsAddress;
 
 use crate::error::Error;
 use crate::settings::MountOptions;
@@ -48,6 +51,8 @@ pub struct MountPlan {
     pub background: bool,
     /// How long to try.
     pub retry: Duration,
+    /// Where metrics for Prometheus are served by HTTP; nowhere without it.
+    pub metrics: Option<MetricsAddress>,
 }
 
 /// Why a mount's process failed.
@@ -59,6 +64,14 @@ pub enum ProcessError {
     /// The handlers of SIGTERM and SIGINT couldn't be installed.
     #[error("signal handlers: {0}")]
     Signals(#[source] io::Error),
+    /// The endpoint of the metrics couldn't be started.
+    #[error("metrics at {address}: {source}")]
+    Metrics {
+        /// The address.
+        address: MetricsAddress,
+        /// Why.
+        source: io::Error,
+    },
     /// The filesystem couldn't be mounted.
     #[error(transparent)]
     Mount(Box<Error>),

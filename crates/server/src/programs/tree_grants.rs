@@ -32,7 +32,7 @@ impl LaneGrantService {
         user_context: &UserContext<'_>,
         (directory, access, whole): (&Node, Access, Whole),
     ) -> Result<OpenGrant, OpenStatus> {
-        let begun = BegunCall::next_operation();
+        let begun = BegunCall::timed_in_turn();
         let decided = self.decide_tree(bound, admitted, user_context, (directory, access, whole));
         self.service.counters.record(begun, &end_of(CountedOperation::LaneTree, &decided));
         decided

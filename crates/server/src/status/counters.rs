@@ -1,7 +1,8 @@
 //! Counters by export, data path and procedure, with the time that calls took.
 //!
 //! Threads count in shards, so that they rarely share a cache line, with relaxed atomics, since no decision
-//! depends on them. A status adds the shards. The number of series is bounded: exports beyond
+//! depends on them. A status adds the shards. Each thread times one of [`TIMED`] calls: reading the clock
+//! twice costs more than the rest of the counting, and more than a hundredth of a small READ. The number of series is bounded: exports beyond
 //! [`MAX_EXPORTS`] are counted together, and the counters of an export exist once it is used.
 
 use std::cell::Cell;
@@ -23,6 +24,8 @@ use sys::thread_slot;
 pub(crate) const MAX_EXPORTS: usize = 64;
 /// The number of shards.
 const SHARDS: usize = 16;
+/// Each thread times one of so many calls.
+const TIMED: u32 = 8;
 /// The inclusive upper bounds of the histograms' buckets, in nanoseconds. Another bucket has no bound.
 pub(crate) const BOUNDS: [u64; 13] = [
     10_000,
@@ -207,17 +210,19 @@ impl CountedOperation {
 /// The counters of one operation of one export and data path, in one shard.
 #[derive(Debug, Default)]
 struct OperationCounters {
+    calls: AtomicU64,
     errors: AtomicU64,
     bytes: AtomicU64,
+    /// The time of all timed calls.
     nanoseconds: AtomicU64,
-    /// Calls by the time that they took.
-    calls: [AtomicU64; BOUNDS.len() + 1],
+    /// Timed calls by the time that they took.
+    timed: [AtomicU64; BOUNDS.len() + 1],
 }
 
 impl OperationCounters {
     fn record_time(&self, nanoseconds: u64) {
         let bucket = BOUNDS.iter().position(|bound| nanoseconds <= *bound).unwrap_or(BOUNDS.len());
-        self.calls[bucket].fetch_add(1, Relaxed);
+        self.timed[bucket].fetch_add(1, Relaxed);
         self.nanoseconds.fetch_add(nanoseconds, Relaxed);
     }
 }
@@ -266,6 +271,8 @@ impl CounterShard {
 thread_local! {
     /// The export that the call on this thread was admitted to last.
     static EXPORT: Cell<ExportSlot> = const { Cell::new(ExportSlot::NONE) };
+    /// The number of calls until this thread times one.
+    static UNTIMED: Cell<u32> = const { Cell::new(0) };
 }
 
 /// Attributes the call that runs on this thread to an export. The access check calls it.
@@ -276,7 +283,8 @@ pub(crate) fn enter_export(export: ExportSlot) {
 /// A call that has begun.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BegunCall {
-    began: Instant,
+    /// `None` if it isn't timed.
+    began: Option<Instant>,
 }
 
 impl BegunCall {
@@ -284,13 +292,22 @@ impl BegunCall {
     #[inline]
     pub(crate) fn now() -> Self {
         EXPORT.set(ExportSlot::NONE);
-        Self { began: Instant::now() }
+        Self::timed_in_turn()
     }
 
-    /// Begins the next operation of the same COMPOUND. Its export is that of the last one until the access
-    /// check says otherwise.
-    pub(crate) fn next_operation() -> Self {
-        Self { began: Instant::now() }
+    /// Begins a part of a call that is counted separately, and concerns the same export.
+    #[inline]
+    pub(crate) fn timed_in_turn() -> Self {
+        let untimed = UNTIMED.get();
+        UNTIMED.set(untimed.checked_sub(1).unwrap_or(TIMED - 1));
+        Self { began: (untimed == 0).then(Instant::now) }
+    }
+
+    /// Begins the next operation of the same COMPOUND, of which all operations are timed or none. Its export
+    /// is that of the last one until the access check says otherwise.
+    #[inline]
+    pub(crate) fn next_operation(self) -> Self {
+        Self { began: self.began.map(|_| Instant::now()) }
     }
 }
 
@@ -325,21 +342,20 @@ pub(crate) struct Counters {
 pub(crate) struct SeriesTotals {
     pub errors: u64,
     pub bytes: u64,
+    pub calls: u64,
+    /// The time of all timed calls.
     pub nanoseconds: u64,
-    /// Calls by the time that they took, in the buckets of [`BOUNDS`].
-    pub calls: [u64; BOUNDS.len() + 1],
+    /// Timed calls by the time that they took, in the buckets of [`BOUNDS`].
+    pub timed: [u64; BOUNDS.len() + 1],
 }
 
 impl SeriesTotals {
-    pub(crate) fn ops(&self) -> u64 {
-        self.calls.iter().sum()
-    }
-
     fn add(&mut self, counters: &OperationCounters) {
         self.errors += counters.errors.load(Relaxed);
         self.bytes += counters.bytes.load(Relaxed);
         self.nanoseconds += counters.nanoseconds.load(Relaxed);
-        self.calls.iter_mut().zip(&counters.calls).for_each(|(sum, calls)| *sum += calls.load(Relaxed));
+        self.calls += counters.calls.load(Relaxed);
+        self.timed.iter_mut().zip(&counters.timed).for_each(|(sum, calls)| *sum += calls.load(Relaxed));
     }
 }
 
@@ -347,8 +363,9 @@ impl AddAssign for SeriesTotals {
     fn add_assign(&mut self, other: Self) {
         self.errors += other.errors;
         self.bytes += other.bytes;
+        self.calls += other.calls;
         self.nanoseconds += other.nanoseconds;
-        self.calls.iter_mut().zip(other.calls).for_each(|(sum, calls)| *sum += calls);
+        self.timed.iter_mut().zip(other.timed).for_each(|(sum, calls)| *sum += calls);
     }
 }
 
@@ -363,19 +380,24 @@ impl Default for Counters {
 
 impl Counters {
     /// Counts a call that has ended.
+    #[inline]
     pub(crate) fn record(&self, begun: BegunCall, end: &CallEnd<'_>) {
-        self.record_end(begun, end);
+        let key = self.record_result(end);
+        if let Some(began) = begun.began {
+            self.shard().counters(key).record_time(nanoseconds(began));
+        }
     }
 
     /// Counts a call whose reply is encoded. If its payload is still to be read from a file, the time ends
     /// when that is done ([`Counters::record_completion`]).
     #[inline]
     pub(crate) fn record_reply(&self, begun: BegunCall, end: &CallEnd<'_>, reply: &mut Reply) {
-        if reply.has_file() {
-            let key = self.record_result(end);
-            reply.set_timer(CallTimer { label: label_of(key), began: begun.began });
-        } else {
-            self.record_end(begun, end);
+        match begun.began {
+            Some(began) if reply.has_file() => {
+                let key = self.record_result(end);
+                reply.set_timer(CallTimer { label: label_of(key), began });
+            }
+            _ => self.record(begun, end),
         }
     }
 
@@ -397,12 +419,6 @@ impl Counters {
         &self.shards[thread_slot::current().unwrap_or(0) % SHARDS]
     }
 
-    fn record_end(&self, begun: BegunCall, end: &CallEnd<'_>) {
-        let key = self.record_result(end);
-        let shard = self.shard();
-        shard.counters(key).record_time(nanoseconds(begun.began));
-    }
-
     /// Counts everything but the time.
     #[inline]
     fn record_result(&self, end: &CallEnd<'_>) -> SeriesKey {
@@ -410,6 +426,7 @@ impl Counters {
         let key = SeriesKey { export: EXPORT.get(), data_path, operation };
         let shard = self.shard();
         let counters = shard.counters(key);
+        counters.calls.fetch_add(1, Relaxed);
         if bytes > 0 {
             counters.bytes.fetch_add(bytes, Relaxed);
         }
@@ -456,7 +473,7 @@ impl Counters {
         let mut sum = SeriesTotals::default();
         let all = self.shards.iter().flat_map(|shard| shard.exports.iter().flatten());
         all.filter_map(OnceLock::get).for_each(|all| sum.add(&all[operation.index()]));
-        ProcedureStatus { ops: sum.ops(), errors: sum.errors, bytes: sum.bytes }
+        ProcedureStatus { ops: sum.calls, errors: sum.errors, bytes: sum.bytes }
     }
 
     /// All counters by transport and procedure, zeros included. NULL is answered by the RPC engine and not
@@ -521,12 +538,14 @@ mod tests {
         let file = std::sync::Arc::new(std::fs::File::open("/dev/null").unwrap().into());
         let mut reply = Reply::new(1);
         reply.attach_file(file, 0, 10);
-        let begun = BegunCall::now();
+        // The first call of a thread is timed.
+        let begun = std::thread::scope(|scope| scope.spawn(BegunCall::now).join().unwrap());
         enter_export(ExportSlot(3));
         counters.record_reply(begun, &end(None), &mut reply);
-        assert_eq!(counters.operation(READ).ops, 0);
+        let timed = || counters.series().pop_first().unwrap().1.timed.iter().sum::<u64>();
+        assert_eq!((counters.operation(READ).ops, timed()), (1, 0));
         counters.record_completion(reply.take_timer().unwrap());
-        assert_eq!(counters.operation(READ).ops, 1);
+        assert_eq!((counters.operation(READ).ops, timed()), (1, 1));
         let (key, totals) = counters.series().pop_first().unwrap();
         assert_eq!((key.export, key.operation, totals.bytes), (ExportSlot(3), READ, 10));
     }
@@ -535,8 +554,19 @@ mod tests {
     fn times_are_in_their_buckets() {
         let counters = OperationCounters::default();
         [0, 10_000, 10_001, 1_000_000_000, u64::MAX / 2].iter().for_each(|time| counters.record_time(*time));
-        let calls: Vec<_> = counters.calls.iter().map(|calls| calls.load(Relaxed)).collect();
+        let calls: Vec<_> = counters.timed.iter().map(|calls| calls.load(Relaxed)).collect();
         assert_eq!((calls[0], calls[1], calls[12], calls[13]), (2, 1, 1, 1));
+    }
+
+    #[test]
+    fn a_thread_times_some_calls_in_turn() {
+        let timed = std::thread::spawn(|| {
+            let all: Vec<_> = (0..2 * TIMED).map(|_| BegunCall::now().began.is_some()).collect();
+            all
+        });
+        let timed = timed.join().unwrap();
+        let expected: Vec<_> = (0..2 * TIMED).map(|call| call % TIMED == 0).collect();
+        assert_eq!(timed, expected);
     }
 
     #[test]

@@ -99,13 +99,13 @@ fn export_calls(parts: &StatusSources<'_>) -> Vec<ExportCalls> {
         .map(|((export, data_path), (sum, bytes_read, bytes_written))| ExportCalls {
             export: names.get(export.index()).cloned().unwrap_or_default(),
             data_path: data_path.name().to_owned(),
-            calls: sum.ops(),
+            calls: sum.calls,
             errors: sum.errors,
             bytes_read,
             bytes_written,
             times: bounds
                 .clone()
-                .zip(sum.calls)
+                .zip(sum.timed)
                 .map(|(at_most_ns, calls)| TimeBucket { at_most_ns, calls })
                 .collect(),
         })

@@ -94,6 +94,8 @@ impl Scrape<'_> {
             ]
         };
         let series = counters.series();
+        let calls = series.iter().map(|(key, totals)| (labels(*key), totals.calls));
+        family(to, "samehost_calls", "Calls; of NFSv4, operations of COMPOUNDs", Counter, calls)?;
         let payload = series.iter().filter(|(_, totals)| totals.bytes > 0);
         let payload = payload.map(|(key, totals)| (labels(*key), totals.bytes));
         family(to, "samehost_call_payload_bytes", "Data that READ and WRITE have moved", Counter, payload)?;
@@ -110,11 +112,12 @@ impl Scrape<'_> {
             Counter,
             failures,
         )?;
+        let timed = series.iter().filter(|(_, totals)| totals.nanoseconds > 0);
         histogram(
             to,
             "samehost_call_duration_seconds",
-            "Time from a received call to its encoded reply; of NFSv4, for each operation of a COMPOUND",
-            series.iter().map(|(key, totals)| (labels(*key), durations(totals))),
+            "Time from a received call to its encoded reply, of one call in eight of each worker thread",
+            timed.map(|(key, totals)| (labels(*key), durations(totals))),
         )
     }
 
@@ -223,7 +226,7 @@ impl Scrape<'_> {
 
 fn durations(totals: &SeriesTotals) -> HistogramSample {
     let bounds = BOUNDS.iter().map(|bound| seconds(*bound)).chain([f64::INFINITY]);
-    HistogramSample { sum: seconds(totals.nanoseconds), buckets: bounds.zip(totals.calls).collect() }
+    HistogramSample { sum: seconds(totals.nanoseconds), buckets: bounds.zip(totals.timed).collect() }
 }
 
 /// Nanoseconds in seconds. The quotient is the nearest to the decimal fraction, so it is printed as that.

@@ -160,7 +160,8 @@ pub struct ExportCalls {
     pub bytes_read: u64,
     /// Payload of WRITEs, in bytes.
     pub bytes_written: u64,
-    /// Calls by the time that they took, from their receipt to their encoded reply.
+    /// Timed calls by the time that they took, from their receipt to their encoded reply. Each worker thread
+    /// times one call in eight.
     pub times: Vec<TimeBucket>,
 }
 

@@ -28,6 +28,7 @@ pub fn plan(global: &Global, args: &MountArgs) -> Result<(MountPlan, Vec<OptionE
         session: parsed.session,
         background: parsed.background,
         retry: parsed.retry,
+        metrics: parsed.metrics,
     };
     Ok((plan, parsed.skipped))
 }

@@ -90,6 +90,9 @@ pub fn process_failure(plan: &MountPlan, error: ProcessError) -> Failure {
         ProcessError::Mount(error) => explain(plan, &error),
         ProcessError::Runtime(error) => Failure::new("starting the runtime", error),
         ProcessError::Signals(error) => Failure::new("signal handlers", error),
+        error @ ProcessError::Metrics { .. } => {
+            Failure::new("mount", error).next("give each mount an address of its own (-o metrics=ADDR:PORT)")
+        }
         ProcessError::Output(error) => Failure::new("standard output", error),
         ProcessError::Detach(error) => Failure::new("leaving the terminal", error),
         error @ (ProcessError::Start(_) | ProcessError::Messages(_) | ProcessError::EndedEarly(_)) => {

@@ -120,8 +120,11 @@ pub(super) fn postpone(args: &mut Decoder<'_>, reply: &mut Reply) -> std::result
 
 impl Compound<'_> {
     fn run(&mut self, args: &mut Decoder<'_>) -> std::result::Result<End, CallError> {
+        let mut begun = BegunCall::now();
         while self.context.index < self.context.operations {
-            let begun = if self.context.index == 0 { BegunCall::now() } else { BegunCall::next_operation() };
+            if self.context.index > 0 {
+                begun = begun.next_operation();
+            }
             let number = args.u32()?;
             self.context.index += 1;
             let spec = operations::find(number, self.context.minor);
