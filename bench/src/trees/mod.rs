@@ -12,6 +12,7 @@ mod fixture;
 mod operations;
 mod passthrough_ll;
 mod steps;
+mod subject;
 
 use std::path::Path;
 

@@ -13,8 +13,9 @@ use clap::{Args, ValueEnum};
 use rustix::fs::{AtFlags, Mode, OFlags};
 
 use super::comparison::{Comparison, Presentation};
-use super::data_path::{Calls, LeftOut, MOUNTED, Site, open_all, through};
-use super::passthrough_ll::{PassthroughLl, VARIANTS};
+use super::data_path::{LeftOut, through};
+use super::passthrough_ll::VARIANTS;
+use super::subject::Subject;
 use crate::Effort;
 use crate::data_paths::json_of;
 use crate::figure::{Table, microseconds};
@@ -93,48 +94,13 @@ impl Timed {
     }
 }
 
-/// A directory to work in.
-enum Subject {
-    Site(Box<Site>),
-    Peer(PassthroughLl),
-}
-
-impl Subject {
-    fn path(&self) -> PathBuf {
-        match self {
-            Self::Site(site) => site.work(),
-            Self::Peer(peer) => peer.path().to_owned(),
-        }
-    }
-
-    fn calls(&self) -> Calls {
-        match self {
-            Self::Site(site) => site.calls(),
-            Self::Peer(_) => Calls::default(),
-        }
-    }
-
-    fn wait_until_quiet(&self) -> Result<()> {
-        match self {
-            Self::Site(site) => site.wait_until_quiet(),
-            Self::Peer(_) => Ok(()),
-        }
-    }
-
-    fn clear(self) -> Result<()> {
-        match self {
-            Self::Site(site) => site.clear(),
-            Self::Peer(peer) => peer.clear(),
-        }
-    }
-}
-
 /// Measures on one filesystem: one table.
 pub fn measure(effort: &Effort, kind: &str, place: &Path) -> Result<Table> {
     let mut comparisons = Vec::new();
     let mut columns: Option<(Vec<&'static str>, Vec<LeftOut>)> = None;
     for (placement, prefix) in PLACEMENTS {
-        let (subjects, headings, left_out) = open(effort, place, prefix)?;
+        let (subjects, left_out) = Subject::open_all(effort, place, prefix)?;
+        let headings: Vec<_> = subjects.iter().map(Subject::heading).collect();
         match &columns {
             Some((pinned, _)) => ensure!(*pinned == headings, "{placement} there are {headings:?} only"),
             None => columns = Some((headings, left_out)),
@@ -144,8 +110,8 @@ pub fn measure(effort: &Effort, kind: &str, place: &Path) -> Result<Table> {
         eprintln!("bench: operations on {kind}: {placement}");
     }
     let Some((headings, left_out)) = columns else { bail!("no placement") };
-    let peer = VARIANTS.iter().find_map(|(of_peer, ..)| headings.iter().position(|it| it == of_peer));
-    if peer.is_none_or(|peer| headings[peer] != VARIANTS[0].0) {
+    let peer = VARIANTS.iter().find_map(|peer| headings.iter().position(|it| *it == peer.heading));
+    if peer.is_none_or(|peer| headings[peer] != VARIANTS[0].heading) {
         // The goals are ratios to the peer by io_uring.
         comparisons.iter_mut().for_each(|comparison| comparison.goal = "");
     }
@@ -173,32 +139,6 @@ pub fn measure(effort: &Effort, kind: &str, place: &Path) -> Result<Table> {
     ))
 }
 
-/// The directories over all data paths and the peers, their headings, and what is left out.
-fn open(
-    effort: &Effort,
-    place: &Path,
-    prefix: &'static [&'static str],
-) -> Result<(Vec<Subject>, Vec<&'static str>, Vec<LeftOut>)> {
-    let (sites, mut left_out) = open_all(&MOUNTED, &effort.paths, place, prefix)?;
-    let mut headings: Vec<&'static str> = sites.iter().map(|site| site.data_path.heading).collect();
-    let mut subjects: Vec<Subject> = sites.into_iter().map(|site| Subject::Site(Box::new(site))).collect();
-    for (heading, name, options) in VARIANTS {
-        if !effort.paths.is_empty() && !effort.paths.iter().any(|wanted| wanted == name) {
-            continue;
-        }
-        let place = place.join(name);
-        std::fs::create_dir_all(&place)?;
-        match PassthroughLl::mount(&effort.passthrough_ll, options, &place, prefix)? {
-            Ok(peer) => {
-                subjects.push(Subject::Peer(peer));
-                headings.push(heading);
-            }
-            Err(reason) => left_out.push(LeftOut::new(heading, reason)),
-        }
-    }
-    Ok((subjects, headings, left_out))
-}
-
 /// Does all operations in each directory in turn, in every run.
 fn compare(
     effort: &Effort,
@@ -221,7 +161,7 @@ fn compare(
                 }
                 let word = operation.to_possible_value().context("a named operation")?;
                 let mut command = Command::new(&program);
-                command.args(["operation", word.get_name()]).arg(subject.path());
+                command.args(["operation", word.get_name()]).arg(subject.work());
                 let before = subject.calls();
                 let report = json_of(&mut through(prefix, &command))?;
                 let column = &mut comparison.columns[index];

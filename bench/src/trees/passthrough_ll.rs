@@ -1,39 +1,54 @@
 //! libfuse's example `passthrough_ll`, a filesystem in user space that does nothing but call the system: the
-//! peer of single operations. The caller builds it; libfuse 3.18 and later have `-o io_uring`.
+//! peer of single operations and of trees. The caller builds it; libfuse 3.18 and later have `-o io_uring`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use samehost_tests::{Daemon, Scratch, run};
 
 use super::data_path::through;
+use crate::drop_caches;
 
 /// How long it may take to mount.
 const MOUNT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Its variants: heading, name in `--paths`, further options.
-pub const VARIANTS: [(&str, &str, &str); 2] = [
-    ("passthrough_ll, io_uring", "passthrough-ll-uring", ",io_uring"),
-    ("passthrough_ll, /dev/fuse", "passthrough-ll-fuse", ""),
+/// A way to run it.
+#[derive(Debug)]
+pub struct Variant {
+    /// The column's heading.
+    pub heading: &'static str,
+    /// Its name in `--paths`.
+    pub name: &'static str,
+    /// Further options of the mount.
+    options: &'static str,
+}
+
+/// By io_uring, and by /dev/fuse.
+pub const VARIANTS: [Variant; 2] = [
+    Variant { heading: "passthrough_ll, io_uring", name: "passthrough-ll-uring", options: ",io_uring" },
+    Variant { heading: "passthrough_ll, /dev/fuse", name: "passthrough-ll-fuse", options: "" },
 ];
 
 /// A directory mounted by it. Unmounted when dropped.
 pub struct PassthroughLl {
+    variant: &'static Variant,
+    /// What starts it.
+    command: Command,
     daemon: Daemon,
     at: PathBuf,
     source: PathBuf,
-    _scratch: Scratch,
+    scratch: Scratch,
 }
 
 impl PassthroughLl {
-    /// Mounts a new directory in `place` with further options, through the command `prefix`. Without the
-    /// program, or without io_uring where the options ask for it, the reason.
+    /// Mounts a new directory in `place`, through the command `prefix`. Without the program, or without
+    /// io_uring where the variant is that, the reason.
     pub fn mount(
         program: &Path,
-        options: &str,
+        variant: &'static Variant,
         place: &Path,
         prefix: &[&str],
     ) -> Result<Result<Self, String>> {
@@ -41,8 +56,8 @@ impl PassthroughLl {
             return Ok(Err(format!("no {}; --passthrough-ll names it", program.display())));
         }
         let scratch = Scratch::new();
-        let (at, log) = (scratch.mkdir("mnt"), scratch.join("log"));
-        let source = place.join("passthrough_ll");
+        let at = scratch.mkdir("mnt");
+        let source = place.join(variant.name);
         fs::create_dir(&source)?;
         let mut command = Command::new("sh");
         // It has a descriptor for every file.
@@ -50,18 +65,29 @@ impl PassthroughLl {
             .args(["-c", "ulimit -Sn \"$(ulimit -Hn)\" && exec \"$@\"", "sh"])
             .arg(program)
             .args(["-f", "-o"]);
-        command.arg(format!("source={}{options}", source.display())).arg(&at);
-        let daemon = Daemon::start("passthrough_ll", &mut through(prefix, &command), &log)?;
-        let mut peer = Self { daemon, at, source, _scratch: scratch };
-        let reason = peer.not_mounted(options);
-        match reason {
+        command.arg(format!("source={}{}", source.display(), variant.options)).arg(&at);
+        let mut command = through(prefix, &command);
+        let daemon = Daemon::start("passthrough_ll", &mut command, &scratch.join("log"))?;
+        let mut peer = Self { variant, command, daemon, at, source, scratch };
+        match peer.not_mounted() {
             Some(reason) => peer.clear().map(|()| Err(reason)),
             None => Ok(Ok(peer)),
         }
     }
 
-    /// Waits for the mount; the reason if there is none, or one without io_uring where `options` ask for it.
-    fn not_mounted(&mut self, options: &str) -> Option<String> {
+    /// Empties the caches of the kernel and the peer.
+    pub fn restart_cold(&mut self) -> Result<()> {
+        self.unmount();
+        drop_caches()?;
+        self.daemon = Daemon::start("passthrough_ll", &mut self.command, &self.scratch.join("log"))?;
+        match self.not_mounted() {
+            Some(reason) => bail!("{}: {reason}", self.variant.heading),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits for the mount; the reason if there is none, or one without io_uring where the variant is that.
+    fn not_mounted(&mut self) -> Option<String> {
         let start = Instant::now();
         while !self.is_mounted() {
             if !self.daemon.alive() || start.elapsed() > MOUNT_TIMEOUT {
@@ -72,12 +98,24 @@ impl PassthroughLl {
         // The first request is served after FUSE_INIT, which sets the rings up.
         let _ = fs::metadata(&self.at);
         let has_rings = || descriptors(self.daemon.pid()).any(|target| target.contains("[io_uring]"));
-        (options.contains("io_uring") && !has_rings()).then(|| "it uses no io_uring here".to_owned())
+        (self.variant.options.contains("io_uring") && !has_rings())
+            .then(|| "it uses no io_uring here".to_owned())
     }
 
     fn is_mounted(&self) -> bool {
         let table = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         table.lines().any(|line| line.split(' ').nth(1).map(Path::new) == Some(&self.at))
+    }
+
+    fn unmount(&self) {
+        if self.is_mounted() {
+            let _ = run(Command::new("umount").arg("--lazy").arg(&self.at));
+        }
+    }
+
+    /// How it runs.
+    pub const fn variant(&self) -> &'static Variant {
+        self.variant
     }
 
     /// The mountpoint.
@@ -95,9 +133,7 @@ impl PassthroughLl {
 
 impl Drop for PassthroughLl {
     fn drop(&mut self) {
-        if self.is_mounted() {
-            let _ = run(Command::new("umount").arg("--lazy").arg(&self.at));
-        }
+        self.unmount();
     }
 }
 

@@ -5,12 +5,13 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Result, ensure};
 use samehost_tests::process::run_within;
 
 use super::comparison::{Comparison, Presentation};
-use super::data_path::{Calls, MOUNTED, Site, open_all};
+use super::data_path::Calls;
 use super::fixture::{FILES, Fixture, IN_A_DIRECTORY};
+use super::subject::Subject;
 use crate::figure::Table;
 use crate::{Effort, perf};
 
@@ -89,45 +90,46 @@ fn command(script: &str, work: &Path, fixture: &Fixture) -> Command {
 impl Step {
     /// Runs it after `before`, `time` counting from 0; its duration in seconds, and the calls to the server.
     /// They include those in the background, which follow when a client has found new files.
-    fn run(&self, time: usize, site: &mut Site, fixture: &Fixture) -> Result<(f64, Calls)> {
+    fn run(&self, time: usize, subject: &mut Subject, fixture: &Fixture) -> Result<(f64, Calls)> {
         if self.cold {
-            site.restart_cold()?;
+            subject.restart_cold()?;
         }
-        let before = site.calls();
-        let seconds = timed(&mut command(self.script, &site.work(), fixture))?;
+        let before = subject.calls();
+        let seconds = timed(&mut command(self.script, &subject.work(), fixture))?;
         if self.cold || time == 0 {
-            site.wait_until_quiet()?;
+            subject.wait_until_quiet()?;
         }
-        Ok((seconds, site.calls().since(before)))
+        Ok((seconds, subject.calls().since(before)))
     }
 
     /// Runs the command that precedes it.
-    fn prepare(&self, site: &Site, fixture: &Fixture) -> Result<()> {
+    fn prepare(&self, subject: &Subject, fixture: &Fixture) -> Result<()> {
         if self.before.is_empty() {
             return Ok(());
         }
-        timed(&mut command(self.before, &site.work(), fixture))?;
-        site.wait_until_quiet()
+        timed(&mut command(self.before, &subject.work(), fixture))?;
+        subject.wait_until_quiet()
     }
 }
 
 /// Measures on one filesystem: one table.
 pub fn measure(effort: &Effort, kind: &str, place: &Path) -> Result<Table> {
     let fixture = Fixture::new()?;
-    let (mut sites, left_out) = open_all(&MOUNTED, &effort.paths, place, &[])?;
+    let (mut subjects, left_out) = Subject::open_all(effort, place, &[])?;
     let mut comparisons: Vec<Comparison> =
-        STEPS.iter().map(|step| Comparison::new(step.title, step.goal, sites.len())).collect();
+        STEPS.iter().map(|step| Comparison::new(step.title, step.goal, subjects.len())).collect();
     for run in 1..=effort.runs {
         if run > 1 {
-            sites = reopen(sites, place)?;
+            let reopened = subjects.into_iter().map(|subject| subject.reopen(effort, place));
+            subjects = reopened.collect::<Result<_>>()?;
         }
         for (step, comparison) in STEPS.iter().zip(&mut comparisons) {
-            sites.iter().try_for_each(|site| step.prepare(site, &fixture))?;
+            subjects.iter().try_for_each(|subject| step.prepare(subject, &fixture))?;
             for time in 0..step.times {
                 let ascending = (run + time) % 2 == 0;
-                for turn in 0..sites.len() {
-                    let index = if ascending { turn } else { sites.len() - 1 - turn };
-                    let (seconds, calls) = step.run(time, &mut sites[index], &fixture)?;
+                for turn in 0..subjects.len() {
+                    let index = if ascending { turn } else { subjects.len() - 1 - turn };
+                    let (seconds, calls) = step.run(time, &mut subjects[index], &fixture)?;
                     let column = &mut comparison.columns[index];
                     column.times.add(seconds);
                     column.calls = calls;
@@ -137,13 +139,13 @@ pub fn measure(effort: &Effort, kind: &str, place: &Path) -> Result<Table> {
         eprintln!("bench: trees on {kind}: run {run} of {}", effort.runs);
     }
     let presentation = Presentation {
-        headings: sites.iter().map(|site| site.data_path.heading).collect(),
+        headings: subjects.iter().map(Subject::heading).collect(),
         time: |seconds| format!("{:.0} ms", seconds * 1000.0),
         base: 0,
         gain: false,
         operations: 1,
     };
-    sites.into_iter().try_for_each(Site::clear)?;
+    subjects.into_iter().try_for_each(Subject::clear)?;
     let description = format!(
         "A repository of {FILES} files in {} directories: time of each step over each data path, side by \
          side, in this order and in the other by turns; short steps several times in a run. Cold: the \
@@ -151,40 +153,30 @@ pub fn measure(effort: &Effort, kind: &str, place: &Path) -> Result<Table> {
          can't be). git status is of an index that is younger than all files by a second, since git reads \
          again those that are not. Calls are those of the last run: the mount's round trips over the lane \
          + the requests that the server counted over the wire, also those that a client makes in the \
-         background afterwards. The goals are for a tree by io_uring; a mount grant's is 1.03 in every \
-         row.",
+         background afterwards. passthrough_ll is libfuse's example, a filesystem in user space that does \
+         nothing but call the system (--passthrough-ll names the program): what FUSE itself costs. The goals \
+         are for a tree by io_uring; a mount grant's is 1.03 in every row.",
         FILES / IN_A_DIRECTORY
     );
     let title = format!("Mount: small files and metadata on {kind}");
     Ok(presentation.table(title, description, &left_out, &comparisons))
 }
 
-/// New sites for the next run, with the same columns.
-fn reopen(sites: Vec<Site>, place: &Path) -> Result<Vec<Site>> {
-    let data_paths: Vec<_> = sites.iter().map(|site| site.data_path).collect();
-    sites.into_iter().try_for_each(Site::clear)?;
-    let opened = data_paths.into_iter().map(|data_path| {
-        Site::open(data_path, place, &[])?
-            .map_err(|reason| anyhow!("{} is there no more: {reason}", data_path.heading))
-    });
-    opened.collect()
-}
-
 /// Profiles each step.
 pub fn profile(effort: &Effort, place: &Path) -> Result<String> {
     let fixture = Fixture::new()?;
     let mut text = String::new();
-    let (sites, _) = open_all(&MOUNTED, &effort.paths, place, &[])?;
-    for mut site in sites {
+    let (subjects, _) = Subject::open_all(effort, place, &[])?;
+    for mut subject in subjects {
         for step in &STEPS {
-            step.prepare(&site, &fixture)?;
+            step.prepare(&subject, &fixture)?;
             if step.cold {
-                site.restart_cold()?;
+                subject.restart_cold()?;
             }
-            let command = command(step.script, &site.work(), &fixture);
-            text += &perf::profile(&format!("{}, {}", step.title, site.data_path.heading), &command)?;
+            let command = command(step.script, &subject.work(), &fixture);
+            text += &perf::profile(&format!("{}, {}", step.title, subject.heading()), &command)?;
         }
-        site.clear()?;
+        subject.clear()?;
     }
     Ok(text)
 }
