@@ -339,7 +339,9 @@ impl AccessControl {
 
     /// Whether a client's rights differ between two tables, or can't be determined yet.
     pub(crate) fn differs(&self, before: &ExportTable, after: &ExportTable, address: SocketAddr) -> bool {
-        before.entries().iter().any(|old| {
+        // Of a crossed filesystem that no client uses there is nothing to take back.
+        let is_used = |old: &&Arc<ExportEntry>| old.crossed.is_none() || old.open_store().is_some();
+        before.entries().iter().filter(is_used).any(|old| {
             let new = after.get(old.id).ok_or(Refusal::NotExported);
             let new = new.and_then(|new| self.options(new, address));
             new == Err(Refusal::NotKnownYet)

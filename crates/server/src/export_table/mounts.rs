@@ -96,10 +96,9 @@ impl ExportTable {
         let table = Self::of(entries, mounts, opening, self);
         let (added, gone) = (table.crossed_beside(self), self.crossed_beside(&table));
         changed |= !added.is_empty() || !gone.is_empty();
-        news.extend(added.iter().map(|path| format!("{path} is mounted, and served (crossmnt)")));
-        news.extend(
-            gone.iter().map(|path| format!("{path} is no longer mounted, and not served (crossmnt)")),
-        );
+        // No warnings: filesystems of containers come and go all the time.
+        added.iter().for_each(|path| tracing::info!("{path} is mounted, and served (crossmnt)"));
+        gone.iter().for_each(|path| tracing::info!("{path} is no longer mounted (crossmnt)"));
         (changed || recalls).then(|| MountChanges { table: changed.then_some(table), news, recalls })
     }
 }
