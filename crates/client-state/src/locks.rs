@@ -323,6 +323,10 @@ impl<F: Clone + Ord, L: Clone + Ord> Locks<F, L> {
         for locks in self.owners.values_mut() {
             (locks.held, locks.id, locks.sent) = (LockRanges::default(), None, None);
             locks.is_reclaiming = true;
+            // The server may have made read locks already, and granted others to another owner.
+            if let Some(Asked { range, kind: LockKind::Read, .. }) = locks.asked {
+                locks.wanted.weaken(range);
+            }
         }
         let keys: Vec<_> = self.owners.keys().cloned().collect();
         keys.iter().for_each(|key| self.make_change(key));

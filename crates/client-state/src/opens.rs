@@ -12,6 +12,7 @@
 //! - Which file an OPEN by name opens is known from its reply only. CLOSE and OPEN_DOWNGRADE have the newest
 //!   `seqid` that is known, and wait for the replies of all OPENs that may have an older one. So they don't
 //!   close what an OPEN on its way has opened: if that comes first, they fail (`NFS4ERR_OLD_STATEID`).
+//! - From the sending of a change on nothing relies on what it gives up.
 //!
 //! What the caller does:
 //! - open(2): calls [`Opens::opening`], sends OPEN, and reports [`Opens::opened`] or [`Opens::not_opened`]. A

@@ -102,6 +102,18 @@ impl LockRanges {
         }
     }
 
+    /// Makes read locks of the write locks of a range.
+    pub fn weaken(&mut self, range: ByteRange) {
+        let is_written =
+            |(held, kind): &&(ByteRange, LockKind)| *kind == LockKind::Write && held.overlaps(range);
+        let common = |(held, _): &(ByteRange, LockKind)| ByteRange {
+            first: held.first.max(range.first),
+            last: held.last.min(range.last),
+        };
+        let written: Vec<_> = self.0.iter().filter(is_written).map(common).collect();
+        written.into_iter().for_each(|range| self.set(range, Some(LockKind::Read)));
+    }
+
     /// Where the locks differ from those of `other`, and the locks here, in order. Each range goes on as far
     /// as the lock here does.
     pub fn differences(&self, other: &Self) -> impl Iterator<Item = (ByteRange, Option<LockKind>)> {
@@ -164,6 +176,10 @@ mod tests {
                 prop_assert_eq!(ranges.conflicts(range, kind), bytes.iter().flatten().any(excludes));
                 prop_assert!(kind == LockKind::Read || ranges.covers(range, kind) == is_set);
             }
+            let (mut weakened, mut weaker) = (ranges.clone(), table);
+            weakened.weaken(range);
+            weaker[a.min(b)..=a.max(b)].iter_mut().flatten().for_each(|kind| *kind = LockKind::Read);
+            prop_assert!(weaker.iter().enumerate().all(|(byte, kind)| weakened.at(byte as u64) == *kind));
             let first = table.iter().zip(&other).position(|(one, two)| one != two);
             let differences: Vec<_> = ranges.differences(&others).collect();
             prop_assert_eq!(differences.first().map(|(range, _)| range.first), first.map(|at| at as u64));

@@ -133,6 +133,22 @@ fn locks_are_reclaimed_before_anything_else() {
 }
 
 #[test]
+fn a_lock_that_was_being_weakened_is_reclaimed_weak() {
+    let mut table = Table::default();
+    locked(&mut table, bytes(0, 9), Write);
+    let ask = asked(&mut table, bytes(5, 9), Read);
+    table.recover();
+    let (first, request) = due(&mut table);
+    assert_eq!(request, lock(None, bytes(0, 4), Write, true));
+    table.changed(first, Ok(Some(ID)));
+    let (second, request) = due(&mut table);
+    assert_eq!(request, lock(Some(ID.any()), bytes(5, 9), Read, true));
+    table.changed(second, Ok(Some(ID)));
+    table.changed(ask, Ok(Some(ID)));
+    assert_eq!(table.take_changes(), []);
+}
+
+#[test]
 fn locks_that_cannot_be_had_back_are_lost() {
     for refused in [StateError::NoReclaim, StateError::Gone] {
         let mut table = Table::default();

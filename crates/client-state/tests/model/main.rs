@@ -8,6 +8,7 @@ mod server;
 
 use client_state::{ByteRange, LockKind, Share};
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 
 use crate::host::Host;
 use crate::server::{LEASE, Server};
@@ -223,9 +224,15 @@ fn eventful() -> BoxedStrategy<Event> {
     .boxed()
 }
 
+/// The same cases in every run, unless the environment says how many others.
 fn config() -> ProptestConfig {
     let cases = std::env::var("SAMEHOST_MODEL_CASES").ok().and_then(|cases| cases.parse().ok());
-    ProptestConfig { cases: cases.unwrap_or(256), failure_persistence: None, ..ProptestConfig::default() }
+    ProptestConfig {
+        cases: cases.unwrap_or(256),
+        rng_seed: if cases.is_some() { RngSeed::Random } else { RngSeed::Fixed(1) },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
 }
 
 proptest! {
