@@ -102,8 +102,8 @@ pub enum Status {
     /// NFS4ERR_FILE_OPEN.
     #[error("it is in use")]
     Busy,
-    /// NFS3ERR_JUKEBOX and NFS4ERR_DELAY: the server needs longer than a call may take. A session repeats the operation, and
-    /// returns this only if it is soft and gives up.
+    /// NFS3ERR_JUKEBOX and NFS4ERR_DELAY: the server needs longer than a call may take. A session repeats the
+    /// operation, and returns this only if it is soft and gives up.
     #[error("the server needs more time: try again later")]
     TryLater,
 }

@@ -36,8 +36,8 @@ const SEAL: usize = 16;
 /// The scheme of handles that contain the filesystem's own handle. Only these can be made by a client.
 const KERNEL_SCHEME: u8 = 1;
 
-/// A server's persistent name for a file: at most 64 bytes over NFSv3 and 128 over NFSv4, valid across restarts of
-/// either side.
+/// A server's persistent name for a file: at most 64 bytes over NFSv3 and 128 over NFSv4, valid across
+/// restarts of either side.
 ///
 /// A session that has been given a directory tree by a Samehost server on the same host also makes handles
 /// itself. These are valid in the session that made them, for the time that the file keeps its name.

@@ -115,8 +115,8 @@ impl Nfs4 {
             let reason = match status {
                 Status::NoEntry => "no such export",
                 Status::Access | Status::NotPermitted => {
-                    "permission denied: is the path exported to this host, and must the client use a reserved \
-                     port (secure)?"
+                    "permission denied: is the path exported to this host, and must the client use a \
+                     reserved port (secure)?"
                 }
                 _ => return Err(mount_error(url, &rpc, status.to_string())),
             };

@@ -5,8 +5,8 @@
 //! clients at the same time must not have the same owner; and a client that restarts with the same owner
 //! needn't wait until its former state expires.
 //!
-//! The instance is [`Options::unique_id`](crate::Options::unique_id), for a mount its mount point. Without one
-//! it is a random number, as for programs that use the library: they have nothing to come back to.
+//! The instance is [`Options::unique_id`], for a mount its mount point. Without one it is a random number, as
+//! for programs that use the library: they have nothing to come back to.
 
 use std::fmt::Write as _;
 

@@ -505,7 +505,7 @@ impl Operations for Nfs4 {
         let mut entries = Vec::new();
         if cookie < PARENT_COOKIE {
             let own = attributes.map_or(UNKNOWN_FILEID, |attributes| attributes.fileid);
-            // The root of the server has no parent, and a user who may not search the directory can't find it.
+            // The server's root has no parent, and users need search permission to find it.
             let parent = results.succeeded(Op::Lookupp).and_then(|()| reply_attributes(&mut results));
             let parent = parent.map_or(own, |parent| parent.fileid());
             entries.extend([(&b"."[..], own, OWN_COOKIE), (b"..", parent, PARENT_COOKIE)].map(

@@ -1,8 +1,8 @@
 //! Owners and groups as strings (RFC 8881 section 5.9): numbers, and names of this host's users and groups.
 //!
 //! Servers send numbers to clients with AUTH_SYS, or `name@domain`. A name is looked up in this host's
-//! databases (nsswitch.conf(5)). The domain isn't compared: with AUTH_SYS client and server have the same users
-//! in any case. The first reply with a name waits for its lookup, for a limited time; then the name is
+//! databases (nsswitch.conf(5)). The domain isn't compared: with AUTH_SYS client and server have the same
+//! users in any case. The first reply with a name waits for its lookup, for a limited time; then the name is
 //! remembered.
 
 use std::collections::HashMap;

@@ -1,8 +1,8 @@
 //! The client's side of a client id and its session (RFC 8881 sections 2.4 and 2.10).
 //!
-//! [`client_state::StateManager`] decides what to do: establish the session, establish it again when the server
-//! has lost it, renew the lease while nothing else does. A task takes these steps. Requests wait while there
-//! is no session.
+//! [`client_state::StateManager`] decides what to do: establish the session, establish it again when the
+//! server has lost it, renew the lease while nothing else does. A task takes these steps. Requests wait while
+//! there is no session.
 //!
 //! Every request has a slot of the session ([`client_state::SlotTable`]) and is sent on any of the
 //! connections: the server binds a connection to the session with the first SEQUENCE on it, because the
