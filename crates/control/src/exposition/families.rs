@@ -102,7 +102,7 @@ pub fn declared<M: Metrics>(
             }
             MetricUnit::Count => (metric.name, ""),
         };
-        let name = format!("{prefix}_{}{unit}", metric_name);
+        let name = format!("{prefix}_{metric_name}{unit}");
         let values = samples
             .iter()
             .filter_map(|(labels, numbers)| numbers.values().nth(at).map(|value| (labels.clone(), value)));

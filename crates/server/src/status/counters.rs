@@ -2,8 +2,9 @@
 //!
 //! Threads count in shards, so that they rarely share a cache line, with relaxed atomics, since no decision
 //! depends on them. A status adds the shards. Each thread times one of [`TIMED`] calls: reading the clock
-//! twice costs more than the rest of the counting, and more than a hundredth of a small READ. The number of series is bounded: exports beyond
-//! [`MAX_EXPORTS`] are counted together, and the counters of an export exist once it is used.
+//! twice costs more than the rest of the counting, and more than a hundredth of a small READ. The number of
+//! series is bounded: exports beyond [`MAX_EXPORTS`] are counted together, and the counters of an export
+//! exist once it is used.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
