@@ -7,6 +7,9 @@
 //! Locks that the guest has taken under a delegation survive its recall: no other owner gets them in between,
 //! and a conflicting request waits no longer than the client takes to return the delegation. Two clients that
 //! lock the same file in turn don't wait for each other's polls.
+//!
+//! Processes on the server's host that use a mount of Samehost, by a tree or the export's own mount, recall
+//! delegations as every local process does. On the export's own mount their locks exclude the guest's.
 
 use std::cell::{Cell, RefCell};
 use std::fs::{self, File};
@@ -16,7 +19,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use samehost_tests::qemu::{self, Job};
-use samehost_tests::{Netns, Scratch, Serve, Server, need_root};
+use samehost_tests::{DataPath, Mount, Netns, Scratch, Serve, Server, need_root, run_ok};
 use store::FileLock;
 
 const GUEST_TIMEOUT: Duration = Duration::from_secs(420);
@@ -89,11 +92,13 @@ fn the_kernels_client_returns_recalled_delegations() {
     report.assert_passed(3 * 15 + 2);
 }
 
-/// Opens a file and tries to lock some of its bytes as a process of this machine; whether it got the lock.
-fn try_lock(path: &Path, first: u64, length: u64) -> std::io::Result<bool> {
+/// Opens a file and tries to lock some of its bytes as a process of this machine; the locked file, or `None`
+/// if another process or client has a lock there.
+fn try_lock(path: &Path, first: u64, length: u64) -> std::io::Result<Option<OwnedFd>> {
     let file = OwnedFd::from(File::options().read(true).write(true).open(path)?);
     let lock = FileLock { first, last: first + length - 1, exclusive: true };
-    store::lock(&file, &lock).map_err(std::io::Error::other)
+    let is_locked = store::lock(&file, &lock).map_err(std::io::Error::other)?;
+    Ok(is_locked.then_some(file))
 }
 
 #[test]
@@ -116,10 +121,109 @@ fn locks_of_the_kernels_client_survive_a_recall() {
         let before = returned();
         let locked = try_lock(&export.join(words[1]), number(2), number(3));
         match (words[0], locked) {
-            ("competes", Ok(false)) if returned() == before => "not-delegated".to_owned(),
-            ("competes" | "refused", Ok(false)) | ("granted", Ok(true)) => "ok".to_owned(),
+            ("competes", Ok(None)) if returned() == before => "not-delegated".to_owned(),
+            ("competes" | "refused", Ok(None)) | ("granted", Ok(Some(_))) => "ok".to_owned(),
             (_, locked) => format!("a local process: {locked:?}"),
         }
     });
     report.assert_passed(33);
+}
+
+/// A process on the server's host opens files through a tree, by /dev/fuse and over io_uring, and through
+/// the export's own mount. Each open waits until the client has returned its delegation.
+#[test]
+fn opens_through_mounts_of_the_host_recall_delegations() {
+    need_root();
+    let scratch = Scratch::new();
+    let export = scratch.mkdir("export");
+    let netns = Netns::new("recalls");
+    let server = DataPath::named("mount_grant").serve(&export).inside(&netns).arguments(["--lease", "15"]);
+    let server = server.start();
+    let mounts: Vec<(&str, Mount)> = ["tree", "tree_uring", "mount_grant"]
+        .into_iter()
+        .filter_map(|name| {
+            let path = DataPath::named(name);
+            let mount = path.mount_by(Mount::unmounted(&server), |mount, options| {
+                let other = if path.is_local_filesystem() { "" } else { ",mountgrant=off" };
+                let inner = mount.command(&server.url(&export), &format!("{options}{other}"));
+                run_ok(&mut netns.inside(&inner));
+            })?;
+            Some((name, mount))
+        })
+        .collect();
+    let names: Vec<&str> = mounts.iter().map(|(name, _)| *name).collect();
+    for minor in 0..3 {
+        for name in &names {
+            for file in ["written", "appended", "read"] {
+                fs::write(export.join(format!("{file}.{name}.{minor}")), "old\n").expect("there is room");
+            }
+        }
+    }
+    let plan = format!(
+        "EXPORT={}\nCALLBACK_PORT={}\nMOUNTS='{}'\n{}",
+        export.display(),
+        qemu::CALLBACK_PORT,
+        names.join(" "),
+        include_str!("guest/delegations_through_mounts.sh")
+    );
+    let job = Job { nfs_port: server.port(), mount_port: server.port(), anon_uid: 0, plan: &plan };
+    let report = qemu::boot(&job, Some(&netns), GUEST_TIMEOUT, |request| {
+        let words: Vec<&str> = request.split(' ').collect();
+        let [verb, via, name] = words[..] else { return format!("{request}?") };
+        let mount = mounts.iter().find(|(mount, _)| *mount == via);
+        let path = mount.map_or_else(|| export.join(name), |(_, mount)| mount.join(name));
+        let before = returned(&server, u64::MAX, Duration::ZERO);
+        let done = match verb {
+            "append" => File::options().append(true).open(path).and_then(|mut file| file.write_all(b"new\n")),
+            _ => fs::read(path).and_then(|found| match &found[..] {
+                b"kept\n" => Ok(()),
+                _ => Err(std::io::Error::other(format!("{:?}", String::from_utf8_lossy(&found)))),
+            }),
+        };
+        match done {
+            Ok(()) if returned(&server, before, Duration::from_secs(2)) > before => "ok".to_owned(),
+            Ok(()) => "not-delegated".to_owned(),
+            Err(why) => why.to_string(),
+        }
+    });
+    report.assert_passed(3 * (3 + 6 * names.len()));
+    for (name, mount) in &mounts {
+        mount.wait_for_data_path(DataPath::named(name).status);
+    }
+}
+
+#[test]
+fn locks_of_the_kernels_client_and_on_the_exports_own_mount_exclude_each_other() {
+    need_root();
+    let scratch = Scratch::new();
+    let export = scratch.mkdir("export");
+    let path = DataPath::named("mount_grant");
+    let server = path.serve(&export).start();
+    let Some(mount) = path.mount(&server, &export, "") else { return };
+    let plan = format!(
+        "EXPORT={}\n{}\n{}",
+        export.display(),
+        include_str!("guest/state.sh"),
+        include_str!("guest/locks_through_mounts.sh")
+    );
+    let job = Job { nfs_port: server.port(), mount_port: server.port(), anon_uid: 0, plan: &plan };
+    let mut held = None;
+    let report = qemu::boot(&job, None, GUEST_TIMEOUT, |request| {
+        let words: Vec<&str> = request.split(' ').collect();
+        let number = |at: usize| words.get(at).and_then(|word| word.parse().ok()).unwrap_or(0);
+        if words[0] == "releases" {
+            held = None;
+            return "ok".to_owned();
+        }
+        match (words[0], try_lock(&mount.join(words[1]), number(2), number(3))) {
+            ("holds", Ok(Some(file))) => {
+                held = Some(file);
+                "ok".to_owned()
+            }
+            ("refused", Ok(None)) | ("granted", Ok(Some(_))) => "ok".to_owned(),
+            (_, locked) => format!("a process on the mount: {locked:?}"),
+        }
+    });
+    report.assert_passed(3 * 19);
+    assert_eq!(mount.status().expect("a mount")["road"], path.status);
 }

@@ -1,6 +1,5 @@
-//! POSIX rules on a mounted share, over each data path, by NFSv4, and without the mount's
-//! caches. The same checks run
-//! on local directories first: a rule that the kernel's own filesystems break isn't one.
+//! POSIX rules on a mounted share, over each data path, by NFSv4, and without the mount's caches. The same
+//! checks run on local directories first: a rule that the kernel's own filesystems break isn't one.
 //!
 //! `SAMEHOST_POSIX_ONLY=word` runs only the checks with that word in their names.
 
