@@ -5,7 +5,7 @@
 //! locked, without a request. [`Opens`] and [`Locks`] have these opens and locks like any others.
 //!
 //! A client whose applications use deny modes asks for no delegations (`OPEN4_SHARE_ACCESS_WANT_NO_DELEG`):
-//! which of its own opens conflict with a deny mode is for the server to say, and it doesn't know all of them.
+//! the server decides which opens conflict with a deny mode, and doesn't know those under a delegation.
 //!
 //! Invariant: a delegation is returned after the server was told of all that was done under it.
 //!
@@ -17,8 +17,8 @@
 //!   ([`StateManager::is_lease_valid`](crate::StateManager::is_lease_valid)).
 //! - CB_RECALL: [`Delegations::recall`], and answers NFS4ERR_BAD_STATEID if the delegation isn't known.
 //!   CB_RECALL_ANY: [`Delegations::recall_any`].
-//! - After each report to the opens and locks: [`Delegations::take_returns`]. For each of these it writes back
-//!   the file's data, sends DELEGRETURN, and reports [`Delegations::returned`], whatever the result is.
+//! - After each report to the opens and locks: [`Delegations::take_returns`]. For each of these it writes
+//!   back the file's data, sends DELEGRETURN, and reports [`Delegations::returned`], whatever the result is.
 //! - If the server doesn't know a delegation (`NFS4ERR_DELEG_REVOKED`, or by TEST_STATEID):
 //!   [`Delegations::gone`].
 

@@ -1,7 +1,7 @@
 //! NFSv4's state as a client holds it: the slots of a session, the open files, their locks and
 //! delegations, and what it takes to keep them or to have them back.
 //!
-//! Everything here is deterministic: the clock is an argument, and it opens no socket and knows no wire types.
+//! Everything here is deterministic: the clock is an argument, there are no sockets and no wire types.
 //! The caller sends the requests and reports the results. [`StateManager`] tells it what to do for the client
 //! id and the session, [`SlotTable`] in which slot to send a request, [`Opens`] and [`Locks`] which requests
 //! the open files and their locks need, and [`Delegations`] what needs no request.
@@ -17,7 +17,9 @@ mod slots;
 pub use delegations::{DelegationKind, Delegations};
 pub use ids::{StateError, StateId};
 pub use locks::{LockAnswer, LockChange, LockChangeRequest, LockError, Locks};
-pub use opens::{Claim, LostOpen, NoState, OpenChange, OpenChangeRequest, OpenRef, Opening, Opens, Share};
+pub use opens::{
+    LostOpen, NoState, OpenChange, OpenChangeRequest, OpenClaim, OpenRef, Opening, Opens, Share,
+};
 pub use ranges::{ByteRange, LockKind};
 pub use recovery::{SessionError, StateManager, Step};
 pub use slots::{MAX_SLOTS, SlotError, SlotTable, TakenSlot, Unanswered};

@@ -1,5 +1,5 @@
-//! The byte-range locks (RFC 8881 sections 9.1 to 9.6, 18.10, 18.12 and 18.38): what applications have locked,
-//! what the server holds for that, and the requests that bring the two together.
+//! The byte-range locks (RFC 8881 sections 9.1 to 9.6, 18.10, 18.12 and 18.38): what applications have
+//! locked, what the server holds for that, and the requests that bring the two together.
 //!
 //! A lock owner is what the locks belong to in POSIX: a process for fcntl(2), an open file description for
 //! flock(2) and for open file description locks. Its ranges are merged and split as POSIX wants it; the
@@ -254,8 +254,8 @@ impl<F: Clone + Ord, L: Clone + Ord> Locks<F, L> {
     }
 
     /// The state id for I/O of an owner that has locks on the file (RFC 8881 section 8.2.5): if they are
-    /// lost, the I/O fails. If the server doesn't know it, the caller reports [`Locks::gone`], and tries again
-    /// with what is current then. Other I/O, and that under a write delegation, has
+    /// lost, the I/O fails. If the server doesn't know it, the caller reports [`Locks::gone`], and tries
+    /// again with what is current then. Other I/O, and that under a write delegation, has
     /// [`Opens::io_id`](crate::Opens::io_id), which has to succeed in any case.
     #[must_use]
     pub fn io_id(&self, file: &F, owner: &L) -> Option<StateId> {

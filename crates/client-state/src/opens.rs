@@ -54,7 +54,7 @@ impl Share {
 /// All opens. `F` names a file, `O` an open owner.
 #[derive(Debug)]
 pub struct Opens<F, O> {
-    opens: BTreeMap<(F, O), Open>,
+    opens: BTreeMap<(F, O), OpenState>,
     /// The OPENs that aren't answered, by their numbers. Each may open any file of its owner.
     opening: BTreeMap<O, BTreeSet<u64>>,
     /// The opens whose next change waits for some of these.
@@ -93,12 +93,12 @@ pub struct Opening<O> {
 
 /// The opens of one owner on one file.
 #[derive(Debug, Default)]
-struct Open {
+struct OpenState {
     /// The application's opens, by their shares.
     users: Vec<Users>,
     held: Option<Held>,
     /// How opens that the server doesn't hold are to be had back.
-    claim: Claim,
+    claim: OpenClaim,
     /// The number of the change whose result isn't known yet.
     sent: Option<u64>,
 }
@@ -137,7 +137,7 @@ pub struct OpenRef<F, O> {
 
 /// How an OPEN by file handle says what it is for (`open_claim_type4`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Claim {
+pub enum OpenClaim {
     /// `CLAIM_FH`: a new open.
     #[default]
     Handle,
@@ -164,7 +164,7 @@ pub enum OpenChangeRequest {
         /// The access and the denials.
         share: Share,
         /// The claim.
-        claim: Claim,
+        claim: OpenClaim,
     },
     /// OPEN_DOWNGRADE.
     Downgrade {
@@ -240,7 +240,7 @@ impl<F, O> OpenChange<F, O> {
 
     /// Whether it is part of [`Step::Reclaim`](crate::Step::Reclaim).
     pub const fn is_reclaim(&self) -> bool {
-        matches!(self.request, OpenChangeRequest::Open { claim: Claim::Previous, .. })
+        matches!(self.request, OpenChangeRequest::Open { claim: OpenClaim::Previous, .. })
     }
 
     /// The request to send.
@@ -362,7 +362,7 @@ impl<F: Clone + Ord, O: Clone + Ord> Opens<F, O> {
         let is_current = open.sent.take_if(|sent| *sent == number).is_some();
         match (request, result) {
             (OpenChangeRequest::Open { share, .. }, Ok(id)) => open.adopt(share, id, now),
-            (OpenChangeRequest::Open { claim: Claim::Delegation(id), .. }, Err(_)) => {
+            (OpenChangeRequest::Open { claim: OpenClaim::Delegation(id), .. }, Err(_)) => {
                 // It was revoked, or returned.
                 self.drop_delegation(&key.0, id);
             }
@@ -403,7 +403,7 @@ impl<F: Clone + Ord, O: Clone + Ord> Opens<F, O> {
     pub fn recover(&mut self) {
         self.delegated.clear();
         for open in self.opens.values_mut() {
-            (open.held, open.sent, open.claim) = (None, None, Claim::Previous);
+            (open.held, open.sent, open.claim) = (None, None, OpenClaim::Previous);
         }
         let keys: Vec<_> = self.opens.keys().cloned().collect();
         keys.iter().for_each(|key| self.make_change(key));
@@ -484,7 +484,7 @@ impl<F: Clone + Ord, O: Clone + Ord> Opens<F, O> {
         let delegated = self.delegated.get(&key.0);
         self.lost.extend(open.lose_denials().into_iter().map(|share| LostOpen::new(key, share)));
         let Some(request) = open.next_request(delegated) else {
-            open.claim = Claim::Handle;
+            open.claim = OpenClaim::Handle;
             if open.is_unused() {
                 self.opens.remove(key);
             }
@@ -506,7 +506,7 @@ impl<F: Clone + Ord, O: Clone + Ord> Opens<F, O> {
     }
 }
 
-impl Open {
+impl OpenState {
     const fn is_unused(&self) -> bool {
         self.users.is_empty() && self.held.is_none()
     }
@@ -521,11 +521,11 @@ impl Open {
         if let Some(held) = self.held.as_ref().filter(|held| held.is_outdated) {
             // The reply with the current state id was lost.
             let share = held.shares.iter().chain(&held.surplus).next().copied()?;
-            return Some(OpenChangeRequest::Open { share, claim: Claim::Handle });
+            return Some(OpenChangeRequest::Open { share, claim: OpenClaim::Handle });
         }
         let claim = |share| match delegated.filter(|delegated| delegated.serves(share)) {
             None => Some(self.claim),
-            Some(Delegated { id, is_recalled: true, .. }) => Some(Claim::Delegation(*id)),
+            Some(Delegated { id, is_recalled: true, .. }) => Some(OpenClaim::Delegation(*id)),
             Some(_) => None,
         };
         let mut due = self.missing().filter_map(|share| Some((share, claim(share)?)));
@@ -577,7 +577,7 @@ impl Open {
     }
 
     /// An OPEN by handle has failed. Returns the share if its opens are lost.
-    fn open_failed(&mut self, share: Share, claim: Claim) -> Option<Share> {
+    fn open_failed(&mut self, share: Share, claim: OpenClaim) -> Option<Share> {
         if let Some(held) = self.held.as_mut().filter(|held| held.is_outdated) {
             // There is no way to the current state id.
             (held.id, held.is_outdated) = (held.id.any(), false);
@@ -586,8 +586,8 @@ impl Open {
         if self.missing().all(|missing| missing != share) {
             return None;
         }
-        if claim == Claim::Previous {
-            self.claim = Claim::Handle;
+        if claim == OpenClaim::Previous {
+            self.claim = OpenClaim::Handle;
             return None;
         }
         self.lose(share)
@@ -595,7 +595,7 @@ impl Open {
 
     /// Without a reclaim another client may have had what a deny mode excludes: these opens are lost.
     fn lose_denials(&mut self) -> Vec<Share> {
-        let is_lost = |share: &Share| share.deny != 0 && self.claim == Claim::Handle;
+        let is_lost = |share: &Share| share.deny != 0 && self.claim == OpenClaim::Handle;
         let lost: Vec<_> = self.missing().filter(is_lost).collect();
         self.users.retain(|users| !lost.contains(&users.share));
         lost

@@ -155,7 +155,12 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
         #[test]
-        fn ranges_are_what_a_table_of_bytes_says(one in changes(), two in changes(), a in 0..BYTES, b in 0..BYTES) {
+        fn ranges_are_what_a_table_of_bytes_says(
+            one in changes(),
+            two in changes(),
+            a in 0..BYTES,
+            b in 0..BYTES,
+        ) {
             let ((ranges, table), (others, other)) = (made(one), made(two));
             for (byte, kind) in table.iter().enumerate() {
                 prop_assert_eq!(ranges.at(byte as u64), *kind);

@@ -259,20 +259,21 @@ mod tests {
     }
 
     #[derive(Debug, Clone)]
-    enum Step {
+    enum DelegationEvent {
         Give(u64, u8, bool, usize),
         Recall(prop::sample::Index, u64),
         Postpone(u64),
         End(prop::sample::Index),
     }
 
-    fn step() -> impl Strategy<Value = Step> {
+    fn step() -> impl Strategy<Value = DelegationEvent> {
         prop_oneof![
             3 => (0_u64..4, 0_u8..2, any::<bool>(), 0_usize..2)
-                .prop_map(|(client, key, writes, peer)| Step::Give(client, key, writes, peer)),
-            3 => (any::<prop::sample::Index>(), 0_u64..20).prop_map(|(which, at)| Step::Recall(which, at)),
-            1 => (0_u64..20).prop_map(Step::Postpone),
-            2 => any::<prop::sample::Index>().prop_map(Step::End),
+                .prop_map(|(client, key, writes, peer)| DelegationEvent::Give(client, key, writes, peer)),
+            3 => (any::<prop::sample::Index>(), 0_u64..20)
+                .prop_map(|(which, at)| DelegationEvent::Recall(which, at)),
+            1 => (0_u64..20).prop_map(DelegationEvent::Postpone),
+            2 => any::<prop::sample::Index>().prop_map(DelegationEvent::End),
         ]
     }
 
@@ -284,7 +285,7 @@ mod tests {
             for (step, number) in steps.into_iter().zip(0_u64..) {
                 let count = list.len();
                 match step {
-                    Step::Give(client, key, writes, peer) => {
+                    DelegationEvent::Give(client, key, writes, peer) => {
                         let client = ClientId(client);
                         let mut on = list.iter().filter(|listed| listed.key == key);
                         if !on.any(|other| writes || other.grantee.writes || other.client == client) {
@@ -294,7 +295,7 @@ mod tests {
                             list.push(Listed { number, key, client, grantee, revoke_at: None });
                         }
                     }
-                    Step::Recall(which, at) if count > 0 => {
+                    DelegationEvent::Recall(which, at) if count > 0 => {
                         let listed = &mut list[which.index(count)];
                         let started = table.recall(Time(0), listed.number, Time(at));
                         prop_assert_eq!(
@@ -304,13 +305,13 @@ mod tests {
                         listed.revoke_at =
                             Some(listed.revoke_at.map_or(Time(at), |before| before.min(Time(at))));
                     }
-                    Step::Postpone(until) => {
+                    DelegationEvent::Postpone(until) => {
                         table.postpone_revocations(Time(until));
                         list.iter_mut()
                             .filter_map(|listed| listed.revoke_at.as_mut())
                             .for_each(|at| *at = (*at).max(Time(until)));
                     }
-                    Step::End(which) if count > 0 => {
+                    DelegationEvent::End(which) if count > 0 => {
                         let listed = list.swap_remove(which.index(count));
                         prop_assert!(table.remove(listed.number).is_some());
                     }

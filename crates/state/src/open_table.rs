@@ -273,7 +273,7 @@ mod tests {
 
     /// What happens to an open, if there is one, and else a new one is made.
     #[derive(Debug, Clone)]
-    enum Step {
+    enum OpenEvent {
         Open(u64, u8, Share),
         Share(prop::sample::Index, Share),
         Downgrade(prop::sample::Index, Share),
@@ -284,12 +284,13 @@ mod tests {
         (1_u8..4, 0_u8..4).prop_map(|(access, deny)| Share { access, deny })
     }
 
-    fn step() -> impl Strategy<Value = Step> {
+    fn step() -> impl Strategy<Value = OpenEvent> {
         prop_oneof![
-            (0_u64..4, 0..FILES, share()).prop_map(|(client, key, share)| Step::Open(client, key, share)),
-            (any::<prop::sample::Index>(), share()).prop_map(|(which, share)| Step::Share(which, share)),
-            (any::<prop::sample::Index>(), share()).prop_map(|(which, to)| Step::Downgrade(which, to)),
-            any::<prop::sample::Index>().prop_map(Step::Close),
+            (0_u64..4, 0..FILES, share())
+                .prop_map(|(client, key, share)| OpenEvent::Open(client, key, share)),
+            (any::<prop::sample::Index>(), share()).prop_map(|(which, share)| OpenEvent::Share(which, share)),
+            (any::<prop::sample::Index>(), share()).prop_map(|(which, to)| OpenEvent::Downgrade(which, to)),
+            any::<prop::sample::Index>().prop_map(OpenEvent::Close),
         ]
     }
 
@@ -302,7 +303,7 @@ mod tests {
             for (step, number) in steps.into_iter().zip(0_u64..) {
                 let count = list.len();
                 match step {
-                    Step::Open(client, key, share) => {
+                    OpenEvent::Open(client, key, share) => {
                         let (client, owner) = (ClientId(client), number.to_be_bytes().to_vec());
                         let header = StateHeader::new(client, Peer::Local(0), key, user.clone());
                         table.insert(number, header, owner.clone());
@@ -313,16 +314,16 @@ mod tests {
                         let found = table.find(&OwnerKey { client, key: &key, owner: &owner });
                         prop_assert_eq!(found, Some(number));
                     }
-                    Step::Share(which, share) if count > 0 => {
+                    OpenEvent::Share(which, share) if count > 0 => {
                         let (number, _, _, shares) = &mut list[which.index(count)];
                         shares.add(share);
                         table.add_share(*number, &user, share);
                     }
-                    Step::Downgrade(which, to) if count > 0 => {
+                    OpenEvent::Downgrade(which, to) if count > 0 => {
                         let (number, _, _, shares) = &mut list[which.index(count)];
                         prop_assert_eq!(table.downgrade(*number, to), shares.downgrade(to));
                     }
-                    Step::Close(which) if count > 0 => {
+                    OpenEvent::Close(which) if count > 0 => {
                         let (number, _, _, shares) = list.swap_remove(which.index(count));
                         let closed = table.remove(number).map(|open| open.share());
                         prop_assert_eq!(closed, Some(shares.union()));

@@ -3,7 +3,7 @@
 use super::*;
 use crate::ids::StateError;
 use crate::locks::{LockAnswer, LockChangeRequest};
-use crate::opens::{Claim, NoState, OpenChange, OpenChangeRequest};
+use crate::opens::{NoState, OpenChange, OpenChangeRequest, OpenClaim};
 use crate::ranges::{ByteRange, LockKind};
 
 const READ: Share = Share { access: 1, deny: 0 };
@@ -15,14 +15,14 @@ const fn id(state: u8) -> StateId {
 }
 
 /// A client with a delegation of file 1, which it has opened for reading. Files and owners are numbers.
-struct Client {
+struct Holder {
     opens: Opens<u32, u32>,
     locks: Locks<u32, u32>,
     delegations: Delegations<u32>,
     open: OpenRef<u32, u32>,
 }
 
-impl Client {
+impl Holder {
     fn new(kind: DelegationKind) -> Self {
         let (mut opens, mut locks) = (Opens::default(), Locks::default());
         let mut delegations = Delegations::default();
@@ -59,7 +59,7 @@ impl Client {
 
 #[test]
 fn a_read_delegation_opens_for_reading() {
-    let mut client = Client::new(DelegationKind::Read);
+    let mut client = Holder::new(DelegationKind::Read);
     assert!(client.open(1, WRITE).is_none() && client.open(1, Share { access: 1, deny: 2 }).is_none());
     let open = client.open(2, READ).expect("the delegation allows it");
     assert_eq!(client.opens.io_id(&open), Ok(id(9).any()));
@@ -71,7 +71,7 @@ fn a_read_delegation_opens_for_reading() {
 
 #[test]
 fn a_recall_tells_the_server_of_opens_and_then_of_locks() {
-    let mut client = Client::new(DelegationKind::Write);
+    let mut client = Holder::new(DelegationKind::Write);
     let open = client.open(2, WRITE).expect("the delegation allows it");
     assert_eq!(client.lock(2, LockKind::Write), LockAnswer::Granted);
     assert_eq!(client.lock(1, LockKind::Read), LockAnswer::Denied);
@@ -88,7 +88,7 @@ fn a_recall_tells_the_server_of_opens_and_then_of_locks() {
     }
     assert!(client.open(1, READ).is_none(), "the server decides");
     let (change, request) = client.opens_due().pop().expect("an OPEN");
-    assert_eq!(request, OpenChangeRequest::Open { share: WRITE, claim: Claim::Delegation(id(9)) });
+    assert_eq!(request, OpenChangeRequest::Open { share: WRITE, claim: OpenClaim::Delegation(id(9)) });
     assert_eq!((client.returns(), client.locks.take_changes().len()), (vec![], 0));
     client.opens.changed(change, Ok(id(2)));
     assert_eq!(client.opens.io_id(&open), Ok(id(2).any()));
@@ -106,7 +106,7 @@ fn a_recall_tells_the_server_of_opens_and_then_of_locks() {
 
 #[test]
 fn a_lock_that_the_server_decides_on_comes_before_those_of_the_delegation() {
-    let mut client = Client::new(DelegationKind::Read);
+    let mut client = Holder::new(DelegationKind::Read);
     let LockAnswer::Ask(change) = client.lock(1, LockKind::Read) else { panic!("it isn't asked") };
     let kind = DelegationKind::Write;
     client.delegations.granted(&mut client.opens, &mut client.locks, 1, id(9), kind);
@@ -122,10 +122,10 @@ fn a_lock_that_the_server_decides_on_comes_before_those_of_the_delegation() {
 
 #[test]
 fn a_revoked_delegation_takes_locks_with_it_and_not_opens() {
-    let mut client = Client::new(DelegationKind::Write);
+    let mut client = Holder::new(DelegationKind::Write);
     let open = client.open(2, WRITE).expect("the delegation allows it");
     assert_eq!(client.lock(2, LockKind::Write), LockAnswer::Granted);
-    let Client { opens, locks, delegations, .. } = &mut client;
+    let Holder { opens, locks, delegations, .. } = &mut client;
     delegations.gone(opens, locks, &1, id(8));
     assert_eq!(delegations.state_ids().collect::<Vec<_>>(), [(&1, id(9).any())]);
     delegations.gone(opens, locks, &1, id(9));
@@ -133,20 +133,20 @@ fn a_revoked_delegation_takes_locks_with_it_and_not_opens() {
     assert_eq!(locks.take_lost(), [(1, 2)]);
     assert_eq!(client.opens.io_id(&open), Err(NoState::Recovering));
     let (change, request) = client.opens_due().pop().expect("an OPEN");
-    assert_eq!(request, OpenChangeRequest::Open { share: WRITE, claim: Claim::Handle });
+    assert_eq!(request, OpenChangeRequest::Open { share: WRITE, claim: OpenClaim::Handle });
     client.opens.changed(change, Ok(id(2)));
     assert_eq!(client.opens.io_id(&open), Ok(id(2).any()));
 }
 
 #[test]
 fn a_recall_that_comes_too_late_opens_without_the_delegation() {
-    let mut client = Client::new(DelegationKind::Write);
+    let mut client = Holder::new(DelegationKind::Write);
     let open = client.open(2, WRITE).expect("the delegation allows it");
     client.delegations.recall(&mut client.opens, &1, id(9));
     let (change, _) = client.opens_due().pop().expect("an OPEN");
     client.opens.changed(change, Err(StateError::Gone));
     let (change, request) = client.opens_due().pop().expect("another OPEN");
-    assert_eq!(request, OpenChangeRequest::Open { share: WRITE, claim: Claim::Handle });
+    assert_eq!(request, OpenChangeRequest::Open { share: WRITE, claim: OpenClaim::Handle });
     client.opens.changed(change, Ok(id(2)));
     assert_eq!(client.opens.io_id(&open), Ok(id(2).any()));
     assert_eq!(client.returns(), [(1, id(9))]);
@@ -154,7 +154,7 @@ fn a_recall_that_comes_too_late_opens_without_the_delegation() {
 
 #[test]
 fn what_was_done_under_a_delegation_is_reclaimed() {
-    let mut client = Client::new(DelegationKind::Write);
+    let mut client = Holder::new(DelegationKind::Write);
     let open = client.open(2, WRITE).expect("the delegation allows it");
     assert_eq!(client.lock(2, LockKind::Write), LockAnswer::Granted);
     client.delegations.recover();
@@ -162,7 +162,7 @@ fn what_was_done_under_a_delegation_is_reclaimed() {
     let reclaims = client.opens_due();
     let shares = [(READ, &client.open), (WRITE, &open)];
     for ((change, request), (share, open)) in reclaims.into_iter().zip(shares) {
-        assert_eq!(request, OpenChangeRequest::Open { share, claim: Claim::Previous });
+        assert_eq!(request, OpenChangeRequest::Open { share, claim: OpenClaim::Previous });
         assert_eq!(client.opens.io_id(open), Err(NoState::Recovering));
         client.opens.changed(change, Ok(id(4)));
         assert_eq!(client.opens.io_id(open), Ok(id(4).any()));
@@ -176,8 +176,8 @@ fn what_was_done_under_a_delegation_is_reclaimed() {
 
 #[test]
 fn the_delegations_used_last_are_kept() {
-    let mut client = Client::new(DelegationKind::Read);
-    let Client { opens, locks, delegations, .. } = &mut client;
+    let mut client = Holder::new(DelegationKind::Read);
+    let Holder { opens, locks, delegations, .. } = &mut client;
     for file in 2..=4 {
         delegations.granted(opens, locks, file, id(10 + file as u8), DelegationKind::Read);
     }

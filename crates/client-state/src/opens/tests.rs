@@ -114,7 +114,7 @@ fn an_open_whose_reply_was_lost_is_closed() {
     let first = opened(&mut table, READ, id(1, 1));
     table.close(first);
     let close = due(&mut table, Close { id: id(1, 1) });
-    let current = Reopen { share: READ, claim: Claim::Handle };
+    let current = Reopen { share: READ, claim: OpenClaim::Handle };
     table.changed(close, Err(StateError::Old));
     let refresh = due(&mut table, current);
     table.changed(refresh, Ok(id(1, 3)));
@@ -147,7 +147,7 @@ fn an_open_during_a_downgrade_counts() {
     let downgraded = opened(&mut table, BOTH, id(1, 5));
     table.close(downgraded);
     let downgrade = due(&mut table, Downgrade { id: id(1, 5), to: READ });
-    let reopen = Reopen { share: READ, claim: Claim::Handle };
+    let reopen = Reopen { share: READ, claim: OpenClaim::Handle };
     table.changed(downgrade, Err(StateError::Gone));
     let reopen = due(&mut table, reopen);
     table.changed(reopen, Ok(id(2, 1)));
@@ -166,13 +166,13 @@ fn everything_is_reclaimed_after_a_restart() {
     let close = table.take_changes().pop().expect("the CLOSE");
     table.recover();
     // The closed file isn't reclaimed.
-    let first = due(&mut table, Reopen { share: READ, claim: Claim::Previous });
+    let first = due(&mut table, Reopen { share: READ, claim: OpenClaim::Previous });
     assert!(first.is_reclaim() && !close.is_reclaim());
     table.changed(close, Err(StateError::Gone));
     assert_eq!(table.take_changes(), []);
     assert_eq!(table.io_id(&reads), Err(NoState::Recovering));
     table.changed(first, Ok(id(3, 1)));
-    let second = due(&mut table, Reopen { share: DENIES, claim: Claim::Previous });
+    let second = due(&mut table, Reopen { share: DENIES, claim: OpenClaim::Previous });
     assert_eq!((table.io_id(&reads), table.io_id(&denies)), (Ok(id(3, 0)), Err(NoState::Recovering)));
     table.changed(second, Ok(id(3, 2)));
     assert_eq!(table.take_changes(), []);
@@ -180,7 +180,7 @@ fn everything_is_reclaimed_after_a_restart() {
     assert_eq!(table.state_ids().collect::<Vec<_>>(), [(&1, &1, id(3, 0))]);
     // From then on reclaims are over.
     table.gone(&1, &1, id(3, 0));
-    let reopen = due(&mut table, Reopen { share: READ, claim: Claim::Handle });
+    let reopen = due(&mut table, Reopen { share: READ, claim: OpenClaim::Handle });
     table.changed(reopen, Ok(id(4, 1)));
     assert_eq!(table.take_changes(), []);
     assert_eq!(table.io_id(&denies), Err(NoState::Lost));
@@ -198,8 +198,8 @@ fn what_cannot_be_reclaimed_is_opened_again_or_lost() {
     let reads = opened(&mut table, READ, id(1, 1));
     let denies = opened(&mut table, DENIES, id(1, 2));
     table.recover();
-    let reclaim = due(&mut table, Reopen { share: READ, claim: Claim::Previous });
-    let reopen = Reopen { share: READ, claim: Claim::Handle };
+    let reclaim = due(&mut table, Reopen { share: READ, claim: OpenClaim::Previous });
+    let reopen = Reopen { share: READ, claim: OpenClaim::Handle };
     table.changed(reclaim, Err(StateError::NoReclaim));
     let reopen = due(&mut table, reopen);
     table.changed(reopen, Err(StateError::Refused));
@@ -222,7 +222,7 @@ fn a_close_while_an_open_is_recovered() {
     let mut table = Table::default();
     let reads = opened(&mut table, READ, id(1, 1));
     table.recover();
-    let reclaim = due(&mut table, Reopen { share: READ, claim: Claim::Previous });
+    let reclaim = due(&mut table, Reopen { share: READ, claim: OpenClaim::Previous });
     table.close(reads);
     assert_eq!(table.take_changes(), []);
     table.changed(reclaim, Ok(id(2, 1)));
@@ -232,7 +232,7 @@ fn a_close_while_an_open_is_recovered() {
     assert!(table.opens.is_empty());
     // The same with two restarts.
     let reads = opened(&mut table, READ, id(3, 1));
-    let reclaim = Reopen { share: READ, claim: Claim::Previous };
+    let reclaim = Reopen { share: READ, claim: OpenClaim::Previous };
     let [first, second] = [(); 2].map(|()| {
         table.recover();
         due(&mut table, reclaim)

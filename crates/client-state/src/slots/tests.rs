@@ -159,16 +159,16 @@ fn the_number_of_slots_has_bounds() {
 }
 
 /// A slot of a server: the last sequence id, and the request that had it.
-type ServerSlot = (u32, u32);
+type ReplierSlot = (u32, u32);
 
 /// A server's side of a session, which counts the executions of each request.
 #[derive(Default)]
-struct Server {
-    slots: [ServerSlot; 4],
+struct Replier {
+    slots: [ReplierSlot; 4],
     executed: std::collections::BTreeMap<u32, u32>,
 }
 
-impl Server {
+impl Replier {
     /// A request arrives: SEQUENCE's result, or `None` for a test's mistake.
     fn receive(&mut self, (slot, sequence, request): (u32, u32, u32)) -> Result<(), SlotError> {
         let (last, by) = &mut self.slots[slot as usize];
@@ -185,7 +185,7 @@ impl Server {
 }
 
 #[derive(Debug, Clone)]
-enum Step {
+enum SlotEvent {
     Send,
     /// A message arrives, and perhaps again later.
     Deliver(prop::sample::Index, bool),
@@ -196,15 +196,15 @@ enum Step {
     Probe,
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = SlotEvent> {
     let index = any::<prop::sample::Index>;
     prop_oneof![
-        4 => Just(Step::Send),
-        6 => (index(), any::<bool>()).prop_map(|(which, again)| Step::Deliver(which, again)),
-        4 => index().prop_map(Step::Reply),
-        1 => index().prop_map(Step::Resend),
-        1 => index().prop_map(Step::Abandon),
-        1 => Just(Step::Probe),
+        4 => Just(SlotEvent::Send),
+        6 => (index(), any::<bool>()).prop_map(|(which, again)| SlotEvent::Deliver(which, again)),
+        4 => index().prop_map(SlotEvent::Reply),
+        1 => index().prop_map(SlotEvent::Resend),
+        1 => index().prop_map(SlotEvent::Abandon),
+        1 => Just(SlotEvent::Probe),
     ]
 }
 
@@ -214,18 +214,19 @@ proptest! {
     /// time; it is never executed.
     #[test]
     fn every_request_is_executed_once_at_most(steps in proptest::collection::vec(step(), 1..120)) {
-        let (mut table, mut server) = (SlotTable::new(4), Server::default());
+        let (mut table, mut server) = (SlotTable::new(4), Replier::default());
         let (mut network, mut waiting, mut next) = (Vec::new(), Vec::new(), 0_u32);
         for step in steps {
             match step {
-                Step::Send | Step::Probe => {
-                    let taken = if matches!(step, Step::Send) { table.take() } else { table.take_abandoned() };
+                SlotEvent::Send | SlotEvent::Probe => {
+                    let is_new = matches!(step, SlotEvent::Send);
+                    let taken = if is_new { table.take() } else { table.take_abandoned() };
                     let Some(taken) = taken else { continue };
                     next += 1;
                     network.push((taken.slot(), taken.sequence(), next));
                     waiting.push((taken, next, None));
                 }
-                Step::Deliver(which, again) if !network.is_empty() => {
+                SlotEvent::Deliver(which, again) if !network.is_empty() => {
                     let at = which.index(network.len());
                     let message = if again { network[at] } else { network.swap_remove(at) };
                     let result = server.receive(message);
@@ -235,7 +236,7 @@ proptest! {
                         }
                     }
                 }
-                Step::Reply(which) if !waiting.is_empty() => {
+                SlotEvent::Reply(which) if !waiting.is_empty() => {
                     let at = which.index(waiting.len());
                     let Some(result) = waiting[at].2 else { continue };
                     let (taken, request, _) = waiting.swap_remove(at);
@@ -252,11 +253,11 @@ proptest! {
                         }
                     }
                 }
-                Step::Resend(which) if !waiting.is_empty() => {
+                SlotEvent::Resend(which) if !waiting.is_empty() => {
                     let (taken, request, _) = &waiting[which.index(waiting.len())];
                     network.push((taken.slot(), taken.sequence(), *request));
                 }
-                Step::Abandon(which) if !waiting.is_empty() => {
+                SlotEvent::Abandon(which) if !waiting.is_empty() => {
                     let (taken, ..) = waiting.swap_remove(which.index(waiting.len()));
                     table.abandon(taken);
                 }

@@ -198,7 +198,8 @@ fn ordinary() -> BoxedStrategy<Event> {
         2 => (any::<usize>(), bytes()).prop_map(|(which, range)| Event::Unlock(which, range)),
         1 => Just(Event::Interrupt),
         1 => Just(Event::ReturnAll),
-        10 => (any::<usize>(), prop::bool::weighted(0.1)).prop_map(|(which, again)| Event::Deliver(which, again)),
+        10 => (any::<usize>(), prop::bool::weighted(0.1))
+            .prop_map(|(which, again)| Event::Deliver(which, again)),
         8 => any::<usize>().prop_map(Event::Reply),
         1 => Just(Event::Settle),
         1 => Just(Event::Reconnect),

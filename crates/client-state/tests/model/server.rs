@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use client_state::{
-    ByteRange, Claim, DelegationKind, LockChangeRequest, LockKind, OpenChangeRequest, Share, StateId,
+    ByteRange, DelegationKind, LockChangeRequest, LockKind, OpenChangeRequest, OpenClaim, Share, StateId,
 };
 use fairness::Peer;
 use state::{
@@ -210,10 +210,10 @@ impl Server {
             Operation::ReclaimComplete => self.engine.reclaim_complete(&by).map(|()| NONE),
             Operation::Open(owner, file, share) => self.open(client, owner, file, share, false),
             Operation::Change(owner, file, OpenChangeRequest::Open { share, claim }) => {
-                if let Claim::Delegation(id) = claim {
+                if let OpenClaim::Delegation(id) = claim {
                     self.engine.check_delegation(client, &theirs(id), &file, share.access)?;
                 }
-                self.open(client, owner, file, share, claim == Claim::Previous)
+                self.open(client, owner, file, share, claim == OpenClaim::Previous)
             }
             Operation::Change(_, file, OpenChangeRequest::Downgrade { id, to }) => {
                 let to = state::Share { access: to.access, deny: to.deny };
