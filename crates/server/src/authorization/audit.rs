@@ -2,8 +2,8 @@
 //! and why.
 //!
 //! The lines have level info and the target [`TARGET`]. Their fields become fields of the journal. A line is
-//! repeated for the same client and export after [`REPEAT`], or is one of [`LINES_A_MINUTE`] of its client, so
-//! that no client can fill the log or displace the lines about others.
+//! repeated for the same client and export after [`REPEAT`], or is one of [`LINES_A_MINUTE`] of its client,
+//! so that no client can fill the log or displace the lines about others.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -63,8 +63,8 @@ impl AuditLog {
     pub(crate) fn mounted(&self, client: SocketAddr, uid: Option<u32>, path: &Path) {
         let Some(skipped) = self.admit(Source::Address(client.ip()), Instant::now()) else { return };
         tracing::info!(
-            target: TARGET, client = %client, uid, export = %path.display(), road = "wire", protocol = "NFSv3",
-            skipped, message_id = message_id::MOUNTED, "mounted"
+            target: TARGET, client = %client, uid, export = %path.display(), road = "wire",
+            protocol = "NFSv3", skipped, message_id = message_id::MOUNTED, "mounted"
         );
     }
 
@@ -72,8 +72,8 @@ impl AuditLog {
     pub(crate) fn mount_refused(&self, client: SocketAddr, uid: Option<u32>, path: &Path, reason: &str) {
         let Some(skipped) = self.admit(Source::Address(client.ip()), Instant::now()) else { return };
         tracing::info!(
-            target: TARGET, client = %client, uid, export = %path.display(), road = "wire", protocol = "NFSv3",
-            reason, skipped, message_id = message_id::MOUNT_REFUSED, "mount refused"
+            target: TARGET, client = %client, uid, export = %path.display(), road = "wire",
+            protocol = "NFSv3", reason, skipped, message_id = message_id::MOUNT_REFUSED, "mount refused"
         );
     }
 

@@ -2,8 +2,8 @@
 //!
 //! Each is an export of its own in the table: it has a number, so its files have handles of their own, and a
 //! store. Clients, their options and I/O modes are those of the export that it is mounted below, except for
-//! options about the directory itself (`fsid=`, `mountpoint=`, `refer=`, `replicas=`). The number is a hash of
-//! the path, the filesystem's identity and that of its root. The handles stay valid when the filesystem is
+//! options about the directory itself (`fsid=`, `mountpoint=`, `refer=`, `replicas=`). The number is a hash
+//! of the path, the filesystem's identity and that of its root. The handles stay valid when the filesystem is
 //! unmounted and mounted again, and another filesystem at the same path has other handles.
 //!
 //! The store opens when a client first uses the filesystem, and closes when it has been out of use for some
