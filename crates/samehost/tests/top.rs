@@ -2,7 +2,9 @@
 
 mod common;
 
+use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
@@ -128,6 +130,25 @@ fn top_draws_on_a_terminal_takes_keys_and_restores_it() {
     terminal.press("q");
     terminal.wait_for_sequence("\x1b[?1049l");
     assert_eq!(common::wait(&mut terminal.child), Some(0));
+}
+
+/// crossterm alone would try to read from it for ever.
+#[test]
+fn top_ends_when_its_terminal_is_gone() {
+    let server = Server::start();
+    let mut terminal = Terminal::start(&server, "top -d 0.1");
+    terminal.wait_for("CLIENTS by calls");
+    let script = terminal.child.id();
+    let children = fs::read_to_string(format!("/proc/{script}/task/{script}/children")).expect("proc(5)");
+    let executable = Path::new("/proc").join(children.trim()).join("exe");
+    assert!(executable.read_link().expect("it runs").ends_with("samehost"));
+    terminal.child.kill().expect("own child");
+    let deadline = Instant::now() + TIMEOUT;
+    // A dead process has no executable, even if nobody has waited for it.
+    while executable.read_link().is_ok() {
+        assert!(Instant::now() < deadline, "it goes on without a terminal");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 #[test]

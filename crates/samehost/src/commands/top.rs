@@ -1,7 +1,9 @@
 //! `top`: a live view of all servers and mounts, and its text and JSON for scripts.
 
+use std::fs::File;
 use std::io::IsTerminal as _;
 use std::net::{IpAddr, UdpSocket};
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::sleep;
@@ -9,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::cli::{Global, TopArgs};
@@ -52,18 +56,26 @@ fn show(
     ended: &AtomicBool,
 ) -> Result<(), Stop> {
     let failed = |error| Failure::new("the terminal", error);
+    let input = terminal_input().map_err(failed)?;
     let mut display = Display::default();
     let mut view = sampler.first_view();
     let mut next = Instant::now() + delay;
     while !ended.load(Relaxed) {
         terminal.draw(|frame| screen::draw(frame, &view, &display)).map_err(failed)?;
         let left = next.saturating_duration_since(Instant::now());
-        if event::poll(left.min(KEY_TIMEOUT)).map_err(failed)?
-            && let Event::Key(key) = event::read().map_err(failed)?
-            && key.kind != KeyEventKind::Release
-            && !display.press(key)
-        {
-            break;
+        match wait_for_input(&input, left.min(KEY_TIMEOUT)).map_err(failed)? {
+            Input::Nothing => {}
+            Input::Some => {
+                while event::poll(Duration::ZERO).map_err(failed)? {
+                    if let Event::Key(key) = event::read().map_err(failed)?
+                        && key.kind != KeyEventKind::Release
+                        && !display.press(key)
+                    {
+                        return Ok(());
+                    }
+                }
+            }
+            Input::Ended => return Ok(()),
         }
         if Instant::now() >= next {
             if !display.paused {
@@ -73,6 +85,38 @@ fn show(
         }
     }
     Ok(())
+}
+
+/// What a wait for input has found.
+enum Input {
+    Nothing,
+    Some,
+    /// The terminal is gone.
+    Ended,
+}
+
+/// The terminal from which crossterm reads keys.
+fn terminal_input() -> std::io::Result<File> {
+    let stdin = std::io::stdin();
+    if stdin.is_terminal() {
+        return Ok(stdin.as_fd().try_clone_to_owned()?.into());
+    }
+    File::open("/dev/tty")
+}
+
+/// Waits for input. crossterm doesn't return from a terminal that has hung up, and isn't asked then.
+fn wait_for_input(input: &File, timeout: Duration) -> std::io::Result<Input> {
+    let mut descriptors = [PollFd::new(input, PollFlags::IN)];
+    let timeout = Timespec::try_from(timeout).map_err(std::io::Error::other)?;
+    match poll(&mut descriptors, Some(&timeout)) {
+        Ok(0) => return Ok(Input::Nothing),
+        Ok(_) => {}
+        // A signal: the terminal may have another size.
+        Err(Errno::INTR) => return Ok(Input::Some),
+        Err(errno) => return Err(errno.into()),
+    }
+    let ended = descriptors[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL);
+    Ok(if ended { Input::Ended } else { Input::Some })
 }
 
 /// Text once, or JSON once or in each interval.
