@@ -93,6 +93,7 @@ fn a_recall_tells_the_server_of_opens_and_then_of_locks() {
     client.opens.changed(change, Ok(id(2)));
     assert_eq!(client.opens.io_id(&open), Ok(id(2).any()));
     assert_eq!(client.returns(), []);
+    assert_eq!(client.lock(1, LockKind::Read), LockAnswer::Busy, "the server might grant it");
     let change = client.locks.take_changes().pop().expect("a LOCK");
     let lock = LockChangeRequest::Lock { id: None, range: BYTES, kind: LockKind::Write, reclaim: false };
     assert_eq!((client.locks.request(&change), change.owner()), (Some(lock), &2));
@@ -118,6 +119,29 @@ fn a_lock_that_the_server_decides_on_comes_before_those_of_the_delegation() {
     client.locks.release(&1, &1);
     let change = client.locks.take_changes().pop().expect("a LOCKU");
     assert!(matches!(client.locks.request(&change), Some(LockChangeRequest::Unlock { .. })));
+}
+
+#[test]
+fn a_delegation_keeps_locks_whose_state_the_server_has_lost() {
+    let mut client = Holder::new(DelegationKind::Read);
+    let LockAnswer::Ask(change) = client.lock(1, LockKind::Write) else { panic!("it isn't asked") };
+    client.locks.changed(change, Ok(Some(id(3))));
+    client.delegations.granted(&mut client.opens, &mut client.locks, 1, id(9), DelegationKind::Write);
+    client.locks.gone(&1, &1, id(3));
+    assert!(client.locks.holds(&1, &1, BYTES, LockKind::Write) && client.locks.take_lost().is_empty());
+    assert_eq!(client.lock(2, LockKind::Read), LockAnswer::Denied);
+}
+
+#[test]
+fn the_server_keeps_an_open_while_one_under_the_delegation_remains() {
+    let mut client = Holder::new(DelegationKind::Write);
+    let local = client.open(1, WRITE).expect("the delegation allows it");
+    let Holder { mut opens, open, .. } = client;
+    opens.close(open);
+    assert_eq!(opens.take_changes(), [], "its locks may be of this open");
+    opens.close(local);
+    let change = opens.take_changes().pop().expect("a change");
+    assert_eq!(change.request(), OpenChangeRequest::Close { id: id(1) });
 }
 
 #[test]
