@@ -240,6 +240,8 @@ fn accept_clients(shared: &Arc<ServerShared>) {
                 std::thread::sleep(REST);
             }
         }
+        // Emptied before what it announces is looked at: a wake-up that comes later wakes the next wait.
+        let _ = rustix::io::read(&shared.wake, &mut [0; 8]);
         if shared.lanes.lock().stopping {
             return;
         }
@@ -247,14 +249,9 @@ fn accept_clients(shared: &Arc<ServerShared>) {
         let mut exhausted = false;
         {
             let mut acceptor = shared.acceptor.lock();
-            for event in &events {
-                let data = event.data.u64();
-                if data == acceptor::WAKE {
-                    // Emptied, or it would wake this thread again at once.
-                    let _ = rustix::io::read(&shared.wake, &mut [0; 8]);
-                } else {
-                    exhausted |= acceptor.ready(data, now);
-                }
+            let ready = events.iter().map(|event| event.data.u64());
+            for data in ready.filter(|data| *data != acceptor::WAKE) {
+                exhausted |= acceptor.ready(data, now);
             }
             acceptor.expire(now);
         }
