@@ -119,7 +119,7 @@ fn errors_name_the_reason_and_the_remedy() {
     let mount = Mount::unmounted(&share.server);
     let attempt = |source: &str, options: &str| run(&mut mount.command(source, options));
     assert_output(&attempt(&url, "rsiz=1"), 2, &["'rsiz'", "'rsize'", "next:"]);
-    assert_output(&attempt(&url, "vers=4.1"), 2, &["vers=4.1", "NFSv4 is planned"]);
+    assert_output(&attempt(&url, "vers=4.0"), 2, &["vers=4.0", "no sessions", "vers=4.1"]);
     assert_output(&attempt("/nowhere", ""), 2, &["/nowhere", "HOST:/PATH"]);
     assert_output(&attempt(&format!("{url}?soft"), ""), 2, &["-o"]);
     assert_output(&attempt(&url, "lane=required"), 3, &["no lane came up", "lane=auto"]);
