@@ -27,6 +27,7 @@ enum Floor {
 const HOUSE: &[(&str, Floor)] = &[
     ("sys", Ground),
     ("fairness", Ground),
+    ("lock-ranges", Ground),
     ("user-ids", Ground),
     ("xdr-derive", Ground),
     ("xdr", Ground),
@@ -49,6 +50,7 @@ const HOUSE: &[(&str, Floor)] = &[
 /// Dependencies that the order permits and that a crate must not have all the same.
 const KNOWS_NOT: &[(&str, &[&str], &str)] = &[
     ("fairness", &["sys"], "counts, and touches nothing"),
+    ("lock-ranges", &["sys", "fairness"], "pure functions"),
     ("proto", &["rpc", "sys", "user-ids"], "wire types have no behaviour"),
     ("exports", &["xdr", "rpc", "proto"], "pure functions"),
     ("io", &["xdr", "rpc", "proto"], "moves bytes, knows no protocol"),

@@ -10,16 +10,15 @@ mod delegations;
 mod ids;
 mod locks;
 mod opens;
-mod ranges;
 mod recovery;
 mod slots;
 
 pub use delegations::{DelegationKind, Delegations};
 pub use ids::{StateError, StateId};
+pub use lock_ranges::{ByteRange, LockKind};
 pub use locks::{LockAnswer, LockChange, LockChangeRequest, LockError, Locks};
 pub use opens::{
     LostOpen, NoState, OpenChange, OpenChangeRequest, OpenClaim, OpenRef, Opening, Opens, Share,
 };
-pub use ranges::{ByteRange, LockKind};
 pub use recovery::{SessionError, StateManager, Step};
 pub use slots::{MAX_SLOTS, SlotError, SlotTable, TakenSlot, Unanswered};

@@ -24,8 +24,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use lock_ranges::{ByteRange, LockKind, LockRanges};
+
 use crate::ids::{StateError, StateId};
-use crate::ranges::{ByteRange, LockKind, LockRanges};
 
 /// All locks. `F` names a file, `L` a lock owner.
 #[derive(Debug)]
@@ -179,7 +180,7 @@ impl<F: Clone + Ord, L: Clone + Ord> Locks<F, L> {
         }
         // The server must not grant what another owner has under a delegation, and is about to be told of.
         let is_untold =
-            |locks: &OwnerLocks| locks.wanted != locks.held && locks.wanted.conflicts(range, kind);
+            |locks: &OwnerLocks| locks.wanted != locks.held && locks.wanted.conflict(range, kind).is_some();
         if self.owners.iter().any(|(other, locks)| other.0 == key.0 && other.1 != key.1 && is_untold(locks)) {
             return LockAnswer::Busy;
         }
@@ -202,7 +203,7 @@ impl<F: Clone + Ord, L: Clone + Ord> Locks<F, L> {
             // What the server grants now doesn't conflict with what it knows only.
             return LockAnswer::Busy;
         }
-        if on_file.any(|(other, locks)| *other != key && locks.wanted.conflicts(range, kind)) {
+        if on_file.any(|(other, locks)| *other != key && locks.wanted.conflict(range, kind).is_some()) {
             return LockAnswer::Denied;
         }
         let locks = self.owners.entry(key.clone()).or_default();
@@ -412,7 +413,7 @@ impl<F: Clone + Ord, L: Clone + Ord> Locks<F, L> {
             }
             (Purpose::Ask(..), Err(_)) => {}
             // The server goes on holding what it doesn't unlock.
-            (Purpose::Restore(range, None), Err(_)) => locks.held.set(range, None),
+            (Purpose::Restore(range, None), Err(_)) => drop(locks.held.set(range, None)),
             (Purpose::Restore(_, Some(_)) | Purpose::Reclaim(..), Err(_)) => locks.lose(),
         }
         self.make_change(&key);

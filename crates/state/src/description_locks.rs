@@ -7,9 +7,9 @@
 //! owner has locked.
 
 use ahash::HashMap;
+use lock_ranges::{ByteRange, LockKind, LockRanges};
 
 use crate::lock_tree::LockTree;
-use crate::ranges::{ByteRange, LockKind, LockRanges};
 
 /// The locks of each owner on one open file description. An owner is a number that
 /// [`DescriptionLocks::add_owner`] gives.

@@ -45,7 +45,6 @@ mod open_table;
 mod opens;
 mod owner_index;
 mod principal;
-mod ranges;
 mod recovery;
 mod session_table;
 mod sessions;
@@ -66,11 +65,11 @@ pub use engine::{Engine, EngineConfig, EngineLimits, Random, StateCounts, Time};
 pub use error::Error;
 pub use ids::{ClientId, SessionId, StateId};
 pub use lock_queue::{BlockedWaiter, LockNotice};
+pub use lock_ranges::{ByteRange, LockKind};
 pub use lock_table::{LockDenied, LockOwner};
 pub use locks::{LockRequest, Locker, PendingLock, PendingLockTest};
 pub use opens::OpenRequest;
 pub use principal::{Principal, Requester};
-pub use ranges::{ByteRange, LockKind};
 pub use sessions::{
     ChannelAttrs, CreateSession, CreatedSession, MIN_FORE_CHANNEL, Sequence, SequenceResult, SlotRequest,
 };

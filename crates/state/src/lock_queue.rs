@@ -20,12 +20,12 @@ use std::sync::Arc;
 
 use ahash::HashMap;
 use fairness::{Peer, Shares, Standing};
+use lock_ranges::{ByteRange, LockKind};
 
 use crate::accounts::account;
 use crate::engine::{Engine, Time};
 use crate::ids::ClientId;
 use crate::lock_table::{LockDenied, LockOwner};
-use crate::ranges::{ByteRange, LockKind};
 
 /// The most waiters for one file, and the most of them of one peer.
 const MAX_FILE_WAITERS: usize = 64;

@@ -8,11 +8,11 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use ahash::HashMap;
+use lock_ranges::{ByteRange, LockKind, LockRanges, RangeChange};
 
 use crate::ids::ClientId;
 use crate::lock_tree::LockTree;
 use crate::owner_index::{OwnedState, OwnedStates, OwnerKey};
-use crate::ranges::{ByteRange, LockKind, LockRanges, RangeChange};
 use crate::state_header::StateHeader;
 
 /// A lock owner within a client.

@@ -8,7 +8,7 @@
 
 use std::cmp::{Ordering, Reverse};
 
-use crate::ranges::{ByteRange, LockKind, RangeChange};
+use lock_ranges::{ByteRange, LockKind, RangeChange};
 
 /// The locks on one file, each of an owner that is named by a number.
 #[derive(Debug, Default)]

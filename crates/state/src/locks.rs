@@ -7,6 +7,8 @@
 use std::hash::Hash;
 use std::sync::Arc;
 
+use lock_ranges::{ByteRange, LockKind};
+
 use crate::accounts::Resource;
 use crate::conflicts::AccessKind;
 use crate::engine::{Engine, Time};
@@ -16,7 +18,6 @@ use crate::lock_queue::{LockWaiter, WantedLock};
 use crate::lock_table::{LockDenied, LockOwner};
 use crate::owner_index::OwnedState as _;
 use crate::principal::Requester;
-use crate::ranges::{ByteRange, LockKind};
 
 /// What a LOCK is made through (`locker4`).
 #[derive(Debug, Clone, Copy)]

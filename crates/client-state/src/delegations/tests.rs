@@ -1,10 +1,11 @@
 //! Tests of the delegations, without a server.
 
+use lock_ranges::{ByteRange, LockKind};
+
 use super::*;
 use crate::ids::StateError;
 use crate::locks::{LockAnswer, LockChangeRequest};
 use crate::opens::{NoState, OpenChange, OpenChangeRequest, OpenClaim};
-use crate::ranges::{ByteRange, LockKind};
 
 const READ: Share = Share { access: 1, deny: 0 };
 const WRITE: Share = Share { access: 2, deny: 0 };

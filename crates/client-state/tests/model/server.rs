@@ -92,17 +92,6 @@ const fn ours(id: state::StateId) -> StateId {
     StateId { seqid: id.seqid, other: id.other }
 }
 
-const fn their_range(range: ByteRange) -> state::ByteRange {
-    state::ByteRange { first: range.first, last: range.last }
-}
-
-const fn their_kind(kind: LockKind) -> state::LockKind {
-    match kind {
-        LockKind::Read => state::LockKind::Read,
-        LockKind::Write => state::LockKind::Write,
-    }
-}
-
 const fn by(client: ClientId) -> Requester {
     Requester { client, principal: PRINCIPAL }
 }
@@ -276,13 +265,11 @@ impl Server {
                 let owner = [owner];
                 let new = Locker::New { open: theirs(open), owner: &owner };
                 let locker = id.map_or(new, |id| Locker::Existing(theirs(id)));
-                let (range, kind) = (their_range(range), their_kind(kind));
                 let args = LockRequest { by, key, locker, range, kind, reclaim, waits: false };
                 let pending = self.engine.lock_begin(self.now, &args)?.map_err(|_| Error::Locked)?;
                 self.engine.lock_done(&pending, range, kind).map(ours)
             }
             LockChangeRequest::Unlock { id, range } => {
-                let range = their_range(range);
                 let pending = self.engine.unlock_begin(by, &theirs(id), key, range)?;
                 self.engine.unlock_done(&pending, range).map(ours)
             }

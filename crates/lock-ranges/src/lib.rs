@@ -1,6 +1,6 @@
-//! The byte ranges that one owner has locked on one file.
+//! The byte ranges that one lock owner has locked on one file, as NFSv4's server and client keep them.
 //!
-//! Invariant: they are in order, disjoint, and merged where two of a kind touch.
+//! Invariant: the ranges of [`LockRanges`] are in order, disjoint, and merged where two of a kind touch.
 
 /// Whether a lock is shared or exclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -11,19 +11,26 @@ pub enum LockKind {
     Write,
 }
 
+impl LockKind {
+    /// Whether two owners can't have a lock of each kind on the same byte.
+    fn excludes(self, other: Self) -> bool {
+        self == Self::Write || other == Self::Write
+    }
+}
+
 /// The bytes from `first` to `last`, both included. A `last` of all ones means to the end of the file,
-/// however far that moves.
+/// however far that moves (a `length4` of all ones).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ByteRange {
     /// First byte.
     pub first: u64,
-    /// Last byte.
+    /// Last byte, not less than `first`.
     pub last: u64,
 }
 
 impl ByteRange {
     /// All bytes.
-    pub(crate) const ALL: Self = Self { first: 0, last: u64::MAX };
+    pub const ALL: Self = Self { first: 0, last: u64::MAX };
 
     /// The range of a `length4` at an `offset4`; a length of all ones means to the end of the file. `None`
     /// for a length of 0, or an end beyond the largest offset (`NFS4ERR_INVAL`, RFC 8881 section 18.10.3).
@@ -52,49 +59,109 @@ impl ByteRange {
     }
 }
 
-/// The ranges that a change has removed, and those that it has added.
+/// The ranges that [`LockRanges::set`] has removed, and those that it has added.
 #[derive(Debug)]
-pub(crate) struct RangeChange {
+pub struct RangeChange {
+    /// Held before, and not any more.
     pub removed: Vec<(ByteRange, LockKind)>,
+    /// Held now, and not before.
     pub added: Vec<(ByteRange, LockKind)>,
 }
 
 /// One owner's locks on one file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct LockRanges {
+pub struct LockRanges {
     /// In the order of their first bytes.
     held: Vec<(ByteRange, LockKind)>,
 }
 
 impl LockRanges {
+    /// Whether no byte is locked.
+    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
 
+    /// The number of ranges.
+    #[must_use]
     pub const fn len(&self) -> usize {
         self.held.len()
     }
 
+    /// The held ranges from the first that ends at `byte` or behind it.
+    fn ending_from(&self, byte: u64) -> &[(ByteRange, LockKind)] {
+        &self.held[self.held.partition_point(|(held, _)| held.last < byte)..]
+    }
+
+    /// The lock of a byte.
+    #[must_use]
+    pub fn at(&self, byte: u64) -> Option<LockKind> {
+        self.ending_from(byte).first().filter(|(range, _)| range.first <= byte).map(|(_, kind)| *kind)
+    }
+
+    /// The last byte up to which all bytes from `byte` on have the same lock as it, or none as it.
+    #[must_use]
+    pub fn end(&self, byte: u64) -> u64 {
+        match self.ending_from(byte).first() {
+            Some((range, _)) if range.first <= byte => range.last,
+            Some((range, _)) => range.first - 1,
+            None => u64::MAX,
+        }
+    }
+
     /// The first of the ranges that keeps another owner from locking `range`.
+    #[must_use]
     pub fn conflict(&self, range: ByteRange, kind: LockKind) -> Option<(ByteRange, LockKind)> {
-        let from = self.held.partition_point(|(held, _)| held.last < range.first);
-        let overlapping = self.held[from..].iter().take_while(|(held, _)| held.first <= range.last);
-        { overlapping }.find(|(_, held)| kind == LockKind::Write || *held == LockKind::Write).copied()
+        let overlapping =
+            self.ending_from(range.first).iter().take_while(|(held, _)| held.first <= range.last);
+        { overlapping }.find(|(_, held)| held.excludes(kind)).copied()
     }
 
     /// The parts of `range` that are held, in order.
     pub fn within(&self, range: ByteRange) -> impl Iterator<Item = (ByteRange, LockKind)> + '_ {
-        let from = self.held.partition_point(|(held, _)| held.last < range.first);
-        let overlapping = self.held[from..].iter().take_while(move |(held, _)| held.first <= range.last);
+        let overlapping =
+            self.ending_from(range.first).iter().take_while(move |(held, _)| held.first <= range.last);
         overlapping.map(move |(held, kind)| {
             (ByteRange { first: held.first.max(range.first), last: held.last.min(range.last) }, *kind)
         })
     }
 
+    /// Whether all bytes of a range have a lock that serves for `kind`: a write lock serves for reading.
+    #[must_use]
+    pub fn covers(&self, range: ByteRange, kind: LockKind) -> bool {
+        let mut byte = range.first;
+        loop {
+            if self.at(byte).is_none_or(|held| held < kind) {
+                return false;
+            }
+            match self.end(byte) {
+                end if end >= range.last => return true,
+                end => byte = end + 1,
+            }
+        }
+    }
+
+    /// Whether the range is locked as `kind` exactly.
+    #[must_use]
+    pub fn is_set(&self, range: ByteRange, kind: LockKind) -> bool {
+        self.at(range.first) == Some(kind) && self.end(range.first) >= range.last
+    }
+
     /// Whether unlocking `range` would split a held range in two.
+    #[must_use]
     pub fn splits(&self, range: ByteRange) -> bool {
-        let at = self.held.partition_point(|(held, _)| held.last < range.first);
-        self.held.get(at).is_some_and(|(held, _)| held.first < range.first && held.last > range.last)
+        let held = self.ending_from(range.first).first();
+        held.is_some_and(|(held, _)| held.first < range.first && held.last > range.last)
+    }
+
+    /// Where the locks differ from those of `other`, and the locks here, in order. Each range goes on as far
+    /// as the lock here does.
+    pub fn differences(&self, other: &Self) -> impl Iterator<Item = (ByteRange, Option<LockKind>)> {
+        let ends = |range: &ByteRange| [Some(range.first), range.last.checked_add(1)];
+        let all = self.held.iter().chain(&other.held).flat_map(|(range, _)| ends(range)).flatten();
+        let mut firsts: Vec<_> = all.filter(|byte| self.at(*byte) != other.at(*byte)).collect();
+        firsts.sort_unstable();
+        firsts.into_iter().map(|first| (ByteRange { first, last: self.end(first) }, self.at(first)))
     }
 
     /// Locks the range as `kind`, or unlocks it, whatever it was before.
@@ -123,57 +190,15 @@ impl LockRanges {
         let removed = self.held.splice(from..to, added.iter().copied()).collect();
         RangeChange { removed, added }
     }
+
+    /// Makes read locks of the write locks of a range.
+    pub fn weaken(&mut self, range: ByteRange) {
+        let written: Vec<_> = self.within(range).filter(|(_, kind)| *kind == LockKind::Write).collect();
+        for (part, _) in written {
+            self.set(part, Some(LockKind::Read));
+        }
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-        #[test]
-        fn ranges_are_what_a_byte_by_byte_table_says(
-            steps in proptest::collection::vec((0_u64..24, 1_u64..12, 0_u8..3), 1..40)
-        ) {
-            let (mut ranges, mut table) = (LockRanges::default(), [None; 40]);
-            for (first, length, what) in steps {
-                let range = ByteRange::of(first, length).unwrap();
-                let kind = [Some(LockKind::Read), Some(LockKind::Write), None][usize::from(what)];
-                let mut replaced = ranges.held.clone();
-                let RangeChange { removed, added } = ranges.set(range, kind);
-                replaced.retain(|held| !removed.contains(held));
-                replaced.extend(added);
-                replaced.sort_unstable_by_key(|(held, _)| held.first);
-                prop_assert_eq!(&ranges.held, &replaced);
-                table[first as usize..=range.last as usize].fill(kind);
-                let mut again = [None; 40];
-                for (held, kind) in &ranges.held {
-                    prop_assert!(again[held.first as usize..=held.last as usize].iter().all(Option::is_none));
-                    again[held.first as usize..=held.last as usize].fill(Some(*kind));
-                }
-                prop_assert_eq!(table, again);
-                let is_apart = |two: &[(ByteRange, LockKind)]| {
-                    two[0].0.last + 1 < two[1].0.first || two[0].1 != two[1].1
-                };
-                let merged = ranges.held.windows(2).all(is_apart);
-                prop_assert!(merged, "{:?}", ranges);
-            }
-        }
-    }
-
-    #[test]
-    fn a_range_to_the_end_has_no_end() {
-        let all = ByteRange::of(5, u64::MAX).unwrap();
-        assert_eq!((all.last, all.length()), (u64::MAX, u64::MAX));
-        assert_eq!(ByteRange::of(0, 0), None);
-        assert_eq!(ByteRange::of(u64::MAX, 2), None);
-        assert_eq!(ByteRange::of(u64::MAX, 1).unwrap().last, u64::MAX);
-        let mut ranges = LockRanges::default();
-        ranges.set(all, Some(LockKind::Write));
-        ranges.set(ByteRange::of(0, 10).unwrap(), None);
-        assert_eq!(ranges.conflict(ByteRange::of(9, 1).unwrap(), LockKind::Write), None);
-        assert!(ranges.conflict(ByteRange::of(10, 1).unwrap(), LockKind::Read).is_some());
-    }
-}
+mod tests;
