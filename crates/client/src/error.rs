@@ -81,7 +81,7 @@ pub enum Status {
     /// NFS3ERR_BAD_COOKIE.
     #[error("the directory changed and the listing must start over")]
     BadCookie,
-    /// NFS3ERR_NOTSUPP.
+    /// NFS3ERR_NOTSUPP, and any operation that the session's NFS version doesn't have.
     #[error("the server does not support this")]
     NotSupported,
     /// NFS3ERR_TOOSMALL.
@@ -102,6 +102,12 @@ pub enum Status {
     /// NFS4ERR_FILE_OPEN.
     #[error("it is in use")]
     Busy,
+    /// NFS4ERR_NOXATTR.
+    #[error("no such extended attribute")]
+    NoAttribute,
+    /// NFS4ERR_XATTR2BIG.
+    #[error("the extended attribute is too large")]
+    AttributeTooBig,
     /// NFS3ERR_JUKEBOX and NFS4ERR_DELAY: the server needs longer than a call may take. A session repeats the
     /// operation, and returns this only if it is soft and gives up.
     #[error("the server needs more time: try again later")]
@@ -137,6 +143,8 @@ impl Status {
             Self::NotSync | Self::TryLater | Self::Locked => Errno::AGAIN,
             Self::Symlink => Errno::LOOP,
             Self::Busy => Errno::BUSY,
+            Self::NoAttribute => Errno::NODATA,
+            Self::AttributeTooBig => Errno::TOOBIG,
             Self::NotSupported => Errno::NOTSUP,
         };
         errno.raw_os_error()
@@ -296,6 +304,11 @@ impl OpenFileLimit {
             }
         }
     }
+}
+
+/// The error of an operation that the session's NFS version doesn't have.
+pub(crate) fn not_supported(operation: &str) -> Error {
+    Error::Status { object: operation.to_owned(), status: Status::NotSupported }
 }
 
 impl Error {

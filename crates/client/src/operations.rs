@@ -18,7 +18,7 @@ use io::Stability;
 use crate::error::Result;
 use crate::types::{
     Access, AclEntry, Attributes, Create, ExportEntry, Found, FsInfo, FsStat, Handle, Node, Page, PathConf,
-    SetAttributes, Timestamp,
+    SetAttributes, SetXattr, Timestamp, XattrPage,
 };
 use crate::user::User;
 
@@ -42,7 +42,8 @@ pub(crate) struct WriteReply {
     pub(crate) verifier: [u8; 8],
 }
 
-/// The operations of an NFS version. All fail with the server's status or the call's error.
+/// The operations of an NFS version. All fail with the server's status or the call's error. One that the
+/// version doesn't have fails with [`Status::NotSupported`](crate::Status::NotSupported), without a call.
 pub(crate) trait Operations {
     /// Does nothing but wait for a reply.
     fn null(&self, user: &User) -> impl Future<Output = Result<()>> + Send;
@@ -194,6 +195,48 @@ pub(crate) trait Operations {
     /// A file's access control list. [`Status::NotSupported`](crate::Status::NotSupported): the server has
     /// none.
     fn acl(&self, user: &User, file: &Handle) -> impl Future<Output = Result<Vec<AclEntry>>> + Send;
+
+    /// A file's NFSv4 access control list, as `fattr4_acl` (RFC 8881 section 6.2) in XDR.
+    fn nfs4_acl(&self, user: &User, file: &Handle) -> impl Future<Output = Result<Vec<u8>>> + Send;
+
+    /// Sets a file's NFSv4 access control list, in the same form.
+    fn set_nfs4_acl(&self, user: &User, file: &Handle, acl: &[u8])
+    -> impl Future<Output = Result<()>> + Send;
+
+    /// The value of an extended attribute of the namespace `user.`, as all operations on them. Its name is
+    /// without the namespace.
+    fn get_xattr(
+        &self,
+        user: &User,
+        file: &Handle,
+        name: &[u8],
+    ) -> impl Future<Output = Result<Vec<u8>>> + Send;
+
+    /// Sets an extended attribute.
+    fn set_xattr(
+        &self,
+        user: &User,
+        file: &Handle,
+        name: &[u8],
+        value: &[u8],
+        how: SetXattr,
+    ) -> impl Future<Output = Result<()>> + Send;
+
+    /// The names of the extended attributes behind a cookie; 0 for the beginning.
+    fn list_xattrs(
+        &self,
+        user: &User,
+        file: &Handle,
+        cookie: u64,
+    ) -> impl Future<Output = Result<XattrPage>> + Send;
+
+    /// Removes an extended attribute.
+    fn remove_xattr(
+        &self,
+        user: &User,
+        file: &Handle,
+        name: &[u8],
+    ) -> impl Future<Output = Result<()>> + Send;
 
     /// The server's exports.
     fn exports(&self, user: &User) -> impl Future<Output = Result<Vec<ExportEntry>>> + Send;

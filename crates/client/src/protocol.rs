@@ -15,7 +15,7 @@ use crate::options::{Options, Version};
 use crate::tree::Tree;
 use crate::types::{
     Access, AclEntry, Attributes, Create, ExportEntry, Found, FsInfo, FsStat, Handle, Node, Page, PathConf,
-    SetAttributes, Timestamp,
+    SetAttributes, SetXattr, Timestamp, XattrPage,
 };
 use crate::url::Url;
 use crate::user::User;
@@ -56,6 +56,14 @@ impl Protocol {
         match options.version {
             Version::V3 => Nfs3::connect(url, options, user, counters).await,
             Version::V4 | Version::V4_1 | Version::V4_2 => Nfs4::connect(url, options, user, counters).await,
+        }
+    }
+
+    /// The NFS version. That of a tree doesn't matter: [`Version::V3`].
+    pub(crate) fn version(&self) -> Version {
+        match self {
+            Self::Nfs3(_) | Self::Tree(_) => Version::V3,
+            Self::Nfs4(nfs) => nfs.version(),
         }
     }
 
@@ -137,6 +145,12 @@ forward! {
     fn fs_info(user: &User, file: &Handle) -> Result<FsInfo>;
     fn path_conf(user: &User, file: &Handle) -> Result<PathConf>;
     fn acl(user: &User, file: &Handle) -> Result<Vec<AclEntry>>;
+    fn nfs4_acl(user: &User, file: &Handle) -> Result<Vec<u8>>;
+    fn set_nfs4_acl(user: &User, file: &Handle, acl: &[u8]) -> Result<()>;
+    fn get_xattr(user: &User, file: &Handle, name: &[u8]) -> Result<Vec<u8>>;
+    fn set_xattr(user: &User, file: &Handle, name: &[u8], value: &[u8], how: SetXattr) -> Result<()>;
+    fn list_xattrs(user: &User, file: &Handle, cookie: u64) -> Result<XattrPage>;
+    fn remove_xattr(user: &User, file: &Handle, name: &[u8]) -> Result<()>;
     fn exports(user: &User) -> Result<Vec<ExportEntry>>;
     fn end(user: &User) -> ();
 }

@@ -36,6 +36,26 @@ pub enum Create {
     Exclusive([u8; 8]),
 }
 
+/// How an extended attribute is set (setxattr(2)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SetXattr {
+    /// It is created or replaced.
+    Either,
+    /// It is created; it must not exist ([`Status::Exists`](crate::Status::Exists)).
+    Create,
+    /// It is replaced; it must exist ([`Status::NoAttribute`](crate::Status::NoAttribute)).
+    Replace,
+}
+
+/// A part of the list of a file's extended attributes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct XattrPage {
+    /// Names without the namespace `user.`.
+    pub(crate) names: Vec<Vec<u8>>,
+    /// The cookie of the next part; `None` at the end.
+    pub(crate) next: Option<u64>,
+}
+
 /// A file that MKNOD makes (RFC 1813 section 3.3.11).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Node {
@@ -172,7 +192,9 @@ pub struct LaneReport {
 
 macro_rules! counted_operations {
     ($($operation:ident),+ $(,)?) => {
-        /// A kind of call over the wire, by NFSv3's name of the procedure (RFC 1813 section 3.3).
+        /// A kind of call over the wire, by NFSv3's name of the procedure (RFC 1813 section 3.3), and by
+        /// NFSv4.2's name of the operation where NFSv3 has none. Getacl and Setacl are GETATTR and SETATTR of
+        /// NFSv4's `acl`.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Operation {
@@ -212,4 +234,10 @@ counted_operations!(
     Fsinfo,
     Pathconf,
     Commit,
+    Getacl,
+    Setacl,
+    Getxattr,
+    Setxattr,
+    Listxattrs,
+    Removexattr,
 );

@@ -8,11 +8,11 @@ use xdr::{Decoder, Encode, Opaque};
 
 use super::Nfs3;
 use super::convert::{self, nfs_time};
-use crate::error::{Error, Result, Status};
+use crate::error::{Error, Result, Status, not_supported};
 use crate::operations::{Operations, ReadReply, WriteReply};
 use crate::types::{
     Access, AclEntry, Attributes, Create, DirEntry, ExportEntry, Found, FsInfo, FsStat, Handle, Node, Page,
-    PathConf, SetAttributes, Timestamp,
+    PathConf, SetAttributes, SetXattr, Timestamp, XattrPage,
 };
 use crate::user::User;
 
@@ -344,6 +344,30 @@ impl Operations for Nfs3 {
 
     async fn acl(&self, user: &User, file: &Handle) -> Result<Vec<AclEntry>> {
         self.get_acl(user, file).await
+    }
+
+    async fn nfs4_acl(&self, _: &User, _: &Handle) -> Result<Vec<u8>> {
+        Err(not_supported("reading an NFSv4 ACL"))
+    }
+
+    async fn set_nfs4_acl(&self, _: &User, _: &Handle, _: &[u8]) -> Result<()> {
+        Err(not_supported("setting an NFSv4 ACL"))
+    }
+
+    async fn get_xattr(&self, _: &User, _: &Handle, _: &[u8]) -> Result<Vec<u8>> {
+        Err(not_supported("GETXATTR"))
+    }
+
+    async fn set_xattr(&self, _: &User, _: &Handle, _: &[u8], _: &[u8], _: SetXattr) -> Result<()> {
+        Err(not_supported("SETXATTR"))
+    }
+
+    async fn list_xattrs(&self, _: &User, _: &Handle, _: u64) -> Result<XattrPage> {
+        Err(not_supported("LISTXATTRS"))
+    }
+
+    async fn remove_xattr(&self, _: &User, _: &Handle, _: &[u8]) -> Result<()> {
+        Err(not_supported("REMOVEXATTR"))
     }
 
     async fn exports(&self, user: &User) -> Result<Vec<ExportEntry>> {

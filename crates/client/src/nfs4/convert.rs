@@ -337,6 +337,8 @@ pub(super) const fn status(from: Nfsstat4) -> Status {
         N::Moved => Status::Remote,
         N::Locked => Status::Locked,
         N::FileOpen => Status::Busy,
+        N::Noxattr => Status::NoAttribute,
+        N::Xattr2big => Status::AttributeTooBig,
         // Another request of the same kind succeeds later.
         N::Delay | N::Grace | N::Resource | N::Layouttrylater => Status::TryLater,
         N::Expired

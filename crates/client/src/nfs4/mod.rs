@@ -11,9 +11,12 @@
 //! | `compound` | a COMPOUND's operations and results |
 //! | `convert` | wire types to the client's types, and back |
 //! | `owners` | owners and groups as strings |
-//! | `aces` | access control lists |
+//! | `acls` | access control lists as they are on the wire |
+//! | `aces` | access control lists as POSIX ones |
+//! | `xattrs` | extended attributes |
 
 mod aces;
+mod acls;
 mod callbacks;
 mod compound;
 mod connect;
@@ -22,17 +25,19 @@ mod identity;
 mod operations;
 mod owners;
 mod session;
+mod xattrs;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
 use bytes::Bytes;
-use proto::nfs4::{Fattr4, NfsFh4, Operation as Op};
+use proto::nfs4::{Fattr4, MinorVersion, NfsFh4, Operation as Op};
 
 use crate::attribute_sink::{AttributeSink, AttributeUpdate, PreOpAttributes};
 use crate::counters::SessionCounters;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, not_supported};
+use crate::options::Version;
 use crate::types::{Attributes, Found, Handle};
 
 use compound::{Results, malformed};
@@ -59,6 +64,22 @@ struct Report<'a> {
 }
 
 impl Nfs4 {
+    /// The minor version that the server agreed to.
+    pub(crate) fn version(&self) -> Version {
+        match self.client.minor {
+            MinorVersion::V0 | MinorVersion::V1 => Version::V4_1,
+            MinorVersion::V2 => Version::V4_2,
+        }
+    }
+
+    /// Fails unless the minor version is 4.2, for an operation that earlier ones don't have.
+    fn need_4_2(&self, operation: Op) -> Result<()> {
+        match self.client.minor {
+            MinorVersion::V2 => Ok(()),
+            MinorVersion::V0 | MinorVersion::V1 => Err(not_supported(operation.name())),
+        }
+    }
+
     /// For a request that is sent now.
     fn report(&self) -> Report<'_> {
         Report { to: self.attribute_sink.as_deref().map(|sink| (sink, Instant::now())) }

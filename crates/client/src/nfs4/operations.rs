@@ -27,12 +27,12 @@ use crate::error::{Error, Result, Status};
 use crate::operations::{Operations, ReadReply, WriteReply};
 use crate::types::{
     Access, AclEntry, Attributes, Create, DirEntry, ExportEntry, Found, FsInfo, FsStat, Handle, Node,
-    Operation, Page, PathConf, SetAttributes, Timestamp,
+    Operation, Page, PathConf, SetAttributes, SetXattr, Timestamp, XattrPage,
 };
 use crate::user::User;
 
 /// The state id of a client that holds no state (RFC 8881 section 8.2.3).
-const ANONYMOUS: Stateid4 = Stateid4 { seqid: 0, other: [0; 12] };
+pub(super) const ANONYMOUS: Stateid4 = Stateid4 { seqid: 0, other: [0; 12] };
 
 /// The state id that an earlier operation of the same COMPOUND has set (RFC 8881 section 16.2.3.1.2).
 const CURRENT: Stateid4 = Stateid4 { seqid: 1, other: [0; 12] };
@@ -74,7 +74,7 @@ impl Encode for WriteHead {
 }
 
 /// The attributes of a directory before a change of its names, if no other change came between.
-fn before(info: ChangeInfo4) -> Option<PreOpAttributes> {
+pub(super) fn before(info: ChangeInfo4) -> Option<PreOpAttributes> {
     info.atomic.then_some(PreOpAttributes::Change(info.before))
 }
 
@@ -87,7 +87,12 @@ fn directory_type() -> Vec<u8> {
 
 impl Nfs4 {
     /// Sends a request that is counted as `operation`.
-    async fn call(&self, user: &User, operation: Operation, compound: &Compound) -> Result<CompoundReply> {
+    pub(super) async fn call(
+        &self,
+        user: &User,
+        operation: Operation,
+        compound: &Compound,
+    ) -> Result<CompoundReply> {
         self.counters.call(operation);
         self.client.call(user, compound, None).await
     }
@@ -569,6 +574,37 @@ impl Operations for Nfs4 {
         let mut results = reply.results()?;
         results.succeeded(Op::Putfh)?;
         reply_attributes(&mut results)?.acl.ok_or_else(|| refused(Op::Getattr, Nfsstat4::Attrnotsupp))
+    }
+
+    async fn nfs4_acl(&self, user: &User, file: &Handle) -> Result<Vec<u8>> {
+        self.get_acl(user, file).await
+    }
+
+    async fn set_nfs4_acl(&self, user: &User, file: &Handle, acl: &[u8]) -> Result<()> {
+        self.set_acl(user, file, acl).await
+    }
+
+    async fn get_xattr(&self, user: &User, file: &Handle, name: &[u8]) -> Result<Vec<u8>> {
+        self.xattr(user, file, name).await
+    }
+
+    async fn set_xattr(
+        &self,
+        user: &User,
+        file: &Handle,
+        name: &[u8],
+        value: &[u8],
+        how: SetXattr,
+    ) -> Result<()> {
+        self.store_xattr(user, file, name, value, how).await
+    }
+
+    async fn list_xattrs(&self, user: &User, file: &Handle, cookie: u64) -> Result<XattrPage> {
+        self.xattr_page(user, file, cookie).await
+    }
+
+    async fn remove_xattr(&self, user: &User, file: &Handle, name: &[u8]) -> Result<()> {
+        self.delete_xattr(user, file, name).await
     }
 
     /// NFSv4 has no list of exports: they are the places where a path leaves the pseudo-filesystem.

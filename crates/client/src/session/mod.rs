@@ -9,11 +9,13 @@
 //! | `mount_grant` | the export's own mount |
 //! | `listed` | names that a listing leaves out after it has started over |
 //! | `cookie_loop` | listings whose cookies repeat |
+//! | `extended` | extended attributes and NFSv4's access control lists |
 //! | `local_first` | the choice between the tree and the wire, for each operation |
 
 mod connect;
 mod cookie_loop;
 mod directory;
+mod extended;
 mod listed;
 mod local_first;
 mod mount_grant;
@@ -25,7 +27,7 @@ use std::sync::Arc;
 
 use crate::counters::{Counters, SessionCounters};
 use crate::lane::LaneManager;
-use crate::options::{Credential, LaneMode, Options};
+use crate::options::{Credential, LaneMode, Options, Version};
 use crate::types::{FsInfo, Handle, LaneReport};
 use crate::uncommitted_writes::UncommittedPool;
 use crate::user::User;
@@ -98,6 +100,13 @@ impl Session {
     #[must_use]
     pub fn server(&self) -> SocketAddr {
         self.inner.rpc.address()
+    }
+
+    /// The NFS version that client and server agreed on: [`Version::V3`], [`Version::V4_1`] or
+    /// [`Version::V4_2`].
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.caller.wire.protocol.version()
     }
 
     /// The server's limits and preferences, as it stated them when the session connected.

@@ -9,7 +9,7 @@
 //! | module | what |
 //! |---|---|
 //! | `local` | from handles and names to descriptors |
-//! | `attributes`, `create`, `entries`, `read_dir`, `open` | the operations |
+//! | `attributes`, `create`, `entries`, `read_dir`, `open`, `xattrs` | the operations |
 //! | `descriptors`, `open_dirs` | what is kept open |
 //! | `user` | as which users operations run |
 //! | `failure` | why an operation has no result |
@@ -26,6 +26,7 @@ mod read_dir;
 #[cfg(test)]
 mod tests;
 mod user;
+mod xattrs;
 
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
@@ -47,7 +48,7 @@ use crate::operations::{Operations, ReadReply, WriteReply};
 use crate::seal_queue::SealQueue;
 use crate::types::{
     Access, AclEntry, Attributes, Create, ExportEntry, FileKind, Found, FsInfo, FsStat, Handle, Node, Page,
-    PathConf, SetAttributes, Timestamp,
+    PathConf, SetAttributes, SetXattr, Timestamp, XattrPage,
 };
 use crate::user::User;
 
@@ -413,6 +414,38 @@ impl Operations for Tree {
 
     async fn acl(&self, user: &User, file: &Handle) -> Result<Vec<AclEntry>> {
         perform!(self, "GETACL", user, acl(file;))
+    }
+
+    /// The tree's filesystem has POSIX lists. The server translates.
+    async fn nfs4_acl(&self, _: &User, _: &Handle) -> Result<Vec<u8>> {
+        Err(Error::NotLocal)
+    }
+
+    async fn set_nfs4_acl(&self, _: &User, _: &Handle, _: &[u8]) -> Result<()> {
+        Err(Error::NotLocal)
+    }
+
+    async fn get_xattr(&self, user: &User, file: &Handle, name: &[u8]) -> Result<Vec<u8>> {
+        perform!(self, "GETXATTR", user, get_xattr(file, name;))
+    }
+
+    async fn set_xattr(
+        &self,
+        user: &User,
+        file: &Handle,
+        name: &[u8],
+        value: &[u8],
+        how: SetXattr,
+    ) -> Result<()> {
+        perform!(self, "SETXATTR", user, set_xattr(file, name, value; how))
+    }
+
+    async fn list_xattrs(&self, user: &User, file: &Handle, _: u64) -> Result<XattrPage> {
+        perform!(self, "LISTXATTRS", user, list_xattrs(file;)).map(|names| XattrPage { names, next: None })
+    }
+
+    async fn remove_xattr(&self, user: &User, file: &Handle, name: &[u8]) -> Result<()> {
+        perform!(self, "REMOVEXATTR", user, remove_xattr(file, name;))
     }
 
     async fn exports(&self, _: &User) -> Result<Vec<ExportEntry>> {

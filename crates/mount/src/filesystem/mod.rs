@@ -22,6 +22,7 @@
 //! | `data` | READ, WRITE, FLUSH, FSYNC |
 //! | `space` | FALLOCATE, LSEEK, COPY_FILE_RANGE |
 //! | `attributes` | GETATTR, SETATTR, ACCESS, STATFS |
+//! | `xattrs` | SETXATTR, GETXATTR, LISTXATTR, REMOVEXATTR |
 //! | `directories` | OPENDIR, READDIR, READDIRPLUS, RELEASEDIR, FSYNCDIR |
 //! | `search_permission` | access control lists, on behalf of LOOKUP and OPENDIR |
 
@@ -40,6 +41,7 @@ mod search_permission;
 mod search_revocation;
 mod silly_rename;
 mod space;
+mod xattrs;
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};

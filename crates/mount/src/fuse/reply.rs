@@ -129,6 +129,13 @@ impl FuseReply {
         self
     }
 
+    /// `struct fuse_getxattr_out`: the size of a value or list.
+    pub(crate) fn xattr_size(mut self, size: u32) -> Self {
+        self.u32(size);
+        self.u32(0);
+        self
+    }
+
     /// `struct fuse_lseek_out`.
     pub(crate) fn offset(mut self, offset: u64) -> Self {
         self.u64(offset);

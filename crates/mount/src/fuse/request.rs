@@ -6,8 +6,8 @@
 //! reaches one.
 
 use bytes::{Buf as _, Bytes};
-use client::{SetAttributes, SetTime, Timestamp};
-use rustix::fs::{FallocateFlags, FileType, OFlags};
+use client::{SetAttributes, SetTime, SetXattr, Timestamp};
+use rustix::fs::{FallocateFlags, FileType, OFlags, XattrFlags};
 use rustix::io::Errno;
 
 use super::abi::{self, fattr, opcode};
@@ -100,6 +100,10 @@ pub(crate) enum FileOperation {
     FSyncDir,
     StatFs,
     Access { mask: u32 },
+    SetXattr { name: Bytes, value: Bytes, how: SetXattr },
+    GetXattr { name: Bytes, room: u32 },
+    ListXattr { room: u32 },
+    RemoveXattr { name: Bytes },
     FAllocate(FallocateArgs),
     LSeek { fh: u64, offset: u64, whence: SeekWhence },
     CopyFileRange(CopyRangeArgs),
@@ -379,6 +383,24 @@ fn file(opcode: u32, from: &mut Arguments) -> Result<FileOperation, Errno> {
         opcode::FSYNCDIR => FileOperation::FSyncDir,
         opcode::STATFS => FileOperation::StatFs,
         opcode::ACCESS => FileOperation::Access { mask: from.u32()? },
+        opcode::SETXATTR => {
+            let (size, flags) = (from.u32()?, XattrFlags::from_bits_retain(from.u32()?));
+            let how = if flags.contains(XattrFlags::CREATE) {
+                SetXattr::Create
+            } else if flags.contains(XattrFlags::REPLACE) {
+                SetXattr::Replace
+            } else {
+                SetXattr::Either
+            };
+            FileOperation::SetXattr { name: from.name()?, value: from.bytes(size as usize)?, how }
+        }
+        opcode::GETXATTR => {
+            let room = from.u32()?;
+            from.skip::<4>()?;
+            FileOperation::GetXattr { name: from.name()?, room }
+        }
+        opcode::LISTXATTR => FileOperation::ListXattr { room: from.u32()? },
+        opcode::REMOVEXATTR => FileOperation::RemoveXattr { name: from.name()? },
         opcode::FALLOCATE => {
             let (fh, offset, len, mode) = (from.u64()?, from.u64()?, from.u64()?, from.u32()?);
             let mode = FallocateFlags::from_bits(mode).ok_or(Errno::OPNOTSUPP)?;
@@ -555,6 +577,20 @@ mod tests {
         };
         let expected = SetAttrArgs { fh: Some(4), set, kill_set_id: false };
         assert_eq!(decode(opcode::SETATTR, &body), Ok(FileOperation::SetAttr(expected)));
+    }
+
+    #[test]
+    fn an_extended_attribute_has_a_name_and_as_many_bytes_as_its_size_says() {
+        let body = [&5u32.to_ne_bytes()[..], &1u32.to_ne_bytes(), b"user.a\0value"].concat();
+        let (name, value) = (Bytes::from_static(b"user.a"), Bytes::from_static(b"value"));
+        let whole = FileOperation::SetXattr { name: name.clone(), value, how: SetXattr::Create };
+        assert_eq!(decode(opcode::SETXATTR, &body), Ok(whole));
+        for end in 0..body.len() {
+            assert_eq!(decode(opcode::SETXATTR, &body[..end]), Err(Errno::INVAL), "{end}");
+        }
+        let body = [&100u32.to_ne_bytes()[..], &[0; 4], b"user.a\0"].concat();
+        assert_eq!(decode(opcode::GETXATTR, &body), Ok(FileOperation::GetXattr { name, room: 100 }));
+        assert_eq!(decode(opcode::LISTXATTR, &body[..8]), Ok(FileOperation::ListXattr { room: 100 }));
     }
 
     #[test]

@@ -8,9 +8,10 @@ use std::path::Path;
 use super::side::{Both, Side, USER, inherit_list, make_dir_of};
 use crate::attribute_sink::PreOpAttributes;
 use crate::error::Status;
+use crate::options::Version;
 use crate::tree::failure::Failure;
 use crate::types::{
-    Access, Attributes, Create, FileKind, Found, Handle, Node, SetAttributes, SetTime, Timestamp,
+    Access, Attributes, Create, FileKind, Found, Handle, Node, SetAttributes, SetTime, SetXattr, Timestamp,
 };
 
 /// A directory both ways, as the cases see it.
@@ -381,6 +382,47 @@ const GONE: &[Case] = &[
     }),
 ];
 
+/// Operations of NFSv4.2 with the same result both ways.
+const CASES_OF_4_2: &[Case] = &[
+    ("set an attribute", |at| {
+        xattr(at, "file", b"a", &[(SetXattr::Create, b"one"), (SetXattr::Either, b"two")])
+    }),
+    ("create an attribute twice", |at| {
+        xattr(at, "file", b"a", &[(SetXattr::Create, b"one"), (SetXattr::Create, b"two")])
+    }),
+    ("replace an attribute", |at| {
+        xattr(at, "dir", b"a", &[(SetXattr::Either, b"one"), (SetXattr::Replace, b"two")])
+    }),
+    ("replace a missing attribute", |at| xattr(at, "file", b"a", &[(SetXattr::Replace, b"")])),
+    ("an attribute of a link", |at| xattr(at, "link", b"a", &[(SetXattr::Either, b"")])),
+    ("an attribute of a pipe", |at| xattr(at, "pipe", b"a", &[(SetXattr::Either, b"")])),
+    ("an attribute of root's file", |at| xattr(at, "roots", b"a", &[(SetXattr::Either, b"")])),
+    ("an attribute of a read-only file", |at| xattr(at, "read-only", b"a", &[(SetXattr::Either, b"")])),
+    ("an attribute without a name", |at| xattr(at, "file", b"", &[(SetXattr::Either, b"")])),
+    ("an attribute with a NUL", |at| xattr(at, "file", b"a\0", &[(SetXattr::Either, b"")])),
+    ("an attribute with a long name", |at| xattr(at, "file", &LONG_NAME, &[(SetXattr::Either, b"")])),
+    ("no attribute", |at| at.side.xattr(&at.file("file"), b"a").map(|value| format!("{value:?}"))),
+    ("no attributes", |at| at.side.list_xattrs(&at.file("file")).map(|names| format!("{names:?}"))),
+    ("attributes of a link", |at| at.side.list_xattrs(&at.file("link")).map(|names| format!("{names:?}"))),
+    ("remove an attribute", |at| {
+        xattr(at, "file", b"a", &[(SetXattr::Either, b"one")])?;
+        at.side.remove_xattr(&at.file("file"), b"a")?;
+        at.side.list_xattrs(&at.file("file")).map(|names| format!("{names:?}"))
+    }),
+    ("remove a missing attribute", |at| done(at.side.remove_xattr(&at.file("file"), b"a"))),
+    ("remove an attribute of root's file", |at| done(at.side.remove_xattr(&at.file("roots"), b"a"))),
+];
+
+/// Sets an attribute several times. The result is its value and all names.
+fn xattr(at: &At<'_>, file: &str, name: &[u8], values: &[(SetXattr, &[u8])]) -> Result<String> {
+    let file = at.file(file);
+    for (how, value) in values {
+        at.side.set_xattr(&file, name, value, *how)?;
+    }
+    let value = at.side.xattr(&file, name)?;
+    at.side.list_xattrs(&file).map(|names| format!("{value:?} {names:?}"))
+}
+
 fn done(result: Result<()>) -> Result<String> {
     result.map(|()| String::new())
 }
@@ -489,6 +531,27 @@ fn the_tree_and_the_wire_agree_on_a_thread_without_the_right_to_set_ids() {
 fn the_tree_and_the_wire_agree_about_a_user() {
     if rustix::process::geteuid().is_root() {
         compare(USER);
+    }
+}
+
+fn compare_4_2(uid: u32) {
+    let Some(both) = Both::by(uid, Version::V4_2) else { return };
+    for (number, (what, case)) in CASES_OF_4_2.iter().enumerate() {
+        let [wire, tree] = [(&both.wire, "wire"), (&both.tree, "tree")].map(|(side, way)| {
+            let name = format!("{way}-{number}");
+            prepare(uid, &both.path().join(&name));
+            let dir = side.lookup(&both.root, name.as_bytes()).expect("just made").handle;
+            case(&At { side, dir })
+        });
+        assert_eq!(tree, wire, "{what} as {uid}");
+    }
+}
+
+#[test]
+fn the_tree_and_nfs_4_2_agree() {
+    if rustix::process::geteuid().is_root() {
+        compare_4_2(0);
+        compare_4_2(USER);
     }
 }
 

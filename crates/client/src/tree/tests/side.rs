@@ -9,14 +9,14 @@ use parking_lot::Mutex;
 
 use super::served::Served;
 use crate::attribute_sink::{AttributeSink, AttributeUpdate};
-use crate::options::{Credential, LaneMode, Options};
+use crate::options::{Credential, LaneMode, Options, Version};
 use crate::session::Session;
 use crate::tree::failure::Failure;
 use crate::tree::local::{Call, LocalTree, Waits};
 use crate::tree::user::TreeUsers;
 use crate::types::{
     Access, AclEntry, Attributes, Create, Found, FsStat, Handle, LaneReport, Node, Page, SetAttributes,
-    Timestamp,
+    SetXattr, Timestamp,
 };
 use crate::url::Url;
 use crate::user::User;
@@ -64,11 +64,11 @@ pub struct Side {
 impl Both {
     /// `None` if the server's handles can't be made by a client: it isn't root.
     pub fn new(uid: u32) -> Option<Self> {
-        Self::with_descriptors(uid, 1000)
+        Self::by(uid, Version::V3)
     }
 
-    /// As [`Both::new`], with a tree that keeps this many files open.
-    pub fn with_descriptors(uid: u32, budget: usize) -> Option<Self> {
+    /// As [`Both::new`], with a session of another version.
+    pub fn by(uid: u32, version: Version) -> Option<Self> {
         let served = Served::new(false, "no_root_squash");
         let credential = if uid == rustix::process::geteuid().as_raw() {
             Credential::own()
@@ -78,7 +78,7 @@ impl Both {
         let url = Url::new("127.0.0.1", Some(served.port()), served.export().to_str()?.as_bytes());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
         let seen = Arc::new(Recorder::default());
-        let options = Options::new().lane(LaneMode::Off).attribute_sink(seen.clone());
+        let options = Options::new().version(version).lane(LaneMode::Off).attribute_sink(seen.clone());
         let session = runtime.block_on(Session::connect(&url, options.credential(credential.clone())));
         let session = session.expect("a session");
         let root = session.root();
@@ -87,7 +87,7 @@ impl Both {
         let wire = Side { way: Way::Wire(runtime, session), seen };
         let directory = fs::File::open(served.export()).expect("root may").into();
         let seen = Arc::new(Recorder::default());
-        let local = LocalTree::new(directory, &root, fsid, budget, Some(seen.clone())).expect("a tree");
+        let local = LocalTree::new(directory, &root, fsid, 1000, Some(seen.clone())).expect("a tree");
         let way = Way::Tree(Box::new(local), TreeUsers::detect(), User::new(credential));
         Some(Self { wire, tree: Side { way, seen }, root, served })
     }
@@ -258,6 +258,22 @@ impl Side {
 
     pub fn fs_stat(&self, file: &Handle) -> Result<FsStat> {
         operation!(self, fs_stat(file))
+    }
+
+    pub fn xattr(&self, file: &Handle, name: &[u8]) -> Result<Vec<u8>> {
+        operation!(self, xattr(file, name), get_xattr(file, name), |value| value)
+    }
+
+    pub fn set_xattr(&self, file: &Handle, name: &[u8], value: &[u8], how: SetXattr) -> Result<()> {
+        operation!(self, set_xattr(file, name, value, how))
+    }
+
+    pub fn list_xattrs(&self, file: &Handle) -> Result<Vec<Vec<u8>>> {
+        operation!(self, list_xattrs(file))
+    }
+
+    pub fn remove_xattr(&self, file: &Handle, name: &[u8]) -> Result<()> {
+        operation!(self, remove_xattr(file, name))
     }
 
     pub fn acl(&self, file: &Handle) -> Result<Vec<AclEntry>> {

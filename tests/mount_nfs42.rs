@@ -1,0 +1,148 @@
+//! What system calls can do over NFSv4.2, by the programs that people use for it: each step runs on a mount
+//! and in a plain directory, and prints the same.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use samehost_tests::process::run_within;
+use samehost_tests::{DataPath, Mount, Scratch, Serve, need_root};
+
+/// The longest time for one step; generous, so that slow machines pass.
+const STEP_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// The data paths of the mounts: NFS by itself, granted files, a tree, and a tree over io_uring.
+const DATA_PATHS: [&str; 4] = ["wire", "files", "tree", "tree_uring"];
+
+/// What a shell script prints in a directory, errors included, and whether its last command succeeded.
+fn output(dir: &Path, script: &str) -> String {
+    let mut command = Command::new("sh");
+    // Messages name the program and the file, not the directory.
+    command.args(["-c", &format!("exec 2>&1; LC_ALL=C; export LC_ALL\n{script}\necho status $?")]);
+    let output = run_within(command.current_dir(dir), STEP_TIMEOUT);
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Runs every script in a plain directory and on mounts of another, by NFSv4.2, and compares what they print
+/// and the files, of which `files` prints a summary.
+fn compare(scripts: &[(&str, &str)], files: &str) {
+    need_root();
+    for name in DATA_PATHS {
+        let scratch = Scratch::new();
+        let (export, plain) = (scratch.mkdir("export"), scratch.mkdir("plain"));
+        let path = DataPath::named(name);
+        let server = path.serve(&export).start();
+        let Some(mount) = path.mount(&server, &export, "vers=4.2") else { continue };
+        for (what, script) in scripts {
+            let expected = output(&plain, script);
+            assert_eq!(output(mount.path(), script), expected, "{what}, {name}");
+        }
+        assert_eq!(output(&export, files), output(&plain, files), "{name}");
+    }
+}
+
+#[test]
+fn extended_attributes_are_those_of_a_local_directory() {
+    compare(
+        &[
+            ("set and get", "touch f; setfattr -n user.a -v one f && getfattr -d f"),
+            ("replace", "setfattr -n user.a -v two f && getfattr -n user.a f"),
+            ("an empty value", "setfattr -n user.empty f && getfattr -n user.empty f"),
+            ("a missing one", "getfattr -n user.none f"),
+            ("remove", "setfattr -x user.a f && getfattr -d f"),
+            ("remove a missing one", "setfattr -x user.a f"),
+            ("of a directory", "mkdir d; setfattr -n user.dir -v 0x00ff d && getfattr -e hex -d d"),
+            ("of a symbolic link", "ln -s f l; setfattr -h -n user.a -v x l; getfattr -h -n user.a l"),
+            ("of a pipe", "mkfifo p; setfattr -n user.a -v x p; getfattr -n user.a p"),
+            (
+                "of a file that may not be written",
+                "setpriv --reuid=4321 --clear-groups setfattr -n user.a -v x f",
+            ),
+            (
+                "flags and sizes",
+                "touch g; python3 -c '
+import os
+def attempt(call, *args):
+    try:
+        print(call.__name__, call(*args))
+    except OSError as error:
+        print(call.__name__, error.errno)
+attempt(os.setxattr, \"g\", \"user.a\", b\"1\", os.XATTR_REPLACE)
+attempt(os.setxattr, \"g\", \"user.a\", b\"1\", os.XATTR_CREATE)
+attempt(os.setxattr, \"g\", \"user.a\", b\"2\", os.XATTR_CREATE)
+attempt(os.setxattr, \"g\", \"user.a\", b\"3\", os.XATTR_REPLACE)
+attempt(os.getxattr, \"g\", \"user.a\")
+attempt(os.setxattr, \"g\", \"user.big\", bytes(2000))
+attempt(lambda: len(os.getxattr(\"g\", \"user.big\")))
+attempt(os.setxattr, \"g\", \"user.\" + 251 * \"x\", b\"1\")
+attempt(os.setxattr, \"g\", \"user.\" + 250 * \"x\", b\"1\")
+attempt(lambda: len(os.listxattr(\"g\")))
+file = os.open(\"g\", os.O_RDWR)
+os.unlink(\"g\")
+attempt(os.getxattr, file, \"user.a\")
+'",
+            ),
+            ("many", "touch m; for i in $(seq 1 60); do setfattr -n user.$i -v $i m; done; getfattr -d m"),
+            ("copied by cp", "cp --preserve=xattr m n && getfattr -d n"),
+            ("kept by tar", "tar --xattrs -cf m.tar m && rm m && tar --xattrs -xf m.tar && getfattr -d m"),
+        ],
+        "getfattr -R -d -m '^user\\.' . | grep -v '^# file' | sort",
+    );
+}
+
+/// NFSv3 and 4.1 have none, with a tree, too.
+#[test]
+fn older_versions_have_no_extended_attributes() {
+    need_root();
+    let scratch = Scratch::in_memory();
+    let export = scratch.mkdir("export");
+    std::fs::write(export.join("file"), "").expect("a file");
+    let server = Serve::openly(&export).start();
+    for (version, way) in [("3", "lane=off"), ("3", "lane=required"), ("4.1", "lane=required")] {
+        let mount = Mount::new(&server, &export, &format!("{way},vers={version}"));
+        for script in ["setfattr -n user.a -v 1 file", "getfattr -n user.a file"] {
+            let said = output(mount.path(), script);
+            assert!(said.contains("Operation not supported"), "{version}, {way}, {script}: {said}");
+        }
+    }
+}
+
+/// A file's access control list by the programs for NFSv4's, and the POSIX list that the server's filesystem
+/// has.
+#[test]
+fn access_control_lists_are_read_and_written_by_nfs4_acl_tools() {
+    need_root();
+    let scratch = Scratch::in_memory();
+    let export = scratch.mkdir("export");
+    let server = Serve::openly(&export).start();
+    let posix = |name: &str| output(&export, &format!("getfacl -cn {name}"));
+    for (version, way) in [("4.2", "lane=off"), ("4.1", "lane=off"), ("4.2", "lane=required")] {
+        let mount = Mount::new(&server, &export, &format!("{way},vers={version}"));
+        let run = |script: &str| output(mount.path(), script);
+        let case = format!("{version}, {way}");
+        run("rm -rf f g d; touch f g; chmod 640 f; mkdir d");
+        let list = run("nfs4_getfacl f");
+        assert!(list.contains("A::OWNER@:rw") && list.ends_with("status 0\n"), "{case}: {list}");
+        assert_eq!(run("nfs4_setfacl -a A::1234:RWX f"), "status 0\n", "{case}");
+        let set = posix("f");
+        assert!(set.contains("user:1234:rwx") && set.contains("other::---"), "{case}: {set}");
+        assert!(run("nfs4_getfacl f").contains("A::1234:rwax"), "{case}");
+        assert_eq!(run("stat -c %a f"), "670\nstatus 0\n", "{case}: the mask is the mode's group");
+        assert_eq!(run("nfs4_getfacl f | grep -v '^#' | nfs4_setfacl -S - g"), "status 0\n", "{case}");
+        assert_eq!(posix("g"), set, "{case}: a copy of the list");
+        assert_eq!(run("nfs4_setfacl -a A:fdg:77:rx d && touch d/new"), "status 0\n", "{case}");
+        let inherited = posix("d/new");
+        assert!(inherited.contains("group:77:r-x"), "{case}: {inherited}");
+        assert!(
+            !run("nfs4_setfacl -a A::nobody-has-this-name@nowhere:r f").ends_with("status 0\n"),
+            "{case}"
+        );
+        assert!(!run("setpriv --reuid=4321 --clear-groups nfs4_setfacl -a A::77:r f").ends_with(" 0\n"));
+        assert_eq!(posix("f"), set, "{case}: refused lists change nothing");
+        // POSIX lists aren't translated by the client, as by the kernel's.
+        assert!(run("setfacl -m u:55:r f").contains("Operation not supported"), "{case}");
+    }
+    let mount = Mount::new(&server, &export, "lane=off,vers=3");
+    let said = output(mount.path(), "nfs4_getfacl f");
+    assert!(said.contains("not supported"), "{said}");
+}
