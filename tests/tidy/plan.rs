@@ -37,6 +37,7 @@ const HOUSE: &[(&str, Floor)] = &[
     ("io", Ground),
     ("store", Server),
     ("state", Server),
+    ("cluster", Server),
     ("recovery", Server),
     ("lane", Ground),
     ("control", Ground),
@@ -63,6 +64,11 @@ const KNOWS_NOT: &[(&str, &[&str], &str)] = &[
     (
         "client-state",
         &["sys", "user-ids", "xdr", "rpc", "proto", "io", "lane", "control"],
+        "decides, and touches nothing",
+    ),
+    (
+        "cluster",
+        &["sys", "user-ids", "xdr", "rpc", "proto", "exports", "io", "store", "state"],
         "decides, and touches nothing",
     ),
     (

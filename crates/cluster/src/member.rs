@@ -1,0 +1,374 @@
+//! One server of the cluster, as a deterministic machine.
+//!
+//! What is to be done next follows from what the database was last seen to contain and from what this run has
+//! done so far ([`Member::decide`] and the files beside this one). At most one answer is awaited at a time,
+//! besides that of a read.
+//!
+//! The life of a run:
+//!
+//! 1. It looks for clients that may reclaim, and whether the filesystem still holds their state.
+//! 2. With such clients it begins a grace period or joins one, waits until all nodes enforce, looks again,
+//!    and releases the state that the filesystem holds. Then it accepts reclaims until all are done.
+//! 3. It enforces until the grace period has ended, and gives state until the next one begins.
+//! 4. When it stops, is drained or has lost contact, it falls silent. The filesystem holds its clients' state
+//!    until all nodes enforce. Only then does it end.
+//!
+//! Invariants:
+//! - A run gives state only while it is a member, E is clear and no grace period stands, in contents that it
+//!   has read or written less than [`MemberConfig::vouch`] ago.
+//! - E is written after the last operation that gives state has ended, and after the clients are recorded
+//!   for the current epoch. Only a run that has given nothing yet writes it earlier, together with N.
+
+mod ending;
+mod former_clients;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use crate::changes::ChangeRefused;
+use crate::database::{Database, Versioned};
+use crate::event::{Carry, Effect, Event, RestartReason, Service};
+use ending::RunEnd;
+use former_clients::FormerClients;
+
+/// The fraction of [`MemberConfig::vouch`] after which the database is read again.
+const READ_FRACTION: u32 = 8;
+/// The fraction of [`MemberConfig::vouch`] after which a read that has failed is repeated.
+const RETRY_FRACTION: u32 = 16;
+/// A successor waits longer than `vouch` by this fraction of it: clocks run at different speeds.
+const DRIFT_FRACTION: u32 = 8;
+
+/// What a node is configured with.
+#[derive(Debug, Clone)]
+pub struct MemberConfig {
+    /// The node's name in the database.
+    pub node: String,
+    /// This run's session with the filesystem's metadata server: without commas and line breaks.
+    pub session: String,
+    /// For how long the node gives and confirms state after it has last heard from RADOS. The same on all
+    /// nodes. With a lease it must be shorter than the time after which the metadata server drops a session.
+    pub vouch: Duration,
+}
+
+/// One server of the cluster.
+#[derive(Debug)]
+pub struct Member {
+    config: MemberConfig,
+    seen: Option<Versioned>,
+    /// When the last read or write was sent that has shown this node to be a member that isn't drained.
+    contact: Option<Instant>,
+    /// When the read whose answer is awaited was sent.
+    reading: Option<Instant>,
+    next_read: Instant,
+    /// What was seen is out of date: nothing is decided before a read that is sent from then on.
+    outdated: Option<Instant>,
+    task: Option<Task>,
+    /// State is being given, or operations that give some are still running.
+    gives: bool,
+    /// Reclaims are being accepted.
+    accepts: bool,
+    /// All clients that may reclaim have done so.
+    has_reclaimed: bool,
+    /// Clients have been told by this run that they have state.
+    has_served: bool,
+    /// The epoch of this run's records.
+    records: Option<u64>,
+    /// The clients of this node's former runs and of nodes that it takes over, by node.
+    claims: BTreeMap<String, FormerClients>,
+    /// Since when the nodes that are taken over have been seen not to have left the cluster.
+    awaited: BTreeMap<String, Instant>,
+    ending: Option<RunEnd>,
+    /// Clients get no answers any more, and no request is running.
+    is_silent: bool,
+    has_ended: bool,
+    effects: Vec<Effect>,
+}
+
+/// An effect whose answer is awaited.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Task {
+    Write { sent: Instant, new: Database },
+    FindRecords { of: String, up_to: u64 },
+    RemoveRecords { of: String },
+    Examine { of: String, enforced: bool },
+    StartEnforcing,
+    OpenRecords { epoch: u64 },
+    Release,
+    EndReclaims,
+    FallSilent,
+}
+
+impl Member {
+    /// A new run. The first effect is a read.
+    #[must_use]
+    pub fn new(config: MemberConfig, now: Instant) -> Self {
+        let claims = BTreeMap::from([(config.node.clone(), FormerClients::Unknown)]);
+        let mut node = Self {
+            config,
+            seen: None,
+            contact: None,
+            reading: None,
+            next_read: now,
+            outdated: None,
+            task: None,
+            gives: false,
+            accepts: false,
+            has_reclaimed: false,
+            has_served: false,
+            records: None,
+            claims,
+            awaited: BTreeMap::new(),
+            ending: None,
+            is_silent: false,
+            has_ended: false,
+            effects: Vec::new(),
+        };
+        node.proceed(now);
+        node
+    }
+
+    /// The effects since the last call, in order.
+    #[must_use]
+    pub fn take_effects(&mut self) -> Vec<Effect> {
+        std::mem::take(&mut self.effects)
+    }
+
+    /// What the server may answer its clients now. It may become less without an event.
+    #[must_use]
+    pub fn service(&self, now: Instant) -> Service {
+        let (Some(seen), Some(contact)) = (&self.seen, self.contact) else { return Service::Grace };
+        let is_member = seen.database.flags(&self.config.node).is_some();
+        let is_drained = seen.database.is_taken_over(&self.config.node);
+        if self.has_ended || self.ending.is_some() || !is_member || is_drained {
+            return Service::Silent;
+        }
+        if self.has_served && now >= contact + self.config.vouch {
+            return Service::Silent;
+        }
+        if self.gives && !seen.database.in_grace() && now < contact + self.config.vouch / 2 {
+            return Service::Normal;
+        }
+        Service::Grace
+    }
+
+    /// The database as last seen.
+    #[must_use]
+    pub const fn seen(&self) -> Option<&Versioned> {
+        self.seen.as_ref()
+    }
+
+    /// The time at which [`Event::Tick`] is due, if no other event is reported before.
+    #[must_use]
+    pub fn next_tick(&self) -> Option<Instant> {
+        let read = self.reading.is_none().then_some(self.next_read);
+        let lapse = self.contact.filter(|_| self.has_served && self.ending.is_none());
+        let lapse = lapse.map(|contact| contact + self.config.vouch);
+        let expelled = self.awaited.values().map(|since| *since + self.silence_of_others());
+        let times = read.into_iter().chain(lapse).chain(expelled);
+        times.min().filter(|_| !self.has_ended)
+    }
+
+    /// Reports an event. Afterwards there may be effects.
+    pub fn handle(&mut self, now: Instant, event: Event) {
+        if self.has_ended {
+            return;
+        }
+        // Before what is heard now can hide that nothing was heard for too long.
+        self.lapse(now);
+        match event {
+            Event::Tick => {}
+            Event::Notified => self.next_read = now,
+            Event::Read(found) => self.read(now, found),
+            Event::ReadFailed => {
+                self.reading = None;
+                self.next_read = now + self.config.vouch / RETRY_FRACTION;
+            }
+            Event::SessionLost => self.end(Effect::Restart(RestartReason::LostSession)),
+            Event::Stop { has_clients } => {
+                self.ending.get_or_insert(RunEnd::Stop { has_clients });
+            }
+            Event::Reclaimed => self.has_reclaimed |= self.accepts,
+            answer => self.answered(now, answer),
+        }
+        self.proceed(now);
+    }
+
+    fn read(&mut self, now: Instant, found: Versioned) {
+        let Some(sent) = self.reading.take() else { return };
+        if self.next_read > sent {
+            self.next_read = sent + self.config.vouch / READ_FRACTION;
+        }
+        if self.outdated.is_some_and(|since| sent >= since) {
+            self.outdated = None;
+        }
+        self.see(now, sent, found);
+    }
+
+    /// Takes note of contents that the object had at `sent` or later.
+    fn see(&mut self, now: Instant, sent: Instant, found: Versioned) {
+        if self.seen.as_ref().is_some_and(|seen| seen.version > found.version) {
+            return;
+        }
+        let node = &self.config.node;
+        if found.database.flags(node).is_some() && !found.database.is_taken_over(node) {
+            self.contact = self.contact.max(Some(sent));
+        }
+        let awaited = found.database.predecessors(node).filter(|of| found.database.nodes.contains_key(*of));
+        let since = |of: &str| self.awaited.get(of).copied().unwrap_or(now);
+        self.awaited = awaited.map(|of| (of.to_owned(), since(of))).collect();
+        self.seen = Some(found);
+    }
+
+    /// The answer to the task.
+    fn answered(&mut self, now: Instant, answer: Event) {
+        match (self.task.take(), answer) {
+            (Some(Task::Write { sent, new }), Event::Written { version }) => {
+                self.see(now, sent, Versioned { version, database: new });
+            }
+            (Some(Task::Write { .. }), Event::WriteRefused) => self.must_read(now, now),
+            (Some(Task::Write { .. }), Event::WriteFailed) => {
+                self.must_read(now, now + self.config.vouch / RETRY_FRACTION);
+            }
+            (Some(Task::FindRecords { of, up_to }), Event::RecordsFound(found)) => {
+                let claim =
+                    if found { FormerClients::Found { up_to } } else { FormerClients::Nothing { up_to } };
+                self.claims.insert(of, claim);
+            }
+            (Some(Task::RemoveRecords { of }), Event::RecordsRemoved) => {
+                self.claims.insert(of, FormerClients::Nothing { up_to: u64::MAX });
+            }
+            (Some(Task::Examine { of, enforced }), Event::Examined(fate)) => {
+                self.claims.insert(of, FormerClients::examined(fate, enforced));
+            }
+            (Some(Task::StartEnforcing), Event::Enforcing) => self.gives = false,
+            (Some(Task::OpenRecords { epoch }), Event::RecordsOpened) => self.records = Some(epoch),
+            (Some(Task::Release), Event::Released) => self.released(),
+            (Some(Task::EndReclaims), Event::ReclaimsEnded) => self.reclaims_ended(),
+            (Some(Task::FallSilent), Event::Silent) => {
+                (self.gives, self.accepts, self.is_silent) = (false, false, true);
+            }
+            // Not the answer to this task.
+            (task, _) => self.task = task,
+        }
+    }
+
+    /// Nothing is decided before the database has been read again, at `at`.
+    fn must_read(&mut self, now: Instant, at: Instant) {
+        (self.outdated, self.next_read) = (Some(now), at);
+    }
+
+    /// A run that has heard nothing for too long has fallen silent, and stays so.
+    fn lapse(&mut self, now: Instant) {
+        let lapsed = self.contact.is_some_and(|contact| now >= contact + self.config.vouch);
+        if lapsed && self.has_served {
+            self.ending.get_or_insert(RunEnd::Restart(RestartReason::LostContact));
+        }
+    }
+
+    /// Sends a read if it is due, and decides until an answer is awaited.
+    fn proceed(&mut self, now: Instant) {
+        if self.reading.is_none() && now >= self.next_read {
+            (self.reading, self.next_read) = (Some(now), now + self.config.vouch / READ_FRACTION);
+            self.effects.push(Effect::Read);
+        }
+        let is_fresh = self.contact.is_none_or(|contact| now < contact + self.config.vouch);
+        while self.task.is_none() && self.outdated.is_none() && !self.has_ended && is_fresh {
+            let Some(seen) = self.seen.take() else { break };
+            let decided = self.decide(now, &seen);
+            self.seen = Some(seen);
+            if !decided {
+                break;
+            }
+        }
+    }
+
+    /// Decides what to do next, from what was seen. Returns whether there is more to decide.
+    fn decide(&mut self, now: Instant, seen: &Versioned) -> bool {
+        let database = &seen.database;
+        let node = self.config.node.clone();
+        let Some(flags) = database.flags(&node) else {
+            self.end(Effect::Leave);
+            return false;
+        };
+        if self.ending.is_some() || database.is_taken_over(&node) {
+            return self.decide_ending(now, seen);
+        }
+        if self.contradicts(database) {
+            self.ending = Some(RunEnd::Restart(RestartReason::Contradiction));
+            return true;
+        }
+        if database.in_grace() && self.gives {
+            return self.begin(Task::StartEnforcing, Effect::StartEnforcing);
+        }
+        if self.decide_claims(now, seen) {
+            return true;
+        }
+        if self.is_looking() {
+            return false;
+        }
+        let is_recorded = self.records == Some(database.current);
+        if database.in_grace() {
+            if !flags.enforces() || (self.records.is_some() && !is_recorded) {
+                return match is_recorded {
+                    false => self.open_records(database.current),
+                    true => self.write(now, seen, Database::enforce(database, &node)),
+                };
+            }
+            return flags.needs_grace() && database.all_enforce() && self.decide_recovery(now, seen);
+        }
+        if self.gives {
+            return false;
+        }
+        if !is_recorded {
+            return self.open_records(database.current);
+        }
+        let session = &self.config.session;
+        let sessions = database.notes.get(&node).map(|notes| notes.sessions.as_slice());
+        if flags.enforces() || sessions != Some(std::slice::from_ref(session)) {
+            return self.write(now, seen, database.resume(&node, session));
+        }
+        (self.gives, self.has_served) = (true, true);
+        self.effects.push(Effect::Resume { epoch: database.current });
+        true
+    }
+
+    /// Whether the database has changed in a way that no node changes it.
+    fn contradicts(&self, database: &Database) -> bool {
+        let flags = database.flags(&self.config.node).unwrap_or_default();
+        let epoch = self.records.filter(|_| self.gives);
+        let next = u64::from(database.in_grace());
+        flags.enforces() && self.gives
+            || epoch.is_some_and(|epoch| database.current != epoch + next)
+            || self.accepts && !(database.in_grace() && flags.needs_grace())
+    }
+
+    /// How long a node that was not heard of is waited for until it has fallen silent.
+    fn silence_of_others(&self) -> Duration {
+        self.config.vouch + self.config.vouch / DRIFT_FRACTION
+    }
+
+    /// Ends this run with its last effect.
+    fn end(&mut self, effect: Effect) {
+        self.has_ended = true;
+        self.effects.push(effect);
+    }
+
+    fn open_records(&mut self, epoch: u64) -> bool {
+        let carry = if self.records.is_some() { Carry::Recorded } else { Carry::Nothing };
+        self.begin(Task::OpenRecords { epoch }, Effect::OpenRecords { epoch, carry })
+    }
+
+    /// Writes a change that follows from what was seen. One that isn't permitted is decided again when the
+    /// contents change.
+    fn write(&mut self, now: Instant, seen: &Versioned, change: Result<Database, ChangeRefused>) -> bool {
+        let Ok(new) = change else { return false };
+        let (version, old) = (seen.version, seen.database.clone());
+        self.begin(Task::Write { sent: now, new: new.clone() }, Effect::Write { version, old, new })
+    }
+
+    fn begin(&mut self, task: Task, effect: Effect) -> bool {
+        self.task = Some(task);
+        self.effects.push(effect);
+        true
+    }
+}

@@ -1,0 +1,63 @@
+//! The end of a run: it stops, is drained, or starts again.
+//!
+//! It falls silent first. The filesystem holds its clients' state until all nodes enforce: only then can it
+//! end without others getting what its clients will reclaim.
+
+use std::time::Instant;
+
+use super::{Member, Task};
+use crate::database::Versioned;
+use crate::event::{Effect, RestartReason};
+
+/// Why a run ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RunEnd {
+    /// The server stops.
+    Stop { has_clients: bool },
+    /// It starts again.
+    Restart(RestartReason),
+}
+
+impl Member {
+    /// Falls silent, and leaves the database so that the clients may reclaim. Returns whether anything was
+    /// begun.
+    pub(super) fn decide_ending(&mut self, now: Instant, seen: &Versioned) -> bool {
+        let database = &seen.database;
+        let node = self.config.node.clone();
+        if !self.is_silent {
+            return self.begin(Task::FallSilent, Effect::FallSilent);
+        }
+        if database.is_taken_over(&node) {
+            return self.write(now, seen, database.depart(&node));
+        }
+        let flags = database.flags(&node).unwrap_or_default();
+        let notes = database.notes.get(&node);
+        let is_released =
+            database.in_grace() && notes.is_some_and(|notes| notes.released == database.current);
+        let has_state = match self.ending {
+            Some(RunEnd::Stop { has_clients }) => has_clients || flags.needs_grace(),
+            _ => true,
+        };
+        if !self.has_served || (has_state && is_released) {
+            return self.finish();
+        }
+        if !has_state {
+            if flags.enforces() && notes.is_none_or(|notes| notes.sessions.is_empty()) {
+                return self.finish();
+            }
+            return self.write(now, seen, database.stop(&node));
+        }
+        if !(database.in_grace() && flags.needs_grace() && flags.enforces()) {
+            return self.write(now, seen, database.begin_recovery(&node));
+        }
+        self.write(now, seen, database.release(&node, &self.config.session, &[&node]))
+    }
+
+    fn finish(&mut self) -> bool {
+        self.end(match self.ending {
+            Some(RunEnd::Restart(reason)) => Effect::Restart(reason),
+            _ => Effect::Leave,
+        });
+        false
+    }
+}
