@@ -10,7 +10,7 @@ MAN = target/man
 COMPLETIONS = target/completions
 FUZZ_SECONDS ?= 60
 
-.PHONY: all demo test test-fast check msrv bench nfsload fuzz xfstests man completions install clean
+.PHONY: all demo test test-cluster test-fast check msrv bench nfsload fuzz xfstests man completions install clean
 
 all:
 	$(CARGO) build --release --locked -p samehost
@@ -26,6 +26,13 @@ test:
 	scripts/setup test
 	$(CARGO) build --locked -p samehost
 	$(CARGO) test --workspace --locked --no-fail-fast
+
+# Several servers on one CephFS, with Debian's Ceph (root). The cluster is in namespaces of its own, and ends with the tests.
+test-cluster:
+	scripts/setup cluster
+	$(CARGO) build --locked -p samehost
+	$(CARGO) test --locked -p samehost-rados --no-run
+	tests/ceph/run target/ceph $(CARGO) test --locked -p samehost-rados
 
 # The tests that an ordinary user can run: under three minutes with the dependencies built.
 test-fast:

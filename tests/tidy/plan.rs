@@ -38,6 +38,7 @@ const HOUSE: &[(&str, Floor)] = &[
     ("store", Server),
     ("state", Server),
     ("cluster", Server),
+    ("rados", Server),
     ("recovery", Server),
     ("lane", Ground),
     ("control", Ground),
@@ -66,6 +67,7 @@ const KNOWS_NOT: &[(&str, &[&str], &str)] = &[
         &["sys", "user-ids", "xdr", "rpc", "proto", "io", "lane", "control"],
         "decides, and touches nothing",
     ),
+    ("rados", &["user-ids", "xdr", "rpc", "proto", "exports", "io", "store", "state"], "objects only"),
     (
         "cluster",
         &["sys", "user-ids", "xdr", "rpc", "proto", "exports", "io", "store", "state"],

@@ -2,9 +2,9 @@
 //!
 //! Everything that [rustix] wraps is used from there. This crate adds file handles, per-thread filesystem
 //! ids, calls on `O_PATH` descriptors, leases, fanotify, mount clones, cells and mount points, shared memory,
-//! FUSE queues, the owners of sockets, and a shared pointer that is read without locked instructions. It also
-//! defines the types for attributes, access rights and I/O modes that all other crates share. Each function
-//! is thin: one system call (or the few that belong together), with the errno unchanged.
+//! FUSE queues, the owners of sockets, librados, and a shared pointer that is read without locked
+//! instructions. It also defines the types for attributes, access rights and I/O modes that all other crates
+//! share. Each function is thin: one system call (or the few that belong together), with the errno unchanged.
 
 mod access;
 pub mod attached_mount;
@@ -19,6 +19,7 @@ pub mod fuse_queue;
 pub mod handle;
 mod io_mode;
 pub mod lease;
+pub mod librados;
 pub mod locks;
 pub mod mount;
 pub mod namespace;
