@@ -13,6 +13,10 @@ pub enum Event {
     Read(Versioned),
     /// Answers [`Effect::Read`]: it failed, or got no answer in time.
     ReadFailed,
+    /// Answers [`Effect::ProbeSession`]: the session is alive.
+    SessionProbed,
+    /// Answers [`Effect::ProbeSession`]: there was no answer in time.
+    ProbeFailed,
     /// Answers [`Effect::Write`]: the contents are the new ones, and the object has this version.
     Written {
         /// The object's version after the write.
@@ -64,6 +68,10 @@ pub enum Fate {
 pub enum Effect {
     /// Read the grace database. Answer: [`Event::Read`] or [`Event::ReadFailed`]. Runs beside other effects.
     Read,
+    /// Send the filesystem's metadata server a request in this run's session that no cache can answer, such
+    /// as F_OFD_GETLK. Answer: [`Event::SessionProbed`] or [`Event::ProbeFailed`]; [`Event::SessionLost`] if
+    /// the session is no more. Runs beside other effects.
+    ProbeSession,
     /// Write the contents if the object still has that version, and notify the watchers. What differs is
     /// [`Database::difference`]. Answer: [`Event::Written`], [`Event::WriteRefused`] or
     /// [`Event::WriteFailed`].

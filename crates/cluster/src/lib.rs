@@ -17,8 +17,8 @@
 //!    If it was lost before, the client records are removed: no client reclaims.
 //! 4. A node clears N when it accepts no reclaims any more. The last N ends the grace period.
 //! 5. A node clears E after the grace period, before it gives state.
-//! 6. A node that has heard nothing from RADOS for longer than [`MemberConfig::vouch`] falls silent, and
-//!    comes back as a new run.
+//! 6. A node that has heard nothing from RADOS or from the filesystem for longer than
+//!    [`MemberConfig::vouch`] falls silent, and comes back as a new run.
 //! 7. A drained node falls silent before its successor accepts reclaims of its clients. A successor that
 //!    can't know that waits for longer than `vouch`.
 

@@ -19,6 +19,7 @@
 //! - E is written after the last operation that gives state has ended, and after the clients are recorded
 //!   for the current epoch. Only a run that has given nothing yet writes it earlier, together with N.
 
+mod contact;
 mod ending;
 mod former_clients;
 
@@ -28,13 +29,10 @@ use std::time::{Duration, Instant};
 use crate::changes::ChangeRefused;
 use crate::database::{Database, Versioned};
 use crate::event::{Carry, Effect, Event, RestartReason, Service};
+use contact::{Contact, RETRY_FRACTION};
 use ending::RunEnd;
 use former_clients::FormerClients;
 
-/// The fraction of [`MemberConfig::vouch`] after which the database is read again.
-const READ_FRACTION: u32 = 8;
-/// The fraction of [`MemberConfig::vouch`] after which a read that has failed is repeated.
-const RETRY_FRACTION: u32 = 16;
 /// A successor waits longer than `vouch` by this fraction of it: clocks run at different speeds.
 const DRIFT_FRACTION: u32 = 8;
 
@@ -45,8 +43,9 @@ pub struct MemberConfig {
     pub node: String,
     /// This run's session with the filesystem's metadata server: without commas and line breaks.
     pub session: String,
-    /// For how long the node gives and confirms state after it has last heard from RADOS. The same on all
-    /// nodes. With a lease it must be shorter than the time after which the metadata server drops a session.
+    /// For how long the node gives and confirms state after it has last heard from RADOS, and from the
+    /// metadata server. The same on all nodes. With a lease it must be shorter than the time after which the
+    /// metadata server drops a session.
     pub vouch: Duration,
 }
 
@@ -55,11 +54,10 @@ pub struct MemberConfig {
 pub struct Member {
     config: MemberConfig,
     seen: Option<Versioned>,
-    /// When the last read or write was sent that has shown this node to be a member that isn't drained.
-    contact: Option<Instant>,
-    /// When the read whose answer is awaited was sent.
-    reading: Option<Instant>,
-    next_read: Instant,
+    /// Reads of the database. Those count that have shown this node to be a member that isn't drained.
+    reads: Contact,
+    /// Requests to the metadata server in this run's session.
+    probes: Contact,
     /// What was seen is out of date: nothing is decided before a read that is sent from then on.
     outdated: Option<Instant>,
     task: Option<Task>,
@@ -103,12 +101,12 @@ impl Member {
     #[must_use]
     pub fn new(config: MemberConfig, now: Instant) -> Self {
         let claims = BTreeMap::from([(config.node.clone(), FormerClients::Unknown)]);
+        let contact = || Contact::new(config.vouch, now);
         let mut node = Self {
+            reads: contact(),
+            probes: contact(),
             config,
             seen: None,
-            contact: None,
-            reading: None,
-            next_read: now,
             outdated: None,
             task: None,
             gives: false,
@@ -136,19 +134,25 @@ impl Member {
     /// What the server may answer its clients now. It may become less without an event.
     #[must_use]
     pub fn service(&self, now: Instant) -> Service {
-        let (Some(seen), Some(contact)) = (&self.seen, self.contact) else { return Service::Grace };
+        let Some(seen) = &self.seen else { return Service::Grace };
         let is_member = seen.database.flags(&self.config.node).is_some();
         let is_drained = seen.database.is_taken_over(&self.config.node);
         if self.has_ended || self.ending.is_some() || !is_member || is_drained {
             return Service::Silent;
         }
-        if self.has_served && now >= contact + self.config.vouch {
+        if self.has_served && !self.is_in_contact(now, self.config.vouch) {
             return Service::Silent;
         }
-        if self.gives && !seen.database.in_grace() && now < contact + self.config.vouch / 2 {
+        if self.gives && !seen.database.in_grace() && self.is_in_contact(now, self.config.vouch / 2) {
             return Service::Normal;
         }
         Service::Grace
+    }
+
+    /// Whether RADOS and the metadata server have both answered a request that isn't older than `within`.
+    fn is_in_contact(&self, now: Instant, within: Duration) -> bool {
+        let heard = [self.reads.since(), self.probes.since()];
+        heard.iter().all(|heard| heard.is_some_and(|heard| now < heard + within))
     }
 
     /// The database as last seen.
@@ -160,11 +164,13 @@ impl Member {
     /// The time at which [`Event::Tick`] is due, if no other event is reported before.
     #[must_use]
     pub fn next_tick(&self) -> Option<Instant> {
-        let read = self.reading.is_none().then_some(self.next_read);
-        let lapse = self.contact.filter(|_| self.has_served && self.ending.is_none());
-        let lapse = lapse.map(|contact| contact + self.config.vouch);
+        let asked = [self.reads.next(), self.probes.next()];
+        let heard = [self.reads.since(), self.probes.since()];
+        let has_promised = self.has_served && self.ending.is_none();
+        let lapse =
+            heard.into_iter().flatten().filter(|_| has_promised).map(|heard| heard + self.config.vouch);
         let expelled = self.awaited.values().map(|since| *since + self.silence_of_others());
-        let times = read.into_iter().chain(lapse).chain(expelled);
+        let times = asked.into_iter().flatten().chain(lapse).chain(expelled);
         times.min().filter(|_| !self.has_ended)
     }
 
@@ -177,12 +183,15 @@ impl Member {
         self.lapse(now);
         match event {
             Event::Tick => {}
-            Event::Notified => self.next_read = now,
+            Event::Notified => self.reads.ask_at(now),
             Event::Read(found) => self.read(now, found),
-            Event::ReadFailed => {
-                self.reading = None;
-                self.next_read = now + self.config.vouch / RETRY_FRACTION;
+            Event::ReadFailed => self.reads.failed(now),
+            Event::SessionProbed => {
+                if let Some(sent) = self.probes.answered() {
+                    self.probes.heard(sent);
+                }
             }
+            Event::ProbeFailed => self.probes.failed(now),
             Event::SessionLost => self.end(Effect::Restart(RestartReason::LostSession)),
             Event::Stop { has_clients } => {
                 self.ending.get_or_insert(RunEnd::Stop { has_clients });
@@ -194,10 +203,7 @@ impl Member {
     }
 
     fn read(&mut self, now: Instant, found: Versioned) {
-        let Some(sent) = self.reading.take() else { return };
-        if self.next_read > sent {
-            self.next_read = sent + self.config.vouch / READ_FRACTION;
-        }
+        let Some(sent) = self.reads.answered() else { return };
         if self.outdated.is_some_and(|since| sent >= since) {
             self.outdated = None;
         }
@@ -211,7 +217,7 @@ impl Member {
         }
         let node = &self.config.node;
         if found.database.flags(node).is_some() && !found.database.is_taken_over(node) {
-            self.contact = self.contact.max(Some(sent));
+            self.reads.heard(sent);
         }
         let awaited = found.database.predecessors(node).filter(|of| found.database.nodes.contains_key(*of));
         let since = |of: &str| self.awaited.get(of).copied().unwrap_or(now);
@@ -254,25 +260,26 @@ impl Member {
 
     /// Nothing is decided before the database has been read again, at `at`.
     fn must_read(&mut self, now: Instant, at: Instant) {
-        (self.outdated, self.next_read) = (Some(now), at);
+        self.outdated = Some(now);
+        self.reads.ask_at(at);
     }
 
     /// A run that has heard nothing for too long has fallen silent, and stays so.
     fn lapse(&mut self, now: Instant) {
-        let lapsed = self.contact.is_some_and(|contact| now >= contact + self.config.vouch);
-        if lapsed && self.has_served {
+        if self.has_served && !self.is_in_contact(now, self.config.vouch) {
             self.ending.get_or_insert(RunEnd::Restart(RestartReason::LostContact));
         }
     }
 
-    /// Sends a read if it is due, and decides until an answer is awaited.
+    /// Sends the requests that are due, and decides until an answer is awaited.
     fn proceed(&mut self, now: Instant) {
-        if self.reading.is_none() && now >= self.next_read {
-            (self.reading, self.next_read) = (Some(now), now + self.config.vouch / READ_FRACTION);
+        if self.reads.must_ask(now) {
             self.effects.push(Effect::Read);
         }
-        let is_fresh = self.contact.is_none_or(|contact| now < contact + self.config.vouch);
-        while self.task.is_none() && self.outdated.is_none() && !self.has_ended && is_fresh {
+        if self.probes.must_ask(now) {
+            self.effects.push(Effect::ProbeSession);
+        }
+        while self.task.is_none() && self.outdated.is_none() && !self.has_ended {
             let Some(seen) = self.seen.take() else { break };
             let decided = self.decide(now, &seen);
             self.seen = Some(seen);
@@ -292,6 +299,9 @@ impl Member {
         };
         if self.ending.is_some() || database.is_taken_over(&node) {
             return self.decide_ending(now, seen);
+        }
+        if !self.is_in_contact(now, self.config.vouch) {
+            return false;
         }
         if self.contradicts(database) {
             self.ending = Some(RunEnd::Restart(RestartReason::Contradiction));

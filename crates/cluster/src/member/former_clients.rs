@@ -98,7 +98,8 @@ impl Member {
         }
         let up_to = records_up_to(database);
         if let Some(own) = self.claims.get_mut(node).filter(|_| self.records.is_none())
-            && matches!(own, FormerClients::Found { up_to: at } | FormerClients::Nothing { up_to: at } if *at < up_to)
+            && let FormerClients::Found { up_to: at } | FormerClients::Nothing { up_to: at } = *own
+            && at < up_to
         {
             *own = FormerClients::Unknown;
         }
