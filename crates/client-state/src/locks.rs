@@ -232,9 +232,14 @@ impl<F: Clone + Ord, L: Clone + Ord> Locks<F, L> {
     /// Whether the server has no locks of the owner, and no request about them is on its way.
     #[must_use]
     pub fn is_free(&self, file: &F, owner: &L) -> bool {
-        let is_free =
-            |locks: &OwnerLocks| locks.asked.is_none() && locks.sent.is_none() && locks.held.is_empty();
-        self.get(file, owner).is_none_or(is_free)
+        self.get(file, owner).is_none_or(OwnerLocks::is_free)
+    }
+
+    /// Whether [`Locks::is_free`] holds for every owner that has locked something in the file.
+    #[must_use]
+    pub fn is_file_free(&self, file: &F) -> bool {
+        let mut on_file = self.owners.iter().filter(|((on, _), _)| on == file);
+        on_file.all(|(_, locks)| locks.is_free())
     }
 
     /// Whether the owner has a lock that serves for `kind`. The lease has to be valid, too
@@ -438,6 +443,10 @@ impl<F: Clone + Ord, L: Clone + Ord> Locks<F, L> {
 }
 
 impl OwnerLocks {
+    const fn is_free(&self) -> bool {
+        self.asked.is_none() && self.sent.is_none() && self.held.is_empty()
+    }
+
     fn is_unused(&self) -> bool {
         self.id.is_none() && self.wanted.is_empty() && self.asked.is_none() && !self.is_lost
     }

@@ -96,6 +96,8 @@ pub struct Opening<O> {
 struct OpenState {
     /// The application's opens, by their shares.
     users: Vec<Users>,
+    /// Those that couldn't be had back, until they are closed.
+    lost: Vec<Users>,
     held: Option<Held>,
     /// How opens that the server doesn't hold are to be had back.
     claim: OpenClaim,
@@ -314,9 +316,10 @@ impl<F: Clone + Ord, O: Clone + Ord> Opens<F, O> {
         let OpenRef { key, share, number } = closed;
         let Some(open) = self.opens.get_mut(&key) else { return };
         let is_it = |users: &&mut Users| users.share == share && users.number == number;
-        if let Some(users) = open.users.iter_mut().find(is_it) {
+        if let Some(users) = open.users.iter_mut().chain(&mut open.lost).find(is_it) {
             users.count -= 1;
             open.users.retain(|users| users.count > 0);
+            open.lost.retain(|users| users.count > 0);
             self.make_change(&key);
         }
     }
@@ -330,10 +333,31 @@ impl<F: Clone + Ord, O: Clone + Ord> Opens<F, O> {
         if !open.users.iter().any(|users| users.number == by.number) {
             return Err(NoState::Lost);
         }
-        let held = open.held.as_ref().filter(|held| held.shares.contains(&by.share)).map(|held| held.id);
-        let delegated = || self.delegated.get(&by.key.0).filter(|delegated| delegated.serves(by.share));
+        self.state_id(open, &by.key.0, by.share).ok_or(NoState::Recovering)
+    }
+
+    /// The state id of opens with one share, if the server holds them or has delegated the file.
+    fn state_id(&self, open: &OpenState, file: &F, share: Share) -> Option<StateId> {
+        let held = open.held.as_ref().filter(|held| held.shares.contains(&share)).map(|held| held.id);
+        let delegated = || self.delegated.get(file).filter(|delegated| delegated.serves(share));
         let delegation = || delegated().map(|delegated| delegated.id);
-        held.or_else(delegation).map(StateId::any).ok_or(NoState::Recovering)
+        held.or_else(delegation).map(StateId::any)
+    }
+
+    /// The state id for I/O of an owner that needs `access`, by any of its opens for that. `None` if it has
+    /// none.
+    ///
+    /// # Errors
+    /// As [`Opens::io_id`].
+    pub fn io_id_of(&self, file: &F, owner: &O, access: u8) -> Result<Option<StateId>, NoState> {
+        let Some(open) = self.opens.get(&(file.clone(), owner.clone())) else { return Ok(None) };
+        let serves = |users: &&Users| users.share.access & access == access;
+        let mut open_for_it = open.users.iter().filter(serves).map(|users| users.share).peekable();
+        if open_for_it.peek().is_none() {
+            return if open.lost.iter().any(|users| serves(&users)) { Err(NoState::Lost) } else { Ok(None) };
+        }
+        let state_id = open_for_it.find_map(|share| self.state_id(open, file, share));
+        state_id.map(Some).ok_or(NoState::Recovering)
     }
 
     /// The server doesn't have the state `id` of an owner and file any more, as it answers an I/O request or
@@ -508,7 +532,7 @@ impl<F: Clone + Ord, O: Clone + Ord> Opens<F, O> {
 
 impl OpenState {
     const fn is_unused(&self) -> bool {
-        self.users.is_empty() && self.held.is_none()
+        self.users.is_empty() && self.lost.is_empty() && self.held.is_none()
     }
 
     /// The applications' shares that the server doesn't hold.
@@ -597,13 +621,14 @@ impl OpenState {
     fn lose_denials(&mut self) -> Vec<Share> {
         let is_lost = |share: &Share| share.deny != 0 && self.claim == OpenClaim::Handle;
         let lost: Vec<_> = self.missing().filter(is_lost).collect();
-        self.users.retain(|users| !lost.contains(&users.share));
+        self.lost.extend(self.users.extract_if(.., |users| lost.contains(&users.share)));
         lost
     }
 
     fn lose(&mut self, share: Share) -> Option<Share> {
         let at = self.users.iter().position(|users| users.share == share)?;
-        Some(self.users.swap_remove(at).share)
+        self.lost.push(self.users.swap_remove(at));
+        Some(share)
     }
 
     /// From the sending of a change on the server may not hold any more what that gives up.

@@ -99,6 +99,9 @@ pub enum Status {
     /// NFS4ERR_LOCKED.
     #[error("another process has locked this part of the file")]
     Locked,
+    /// NFS4ERR_SHARE_DENIED.
+    #[error("another client has opened it and denies this access")]
+    ShareDenied,
     /// NFS4ERR_FILE_OPEN.
     #[error("it is in use")]
     Busy,
@@ -124,7 +127,7 @@ impl Status {
             Self::NoEntry => Errno::NOENT,
             Self::Io | Self::ServerFault => Errno::IO,
             Self::NoDevice => Errno::NXIO,
-            Self::Access => Errno::ACCESS,
+            Self::Access | Self::ShareDenied => Errno::ACCESS,
             Self::Exists => Errno::EXIST,
             Self::CrossDevice => Errno::XDEV,
             Self::NotByDevice => Errno::NODEV,

@@ -11,6 +11,7 @@
 //! Invariant: two handles are equal if their identities are, whether they are sealed or not. So a file has
 //! one handle, however it was found.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock, Weak};
@@ -238,6 +239,19 @@ impl PartialEq for Handle {
 }
 
 impl Eq for Handle {}
+
+impl PartialOrd for Handle {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// By the identities' bytes.
+impl Ord for Handle {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.identity().cmp(other.identity())
+    }
+}
 
 impl Hash for Handle {
     fn hash<H: Hasher>(&self, state: &mut H) {

@@ -25,14 +25,15 @@ use std::time::Instant;
 use lane::Lane;
 
 use crate::error::Result;
+use crate::operations::WireOpen;
 use crate::options::LaneMode;
-use crate::types::{Attributes, Handle};
+use crate::types::{Access, Attributes, Handle};
 
 use lane_manager::EstablishedLane;
 pub(crate) use lane_manager::{LaneManager, NowaitSupport};
 pub use mount_grant::{MountGrant, MountRefusal};
 pub(crate) use open::{LaneOpen, OpenPurpose};
-pub(crate) use tree::{GrantedTree, OpenedInTree, TreeTarget};
+pub(crate) use tree::{GrantedTree, OpenedInTree};
 
 /// The result of an open, of which a [`crate::File`] is made.
 #[derive(Debug)]
@@ -43,6 +44,25 @@ pub(crate) struct OpenedFile {
     pub(crate) granted: Option<(lane::Grant, u64, [u8; 8])>,
     /// The reason if the lane refused a grant.
     pub(crate) refused: Option<lane::OpenStatus>,
+    /// What the server holds for the open. `None` if it wasn't opened over the wire.
+    pub(crate) state: Option<WireState>,
+}
+
+/// What an open has got from the server over the wire.
+#[derive(Debug, Default)]
+pub(crate) struct WireState {
+    /// The open's state, which NFSv3 doesn't have.
+    #[expect(dead_code, reason = "its end closes the file at the server")]
+    pub(crate) open: Option<WireOpen>,
+    /// The rights of the user, if the server sent them.
+    pub(crate) access: Option<Access>,
+}
+
+impl OpenedFile {
+    /// An open without a grant and without state.
+    pub(crate) const fn new(handle: Handle, attributes: Option<Attributes>) -> Self {
+        Self { handle, attributes, granted: None, refused: None, state: None }
+    }
 }
 
 /// The holder of a grant, which releases it when the lane ends.

@@ -77,12 +77,14 @@ mod wire;
 
 pub use ::bytes::Bytes;
 pub use attribute_sink::{AttributeSink, AttributeUpdate, PreOpAttributes};
+pub use client_state::{ByteRange, LockKind};
 pub use copy::{CopyOptions, Progress, copy, read_from, write_to};
 pub use counters::{Counters, DataPathCounters, SessionEvents};
 pub use error::{Error, OpenFileLimit, Result, RpcError, Status};
 pub use file::{DataPath, File};
 pub use io::Stability;
 pub use lane::{MountGrant, MountRefusal};
+pub use operations::LockOwner;
 pub use options::{
     Credential, LaneMode, OpenOptions, OptionError, Options, ReservedPort, UnknownLaneMode, Version,
 };

@@ -1,8 +1,12 @@
 //! Opens: from a name or a handle to an open file.
 //!
 //! Over a lane one message does it all: lookup or creation, access check, attributes and grant. Over the wire
-//! a LOOKUP or CREATE finds the file. ACCESS isn't called, because with AUTH_SYS the server checks every READ
-//! and WRITE.
+//! an OPEN does it by NFSv4, and a LOOKUP or CREATE by NFSv3. The latter needs no ACCESS, because with AUTH_SYS
+//! the server checks every READ and WRITE.
+//!
+//! A file with a grant isn't opened over the wire: the server counts the grant as an open, and share
+//! reservations and delegations of other clients take it into account. If the grant ends, the file is opened
+//! over the wire before its next I/O.
 
 use lane::{CreateMode, NewFile};
 use rustix::fs::{AtFlags, StatxFlags, Timespec, Timestamps, UTIME_NOW};
@@ -10,8 +14,9 @@ use rustix::fs::{AtFlags, StatxFlags, Timespec, Timestamps, UTIME_NOW};
 use crate::counters::bump;
 use crate::error::{Error, Result, Status};
 use crate::file::File;
-use crate::lane::{LaneOpen, OpenPurpose, OpenedFile, OpenedInTree, TreeTarget};
+use crate::lane::{LaneOpen, OpenPurpose, OpenedFile, OpenedInTree, WireState};
 use crate::open_prefetch::OpenTarget;
+use crate::operations::{FileTarget, OpenReply, Operations as _};
 use crate::options::OpenOptions;
 use crate::session::{Follow, PathWalk, Session};
 use crate::types::{Attributes, Create, FileKind, Found, Handle, SetAttributes, SetTime};
@@ -69,13 +74,8 @@ impl Session {
     /// # Errors
     /// As [`Session::open`].
     pub async fn open_handle(&self, file: &Handle, name: &[u8], options: &OpenOptions) -> Result<File> {
-        self.open_found(
-            &Found { handle: file.clone(), attributes: None },
-            name,
-            options,
-            OpenPurpose::FirstOpen,
-        )
-        .await
+        let found = Found { handle: file.clone(), attributes: None };
+        self.open_found(&found, None, name, options, OpenPurpose::FirstOpen).await
     }
 
     async fn open_in(
@@ -88,7 +88,7 @@ impl Session {
         if options.create || options.create_new {
             let set = SetAttributes { mode: Some(mode_of(options)), ..SetAttributes::default() };
             let how = if options.create_new { Create::Guarded(set) } else { Create::Unchecked(set) };
-            let target = TreeTarget::New { directory, name, how: &how };
+            let target = FileTarget::New { directory, name, how: &how };
             match self.open_in_tree(target, path, options).await? {
                 Some(OpenedInTree::File(opening)) => return self.opened(*opening, path, options).await,
                 // What isn't a regular file, the wire refuses or follows.
@@ -106,7 +106,10 @@ impl Session {
         }
         for _ in 0..MAX_ATTEMPTS {
             match self.create_guarded(directory, name, options).await {
-                Ok(found) => return self.open_found(&found, path, options, OpenPurpose::AlreadyOpen).await,
+                Ok((found, state)) => {
+                    let purpose = OpenPurpose::AlreadyOpen;
+                    return self.open_found(&found, state, path, options, purpose).await;
+                }
                 Err(error) if error.status() == Some(Status::Exists) => {}
                 Err(error) => return Err(error.about(|| shown(path))),
             }
@@ -122,7 +125,7 @@ impl Session {
     /// Opens or creates a file in the tree.
     async fn open_in_tree(
         &self,
-        target: TreeTarget<'_>,
+        target: FileTarget<'_>,
         path: &[u8],
         options: &OpenOptions,
     ) -> Result<Option<OpenedInTree>> {
@@ -139,11 +142,14 @@ impl Session {
         path: &[u8],
         options: &OpenOptions,
     ) -> Result<File> {
-        let target = TreeTarget::Entry { directory, name };
+        let target = FileTarget::Entry { directory, name };
         let opened = self.open_in_tree(target, path, options).await?;
         if let Some(OpenedInTree::File(opening)) = opened {
             return self.opened(*opening, path, options).await;
         }
+        // A name of another type was found, or a symbolic link.
+        let mut is_regular = opened.is_none();
+        let mut refused = None;
         if opened.is_none() && name.len() <= lane::request::MAX_NAME {
             if options.only_reads()
                 && let Some(opening) = self
@@ -163,16 +169,21 @@ impl Session {
                 .await?
             {
                 LaneOpen::Granted(opening) => return self.opened(*opening, path, options).await,
-                LaneOpen::Refused(lane::OpenStatus::Symlink) => {}
+                LaneOpen::Refused(lane::OpenStatus::Symlink) => is_regular = false,
                 LaneOpen::Refused(status) => {
                     if let Some(status) = lane_refusal(status) {
                         return Err(refusal(path, status));
                     }
+                    refused = Some(status);
                 }
                 LaneOpen::NoLane => {}
             }
         }
-        let mut found = self.lookup(directory, name).await.map_err(|error| error.about(|| shown(path)))?;
+        let (mut found, state) = if is_regular {
+            self.open_on_wire(FileTarget::Entry { directory, name }, path, options).await?
+        } else {
+            (self.lookup(directory, name).await.map_err(|error| error.about(|| shown(path)))?, None)
+        };
         if found.attributes.is_none() {
             found.attributes = Some(self.attributes(&found.handle).await?);
         }
@@ -181,8 +192,36 @@ impl Session {
                 return Err(Error::Loop { path: shown(path), max: 0 });
             }
             found = self.follow(directory, &found, path).await?;
+        } else if is_regular {
+            check_regular(&found, path)?;
+            bump(&self.inner.counters.wire.opens);
+            let opening = OpenedFile { refused, state, ..OpenedFile::new(found.handle, found.attributes) };
+            return self.opened(opening, path, options).await;
         }
-        self.open_found(&found, path, options, OpenPurpose::FirstOpen).await
+        self.open_found(&found, None, path, options, OpenPurpose::FirstOpen).await
+    }
+
+    /// Opens a file over the wire, and finds it if it isn't regular. There is no state if the server didn't
+    /// say which file it has created.
+    async fn open_on_wire(
+        &self,
+        target: FileTarget<'_>,
+        path: &[u8],
+        options: &OpenOptions,
+    ) -> Result<(Found, Option<WireState>)> {
+        let (FileTarget::File(file)
+        | FileTarget::Entry { directory: file, .. }
+        | FileTarget::New { directory: file, .. }) = target;
+        let access = (options.read, options.write);
+        let opened = self.caller.perform(&[file], |nfs, user| nfs.open(user, target, access)).await;
+        let OpenReply { found, access, state: open } = opened.map_err(|error| error.about(|| shown(path)))?;
+        match (found, target) {
+            (Some(found), _) => Ok((found, Some(WireState { open, access }))),
+            (None, FileTarget::Entry { directory, name } | FileTarget::New { directory, name, .. }) => {
+                Ok((self.lookup(directory, name).await?, None))
+            }
+            (None, FileTarget::File(file)) => Ok((Found { handle: file.clone(), attributes: None }, None)),
+        }
     }
 
     /// The target of a symbolic link in `directory`.
@@ -202,21 +241,20 @@ impl Session {
         walk.end().cloned().ok_or_else(|| refusal(path, Status::IsDirectory))
     }
 
-    /// Opens a file whose handle is known.
+    /// Opens a file whose handle is known, and which is open over the wire if there is a `state`.
     async fn open_found(
         &self,
         found: &Found,
+        state: Option<WireState>,
         path: &[u8],
         options: &OpenOptions,
         purpose: OpenPurpose,
     ) -> Result<File> {
-        match found.attributes.map(|attributes| attributes.kind) {
-            None | Some(FileKind::Regular) => {}
-            Some(FileKind::Directory) => return Err(refusal(path, Status::IsDirectory)),
-            Some(_) => return Err(refusal(path, Status::Invalid)),
-        }
-        match self.open_in_tree(TreeTarget::File(&found.handle), path, options).await? {
-            Some(OpenedInTree::File(opening)) => return self.opened(*opening, path, options).await,
+        check_regular(found, path)?;
+        match self.open_in_tree(FileTarget::File(&found.handle), path, options).await? {
+            Some(OpenedInTree::File(opening)) => {
+                return self.opened(OpenedFile { state, ..*opening }, path, options).await;
+            }
             Some(OpenedInTree::Other(FileKind::Directory)) => {
                 return Err(refusal(path, Status::IsDirectory));
             }
@@ -227,7 +265,7 @@ impl Session {
             && let Some(opening) =
                 self.inner.lane.take_prefetched(&self.caller.user, OpenTarget::File(&found.handle)).await
         {
-            return self.opened(opening, path, options).await;
+            return self.opened(OpenedFile { state, ..opening }, path, options).await;
         }
         let mut refused = None;
         self.caller.seal(&[&found.handle]).await?;
@@ -238,7 +276,9 @@ impl Session {
             .open(&self.caller.user, target, path, (options.read, options.write), purpose)
             .await?
         {
-            LaneOpen::Granted(opening) => return self.opened(*opening, path, options).await,
+            LaneOpen::Granted(opening) => {
+                return self.opened(OpenedFile { state, ..*opening }, path, options).await;
+            }
             LaneOpen::Refused(status) => {
                 if let Some(status) = lane_refusal(status) {
                     return Err(refusal(path, status));
@@ -248,8 +288,15 @@ impl Session {
             LaneOpen::NoLane => {}
         }
         bump(&self.inner.counters.wire.opens);
-        let opening =
-            OpenedFile { handle: found.handle.clone(), attributes: found.attributes, granted: None, refused };
+        let (attributes, state) = match state {
+            Some(state) => (found.attributes, Some(state)),
+            None => {
+                let target = FileTarget::File(&found.handle);
+                let (now, state) = self.open_on_wire(target, path, options).await?;
+                (now.attributes.or(found.attributes), state)
+            }
+        };
+        let opening = OpenedFile { refused, state, ..OpenedFile::new(found.handle.clone(), attributes) };
         self.opened(opening, path, options).await
     }
 
@@ -270,9 +317,15 @@ impl Session {
         Ok(file)
     }
 
-    async fn create_guarded(&self, directory: &Handle, name: &[u8], options: &OpenOptions) -> Result<Found> {
+    async fn create_guarded(
+        &self,
+        directory: &Handle,
+        name: &[u8],
+        options: &OpenOptions,
+    ) -> Result<(Found, Option<WireState>)> {
         let set = SetAttributes { mode: Some(mode_of(options)), ..SetAttributes::default() };
-        self.create(directory, name, &Create::Guarded(set)).await
+        let target = FileTarget::New { directory, name, how: &Create::Guarded(set) };
+        self.open_on_wire(target, name, options).await
     }
 
     /// Creates a file with an EXCLUSIVE create, which can be repeated safely: over the lane or, with the same
@@ -298,7 +351,8 @@ impl Session {
         {
             return self.opened(opening, path, options).await;
         }
-        let mut found = self.create(directory, name, &Create::Exclusive(verifier)).await?;
+        let target = FileTarget::New { directory, name, how: &Create::Exclusive(verifier) };
+        let (mut found, state) = self.open_on_wire(target, name, options).await?;
         let set = SetAttributes { mode: Some(mode_of(options)), ..NOW };
         let target = lane::Target::Handle(found.handle.as_bytes());
         let (set, asked) = futures_util::future::join(
@@ -320,10 +374,10 @@ impl Session {
                     Some(attributes) => Some(attributes),
                     None => Some(self.attributes(&found.handle).await?),
                 };
-                self.opened(*opening, path, options).await
+                self.opened(OpenedFile { state, ..*opening }, path, options).await
             }
             // A server that isn't root may be unable to open the file before its mode is set.
-            _ => self.open_found(&found, path, options, OpenPurpose::AlreadyOpen).await,
+            _ => self.open_found(&found, state, path, options, OpenPurpose::AlreadyOpen).await,
         }
     }
 
@@ -353,6 +407,15 @@ impl Session {
             }
         }
         Ok(Some(opening))
+    }
+}
+
+/// Only regular files are opened.
+fn check_regular(found: &Found, path: &[u8]) -> Result<()> {
+    match found.attributes.map(|attributes| attributes.kind) {
+        None | Some(FileKind::Regular) => Ok(()),
+        Some(FileKind::Directory) => Err(refusal(path, Status::IsDirectory)),
+        Some(_) => Err(refusal(path, Status::Invalid)),
     }
 }
 

@@ -9,18 +9,25 @@
 //! The crate `rpc` restores connections and resends calls.
 //!
 //! The arguments of an operation include the file's handle and the user. Both together also identify an NFSv4
-//! open, so an implementation can look up the state identifier for READ, WRITE and SETATTR itself. OPEN and
-//! CLOSE will be further operations; an NFSv3 open is a LOOKUP or a CREATE.
+//! open, so an implementation looks up the state id for READ, WRITE and SETATTR itself. What an open has at
+//! the server lasts until its [`OpenReply::state`] is dropped. An NFSv3 open is a LOOKUP or a CREATE, and has
+//! no state.
 
 use bytes::Bytes;
 use io::Stability;
 
 use crate::error::Result;
+pub(crate) use crate::nfs4::WireOpen;
 use crate::types::{
     Access, AclEntry, Attributes, Create, ExportEntry, Found, FsInfo, FsStat, Handle, Node, Page, PathConf,
     SetAttributes, SetXattr, Timestamp, XattrPage,
 };
 use crate::user::User;
+
+/// A lock owner: a process for fcntl(2), and an open file description for flock(2) and for the locks of open
+/// file descriptions. Within a session, equal numbers are the same owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LockOwner(pub u64);
 
 /// The result of a READ.
 #[derive(Debug)]
@@ -40,6 +47,42 @@ pub(crate) struct WriteReply {
     pub(crate) stability: Stability,
     /// The server's write verifier. If it changes, the server may have lost unstable data.
     pub(crate) verifier: [u8; 8],
+}
+
+/// The file that is opened.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum FileTarget<'a> {
+    /// The file of a handle.
+    File(&'a Handle),
+    /// The file of a name.
+    Entry { directory: &'a Handle, name: &'a [u8] },
+    /// The file of a name, which is created, or opened if it exists and `how` allows that.
+    New { directory: &'a Handle, name: &'a [u8], how: &'a Create },
+}
+
+/// The result of an open.
+#[derive(Debug)]
+pub(crate) struct OpenReply {
+    /// The file. `None` if it was created, and the server didn't send its handle.
+    pub(crate) found: Option<Found>,
+    /// The rights of the user, if the server sent them.
+    pub(crate) access: Option<Access>,
+    /// What the server holds for the open. `None` if it holds nothing, or the file isn't regular.
+    pub(crate) state: Option<WireOpen>,
+}
+
+/// Opens a file by the operations that leave nothing open: finds it, or creates it.
+pub(crate) async fn open_without_state(
+    nfs: &impl Operations,
+    user: &User,
+    target: FileTarget<'_>,
+) -> Result<OpenReply> {
+    let found = match target {
+        FileTarget::File(file) => Some(Found { handle: file.clone(), attributes: None }),
+        FileTarget::Entry { directory, name } => Some(nfs.lookup(user, directory, name).await?),
+        FileTarget::New { directory, name, how } => nfs.create(user, directory, name, how).await?,
+    };
+    Ok(OpenReply { found, access: None, state: None })
 }
 
 /// The operations of an NFS version. All fail with the server's status or the call's error. One that the
@@ -69,6 +112,16 @@ pub(crate) trait Operations {
         directory: &Handle,
         name: &[u8],
     ) -> impl Future<Output = Result<Found>> + Send;
+
+    /// Opens a file for reading, writing or both. A file that isn't regular is only looked up.
+    ///
+    /// A caller that stops waiting leaves nothing open.
+    fn open(
+        &self,
+        user: &User,
+        target: FileTarget<'_>,
+        access: (bool, bool),
+    ) -> impl Future<Output = Result<OpenReply>> + Send;
 
     /// Which of the rights `wanted` the user has.
     fn access(

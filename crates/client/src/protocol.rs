@@ -10,7 +10,7 @@ use crate::counters::SessionCounters;
 use crate::error::Result;
 use crate::nfs3::Nfs3;
 use crate::nfs4::Nfs4;
-use crate::operations::{Operations, ReadReply, WriteReply};
+use crate::operations::{FileTarget, OpenReply, Operations, ReadReply, WriteReply};
 use crate::options::{Options, Version};
 use crate::tree::Tree;
 use crate::types::{
@@ -83,9 +83,9 @@ macro_rules! forward {
             $(
                 async fn $method(&self, $($argument: $type),*) -> $output {
                     match self {
-                        Self::Nfs3(nfs) => nfs.$method($($argument),*).await,
-                        Self::Nfs4(nfs) => nfs.$method($($argument),*).await,
-                        Self::Tree(tree) => tree.$method($($argument),*).await,
+                        Self::Nfs3(nfs) => Operations::$method(nfs, $($argument),*).await,
+                        Self::Nfs4(nfs) => Operations::$method(nfs, $($argument),*).await,
+                        Self::Tree(tree) => Operations::$method(tree, $($argument),*).await,
                     }
                 }
             )*
@@ -103,6 +103,7 @@ forward! {
         guard: Option<Timestamp>
     ) -> Result<Option<Attributes>>;
     fn lookup(user: &User, directory: &Handle, name: &[u8]) -> Result<Found>;
+    fn open(user: &User, target: FileTarget<'_>, access: (bool, bool)) -> Result<OpenReply>;
     fn access(user: &User, file: &Handle, wanted: Access) -> Result<Access>;
     fn read_link(user: &User, link: &Handle) -> Result<Vec<u8>>;
     fn read(user: &User, file: &Handle, offset: u64, len: usize, buffer: Vec<u8>) -> Result<ReadReply>;

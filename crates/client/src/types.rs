@@ -193,7 +193,7 @@ pub struct LaneReport {
 macro_rules! counted_operations {
     ($($operation:ident),+ $(,)?) => {
         /// A kind of call over the wire, by NFSv3's name of the procedure (RFC 1813 section 3.3), and by
-        /// NFSv4.2's name of the operation where NFSv3 has none. Getacl and Setacl are GETATTR and SETATTR of
+        /// NFSv4's name of the operation where NFSv3 has none. Getacl and Setacl are GETATTR and SETATTR of
         /// NFSv4's `acl`.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
@@ -240,4 +240,8 @@ counted_operations!(
     Setxattr,
     Listxattrs,
     Removexattr,
+    Open,
+    Close,
+    Lock,
+    Unlock,
 );

@@ -3,24 +3,36 @@
 //! The lane is established as the session's owner. The server decides whether that process may act for other
 //! users: only root may. The files of a user for whom it may not are served over the wire.
 
+use std::sync::Arc;
+
 use rpc::message::{AuthSys, Credential as WireCredential};
+use xdr::Encoder;
 
 use crate::options::Credential;
+
+/// The supplementary groups that AUTH_SYS carries (RFC 5531 appendix A).
+const MAX_WIRE_GIDS: usize = 16;
 
 /// A user's credentials.
 #[derive(Debug, Clone)]
 pub(crate) struct User {
-    pub(crate) wire: WireCredential,
+    pub(crate) wire: Arc<WireCredential>,
     /// `None`: AUTH_NONE, with which there is no lane.
     pub(crate) lane: Option<lane::LaneCredential>,
+    /// The same for users with the same ids, and for no others.
+    pub(crate) ids: Arc<[u8]>,
 }
 
 impl User {
     pub(crate) fn new(credential: Credential) -> Self {
         match credential {
-            Credential::None => Self { wire: WireCredential::None, lane: None },
+            Credential::None => {
+                Self { wire: Arc::new(WireCredential::None), lane: None, ids: Arc::default() }
+            }
             Credential::Sys { uid, gid, groups } => {
                 let gids = groups.iter().copied().take(lane::request::MAX_GIDS).collect();
+                let mut ids = Encoder::new();
+                [uid, gid].iter().chain(groups.iter().take(MAX_WIRE_GIDS)).for_each(|id| ids.u32(*id));
                 let wire = WireCredential::Sys(AuthSys {
                     stamp: std::process::id(),
                     machine_name: rustix::system::uname().nodename().to_bytes().to_vec(),
@@ -28,7 +40,8 @@ impl User {
                     gid,
                     gids: groups,
                 });
-                Self { wire, lane: Some(lane::LaneCredential { uid, gid, gids }) }
+                let lane = Some(lane::LaneCredential { uid, gid, gids });
+                Self { wire: Arc::new(wire), lane, ids: ids.into_vec().into() }
             }
         }
     }

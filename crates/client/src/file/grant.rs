@@ -21,7 +21,8 @@ use super::nowait::NowaitChoice;
 use crate::counters::{add, bump};
 use crate::error::Result;
 use crate::in_memory::is_in_memory;
-use crate::lane::{GrantHolder, LaneOpen, NowaitSupport, OpenPurpose, OpenedInTree, TreeTarget};
+use crate::lane::{GrantHolder, LaneOpen, NowaitSupport, OpenPurpose, OpenedInTree};
+use crate::operations::FileTarget;
 use crate::options::LaneMode;
 use crate::types::Handle;
 use crate::uncommitted_writes::{UncommittedWrites, Verifier};
@@ -237,7 +238,7 @@ impl Inner {
         let (access, user) = ((self.read, self.write), &self.session.caller.user);
         let lane = &self.session.inner.lane;
         // If it fails, the lane and the wire may still have the file, because it is open.
-        let opened = lane.open_in_tree(user, TreeTarget::File(&self.handle), access).await;
+        let opened = lane.open_in_tree(user, FileTarget::File(&self.handle), access).await;
         if let Ok(Some(OpenedInTree::File(opened))) = opened {
             return Ok(LaneOpen::Granted(opened));
         }

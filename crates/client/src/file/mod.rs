@@ -31,12 +31,14 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 use sys::ReadMostly;
+use tokio::sync::OnceCell;
 
-use crate::error::{Error, Result};
-use crate::lane::{GrantHolder, OpenedFile};
+use crate::error::{Error, Result, Status};
+use crate::lane::{GrantHolder, OpenedFile, WireState};
+use crate::operations::{FileTarget, OpenReply, Operations as _};
 use crate::options::OpenOptions;
 use crate::session::Session;
-use crate::types::{Attributes, Handle};
+use crate::types::{Access, Attributes, Handle};
 use crate::uncommitted_writes::UncommittedWrites;
 use grant::FileGrant;
 
@@ -73,6 +75,8 @@ pub(crate) struct Inner {
     uncommitted: OnceLock<Arc<UncommittedWrites>>,
     /// Held while a grant is requested.
     grant_request: tokio::sync::Mutex<()>,
+    /// What the open has at the server over the wire. Empty while it has used the lane only.
+    wire_state: OnceCell<WireState>,
 }
 
 /// An open file. Clones share it; it may be used from many tasks at once.
@@ -103,6 +107,7 @@ impl File {
             sync_error: Mutex::new(None),
             uncommitted: OnceLock::new(),
             grant_request: tokio::sync::Mutex::new(()),
+            wire_state: OnceCell::new_with(opened.state),
         });
         if has_grant {
             inner.register();
@@ -118,6 +123,13 @@ impl File {
     ) -> Result<()> {
         let nowait = self.inner.session.inner.lane.nowait_support(self.inner.attributes_at_open.as_ref());
         self.inner.install_grant(FileGrant::new(grant, lane, verifier, nowait)).await.map(drop)
+    }
+
+    /// The user's rights to the file when it was opened over the wire, if the server sent them: those of
+    /// [`Access::READ`], [`Access::MODIFY`], [`Access::EXTEND`] and [`Access::EXECUTE`].
+    #[must_use]
+    pub fn access_at_open(&self) -> Option<Access> {
+        self.inner.wire_state.get()?.access
     }
 
     /// Whether the server's I/O modes need a second grant for direct I/O.
@@ -194,6 +206,32 @@ impl Inner {
     #[cold]
     fn not_open_for(&self, wanted: &'static str) -> Error {
         Error::NotOpenFor { object: self.display_name(), wanted }
+    }
+
+    /// Opens the file over the wire, unless it is.
+    pub(crate) async fn open_on_wire(&self) -> Result<&WireState> {
+        if let Some(state) = self.wire_state.get() {
+            return Ok(state);
+        }
+        Box::pin(self.wire_state.get_or_try_init(|| self.open_granted_on_wire())).await
+    }
+
+    /// Opens a file over the wire that the application has opened over the lane. While another client denies
+    /// that, it waits: the application has the file open already.
+    async fn open_granted_on_wire(&self) -> Result<WireState> {
+        let (target, access) = (FileTarget::File(&self.handle), (self.read, self.write));
+        let files = [&self.handle];
+        let opened = self.session.caller.perform(&files, |nfs, user| async move {
+            match nfs.open(user, target, access).await {
+                Err(Error::Status { object, status: Status::ShareDenied }) => {
+                    Err(Error::Status { object, status: Status::TryLater })
+                }
+                other => other,
+            }
+        });
+        let opened = opened.await.map_err(|error| error.about(|| self.display_name()))?;
+        let OpenReply { access, state: open, .. } = opened;
+        Ok(WireState { open, access })
     }
 
     /// The file's uncommitted writes, for a write over the wire.

@@ -135,6 +135,7 @@ impl File {
             if inner.ensure_grant().await? {
                 continue;
             }
+            inner.open_on_wire().await?;
             let uncommitted = inner.uncommitted();
             let reservation = uncommitted.reserve(data.len()).await?;
             let stability = if reservation.is_some() { stability } else { Stability::FileSync };
@@ -221,6 +222,7 @@ impl File {
             if inner.ensure_grant().await? {
                 continue;
             }
+            inner.open_on_wire().await?;
             let set = SetAttributes { size: Some(len), ..SetAttributes::default() };
             let result = inner.session.set_attributes(&inner.handle, &set, None).await;
             return result.map(drop).map_err(|error| error.about(|| inner.display_name()));

@@ -10,6 +10,7 @@ use crate::operations::{Operations as _, ReadReply};
 impl Inner {
     /// Makes one READ call. Returns the data in `buffer`, and whether the file ends after it.
     async fn read_call(&self, mut buffer: Vec<u8>, offset: u64, len: usize) -> Result<(Vec<u8>, bool)> {
+        self.open_on_wire().await?;
         let files = [&self.handle];
         let read = self.session.caller.perform(&files, |nfs, user| {
             nfs.read(user, &self.handle, offset, len, std::mem::take(&mut buffer))

@@ -234,7 +234,7 @@ impl LaneManager {
             sink.attributes(&handle, &AttributeUpdate { before: None, attributes, asked });
         }
         let granted = Some((opened.grant, number, opened.verifier));
-        OpenedFile { handle, attributes, granted, refused: None }
+        OpenedFile { granted, ..OpenedFile::new(handle, attributes) }
     }
 }
 

@@ -13,10 +13,11 @@ use super::OpenedFile;
 use super::lane_manager::{EstablishedLane, LaneManager};
 use crate::counters::bump;
 use crate::error::{Error, Result};
+use crate::operations::FileTarget;
 use crate::options::LaneMode;
 use crate::protocol::Protocol;
 use crate::tree::{Tree, TreeOpen};
-use crate::types::{Create, FileKind, Handle};
+use crate::types::FileKind;
 use crate::user::User;
 
 /// The interval between two requests for a tree that the server refuses temporarily.
@@ -55,14 +56,6 @@ impl TreeRequests {
         self.again = is_temporary.then(|| now + RETRY_INTERVAL);
         self.refusal = refusal;
     }
-}
-
-/// The file that is opened in a tree.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum TreeTarget<'a> {
-    File(&'a Handle),
-    Entry { directory: &'a Handle, name: &'a [u8] },
-    New { directory: &'a Handle, name: &'a [u8], how: &'a Create },
 }
 
 /// A file that was opened in a tree.
@@ -174,15 +167,15 @@ impl LaneManager {
     pub(crate) async fn open_in_tree(
         self: &Arc<Self>,
         user: &User,
-        target: TreeTarget<'_>,
+        target: FileTarget<'_>,
         access: (bool, bool),
     ) -> Result<Option<OpenedInTree>> {
         let Some(granted) = self.tree() else { return Ok(None) };
         let Some(tree) = granted.tree.as_tree() else { return Ok(None) };
         let opened = match target {
-            TreeTarget::File(file) => tree.open_handle(user, file, access).await,
-            TreeTarget::Entry { directory, name } => tree.open(user, directory, name, access).await,
-            TreeTarget::New { directory, name, how } => {
+            FileTarget::File(file) => tree.open_handle(user, file, access).await,
+            FileTarget::Entry { directory, name } => tree.open(user, directory, name, access).await,
+            FileTarget::New { directory, name, how } => {
                 tree.open_new(user, directory, name, how, access).await
             }
         };
@@ -194,7 +187,7 @@ impl LaneManager {
                 }
                 let granted = file.grant.map(|grant| (grant, granted.lane, tree.verifier()));
                 let (handle, attributes) = (file.handle, file.attributes);
-                let opened = OpenedFile { handle, attributes, granted, refused: None };
+                let opened = OpenedFile { granted, ..OpenedFile::new(handle, attributes) };
                 Ok(Some(OpenedInTree::File(Box::new(opened))))
             }
             Ok(TreeOpen::Other(kind)) => Ok(Some(OpenedInTree::Other(kind))),

@@ -9,7 +9,7 @@ use xdr::{Decoder, Encode, Opaque};
 use super::Nfs3;
 use super::convert::{self, nfs_time};
 use crate::error::{Error, Result, Status, not_supported};
-use crate::operations::{Operations, ReadReply, WriteReply};
+use crate::operations::{FileTarget, OpenReply, Operations, ReadReply, WriteReply, open_without_state};
 use crate::types::{
     Access, AclEntry, Attributes, Create, DirEntry, ExportEntry, Found, FsInfo, FsStat, Handle, Node, Page,
     PathConf, SetAttributes, SetXattr, Timestamp, XattrPage,
@@ -118,6 +118,10 @@ impl Operations for Nfs3 {
         let reply = self.call(user, procedure, &args).await?;
         let ok = self.decode::<nfs3::Lookup3ResOk<'_>, nfs3::PostOpAttr>(procedure, &reply, &[directory])?;
         found(procedure, (directory, name), ok.object.0, ok.obj_attributes)
+    }
+
+    async fn open(&self, user: &User, target: FileTarget<'_>, _access: (bool, bool)) -> Result<OpenReply> {
+        open_without_state(self, user, target).await
     }
 
     async fn access(&self, user: &User, file: &Handle, wanted: Access) -> Result<Access> {

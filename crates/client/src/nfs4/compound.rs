@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::types::Handle;
 
 /// The operations of a request behind its SEQUENCE.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Compound {
     operations: Encoder,
     count: u32,

@@ -6,6 +6,8 @@
 //! | `connect` | the minor version, the client id, the directory that the URL names |
 //! | `identity` | who the client is to its server |
 //! | `session` | the client id and its session: slots, retries, the lease |
+//! | `state` | opens and locks: the requests that follow from their changes, and their recovery |
+//! | `open` | OPEN |
 //! | `callbacks` | what the server calls |
 //! | `operations` | the operations, one COMPOUND each |
 //! | `compound` | a COMPOUND's operations and results |
@@ -22,9 +24,11 @@ mod compound;
 mod connect;
 mod convert;
 mod identity;
+mod open;
 mod operations;
 mod owners;
 mod session;
+mod state;
 mod xattrs;
 
 use std::sync::Arc;
@@ -43,6 +47,7 @@ use crate::types::{Attributes, Found, Handle};
 use compound::{Results, malformed};
 use convert::ReplyAttributes;
 use session::SessionClient;
+pub(crate) use state::WireOpen;
 
 /// An NFSv4.1 or 4.2 server's export.
 #[derive(Debug)]

@@ -1,30 +1,33 @@
 //! The operations as COMPOUNDs (RFC 8881 section 18).
 //!
-//! Data is read and written without opens, by the special state id for clients that hold none (RFC 8881
-//! section 8.2.3). A file that is created is opened for that, and closed by the same COMPOUND.
+//! Data is read and written by the state id of the user's open, or by the special one for clients that hold
+//! none (RFC 8881 section 8.2.3) if the user hasn't opened the file. A file that is created without being
+//! opened is opened for that, and closed by the same COMPOUND.
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
+use client_state::StateId;
 use io::Stability;
 use proto::nfs4::attributes as number;
 use proto::nfs4::{
-    Access4Args, Access4ResOk, Bitmap4, ChangeInfo4, Close4Args, Commit4Args, Create4Args, Createhow4,
-    Createtype4, Creatverfattr, Fattr4, Linktext4, MAX_COMPONENT, Name4Args, NfsFtype4, Nfsstat4, Open4Args,
-    Open4ResOk, OpenClaim4, Openflag4, Operation as Op, Read4Args, Readdir4Args, Rename4Args, Rename4ResOk,
-    SHARE_ACCESS_READ, SHARE_ACCESS_WANT_NO_DELEG, Sequence4ResOk, Setattr4Args, Specdata4, StableHow4,
-    StateOwner4, Stateid4, Verifier4, Verify4Args, Write4ResOk,
+    Access4Args, Access4ResOk, Bitmap4, ChangeInfo4, Close4Args, Commit4Args, Create4Args, Createtype4,
+    Fattr4, Linktext4, MAX_COMPONENT, Name4Args, NfsFtype4, Nfsstat4, Open4Args, Open4ResOk, OpenClaim4,
+    Openflag4, Operation as Op, Read4Args, Readdir4Args, Rename4Args, Rename4ResOk, SHARE_ACCESS_READ,
+    SHARE_ACCESS_WANT_NO_DELEG, Sequence4ResOk, Setattr4Args, Specdata4, StableHow4, StateOwner4, Stateid4,
+    Verifier4, Verify4Args, Write4ResOk,
 };
 use rpc::client::Receive;
 use xdr::{Decode, Decoder, Encode, Encoder, Opaque};
 
 use super::compound::{Compound, Results, malformed, refused};
 use super::convert::{self, ACL, ENTRY, ENTRY_NUMBER, FILE, NAMES, ReplyAttributes, SPACE, Settable};
+use super::open::{before, create_how, settable_at_create};
 use super::session::CompoundReply;
+use super::state;
 use super::{Nfs4, file_handle, found, reply_attributes};
-use crate::attribute_sink::PreOpAttributes;
 use crate::error::{Error, Result, Status};
-use crate::operations::{Operations, ReadReply, WriteReply};
+use crate::operations::{FileTarget, OpenReply, Operations, ReadReply, WriteReply};
 use crate::types::{
     Access, AclEntry, Attributes, Create, DirEntry, ExportEntry, Found, FsInfo, FsStat, Handle, Node,
     Operation, Page, PathConf, SetAttributes, SetXattr, Timestamp, XattrPage,
@@ -73,9 +76,46 @@ impl Encode for WriteHead {
     }
 }
 
-/// The attributes of a directory before a change of its names, if no other change came between.
-pub(super) fn before(info: ChangeInfo4) -> Option<PreOpAttributes> {
-    info.atomic.then_some(PreOpAttributes::Change(info.before))
+/// The access bits of an open: `OPEN4_SHARE_ACCESS_READ` and `OPEN4_SHARE_ACCESS_WRITE`.
+const READ_ACCESS: u8 = 1;
+const WRITE_ACCESS: u8 = 2;
+
+/// How often I/O is sent again because the server doesn't know its state id.
+const MAX_ATTEMPTS: u32 = 8;
+
+/// An I/O request's attempts, each with the state id that is current then.
+struct IoAttempts<'a> {
+    nfs: &'a Nfs4,
+    user: &'a User,
+    file: &'a Handle,
+    done: u32,
+}
+
+impl<'a> IoAttempts<'a> {
+    const fn new(nfs: &'a Nfs4, user: &'a User, file: &'a Handle) -> Self {
+        Self { nfs, user, file, done: 0 }
+    }
+
+    /// The state id of the next attempt.
+    async fn state_id(&mut self, access: u8) -> Result<Option<StateId>> {
+        self.done += 1;
+        self.nfs.client.io_id(self.user, self.file, access).await
+    }
+
+    /// Whether the request must be sent again after this status, because the file has to be opened again.
+    fn must_repeat(&self, id: Option<StateId>, status: Nfsstat4) -> bool {
+        let Some(id) = id.filter(|_| state::is_gone(status)) else { return false };
+        self.nfs.client.io_id_gone(self.user, self.file, id);
+        self.done < MAX_ATTEMPTS
+    }
+}
+
+fn io_stateid(id: Option<StateId>) -> Stateid4 {
+    id.map_or(ANONYMOUS, state::stateid)
+}
+
+fn check(operation: Op, status: Nfsstat4) -> Result<()> {
+    if status == Nfsstat4::Ok { Ok(()) } else { Err(refused(operation, status)) }
 }
 
 /// The type of a directory, as an attribute to compare with.
@@ -208,16 +248,25 @@ impl Operations for Nfs4 {
                 Fattr4 { attrmask: Bitmap4::of(&[number::TIME_METADATA]), attr_vals: Opaque(&values) };
             compound = compound.then(Op::Verify, &Verify4Args { obj_attributes: ctime });
         }
-        let args = Setattr4Args { stateid: ANONYMOUS, obj_attributes: settable.fattr() };
-        let compound = compound.then(Op::Setattr, &args).get_attributes(&FILE);
-        let reply = self.call(user, Operation::Setattr, &compound).await?;
-        let mut results = reply.results()?;
-        results.succeeded(Op::Putfh)?;
-        if guard.is_some() {
-            results.succeeded(Op::Verify)?;
+        let mut attempts = IoAttempts::new(self, user, file);
+        loop {
+            let id = if set.size.is_some() { attempts.state_id(WRITE_ACCESS).await? } else { None };
+            let args = Setattr4Args { stateid: io_stateid(id), obj_attributes: settable.fattr() };
+            let compound = compound.clone().then(Op::Setattr, &args).get_attributes(&FILE);
+            let reply = self.call(user, Operation::Setattr, &compound).await?;
+            let mut results = reply.results()?;
+            results.succeeded(Op::Putfh)?;
+            if guard.is_some() {
+                results.succeeded(Op::Verify)?;
+            }
+            let status = results.status(Op::Setattr)?;
+            if attempts.must_repeat(id, status) {
+                continue;
+            }
+            check(Op::Setattr, status)?;
+            let _set: Bitmap4 = results.value(Op::Setattr)?;
+            return Ok(report.file(&mut results, file, None));
         }
-        let _set: Bitmap4 = results.get(Op::Setattr)?;
-        Ok(report.file(&mut results, file, None))
     }
 
     async fn lookup(&self, user: &User, directory: &Handle, name: &[u8]) -> Result<Found> {
@@ -240,6 +289,10 @@ impl Operations for Nfs4 {
         let handle = handle.found_at(directory, name);
         report.send(&handle, None, attributes);
         Ok(Found { handle, attributes })
+    }
+
+    async fn open(&self, user: &User, target: FileTarget<'_>, access: (bool, bool)) -> Result<OpenReply> {
+        self.open_file(user, target, access).await
     }
 
     async fn access(&self, user: &User, file: &Handle, wanted: Access) -> Result<Access> {
@@ -275,15 +328,27 @@ impl Operations for Nfs4 {
         len: usize,
         buffer: Vec<u8>,
     ) -> Result<ReadReply> {
-        self.counters.call(Operation::Read);
-        let args = Read4Args { stateid: ANONYMOUS, offset, count: len as u32 };
-        let compound = Compound::new().put_fh(file).then(Op::Read, &args);
-        let receive = Receive { into: buffer, limit: len, split: read_payload };
-        let reply = self.client.call(user, &compound, Some(receive)).await?;
-        let mut results = reply.results()?;
-        results.succeeded(Op::Putfh)?;
-        let eof: bool = results.get(Op::Read)?;
-        let length: u32 = results.value(Op::Read)?;
+        let mut attempts = IoAttempts::new(self, user, file);
+        let mut buffer = buffer;
+        let (reply, eof, length) = loop {
+            self.counters.call(Operation::Read);
+            let id = attempts.state_id(READ_ACCESS).await?;
+            let args = Read4Args { stateid: io_stateid(id), offset, count: len as u32 };
+            let compound = Compound::new().put_fh(file).then(Op::Read, &args);
+            let receive = Receive { into: buffer, limit: len, split: read_payload };
+            let reply = self.client.call(user, &compound, Some(receive)).await?;
+            let mut results = reply.results()?;
+            results.succeeded(Op::Putfh)?;
+            let status = results.status(Op::Read)?;
+            if attempts.must_repeat(id, status) {
+                buffer = reply.payload;
+                continue;
+            }
+            check(Op::Read, status)?;
+            let eof: bool = results.value(Op::Read)?;
+            let length: u32 = results.value(Op::Read)?;
+            break (reply, eof, length);
+        };
         let data = reply.payload;
         if length as usize != data.len() || data.len() > len {
             return Err(Error::Protocol {
@@ -303,19 +368,29 @@ impl Operations for Nfs4 {
         stability: Stability,
     ) -> Result<WriteReply> {
         let report = self.report();
-        let head = WriteHead { stateid: ANONYMOUS, offset, stable: convert::stable_how(stability) };
-        let trailer = self.get_attributes.clone();
-        let compound = Compound::new().put_fh(file).then_payload(Op::Write, &head, data, trailer);
-        let reply = self.call(user, Operation::Write, &compound).await?;
-        let mut results = reply.results()?;
-        results.succeeded(Op::Putfh)?;
-        let ok: Write4ResOk = results.get(Op::Write)?;
-        report.file(&mut results, file, None);
-        Ok(WriteReply {
-            count: ok.count as usize,
-            stability: convert::stability(ok.committed),
-            verifier: ok.writeverf,
-        })
+        let mut attempts = IoAttempts::new(self, user, file);
+        loop {
+            let id = attempts.state_id(WRITE_ACCESS).await?;
+            let stable = convert::stable_how(stability);
+            let head = WriteHead { stateid: io_stateid(id), offset, stable };
+            let (data, trailer) = (data.clone(), self.get_attributes.clone());
+            let compound = Compound::new().put_fh(file).then_payload(Op::Write, &head, data, trailer);
+            let reply = self.call(user, Operation::Write, &compound).await?;
+            let mut results = reply.results()?;
+            results.succeeded(Op::Putfh)?;
+            let status = results.status(Op::Write)?;
+            if attempts.must_repeat(id, status) {
+                continue;
+            }
+            check(Op::Write, status)?;
+            let ok: Write4ResOk = results.value(Op::Write)?;
+            report.file(&mut results, file, None);
+            return Ok(WriteReply {
+                count: ok.count as usize,
+                stability: convert::stability(ok.committed),
+                verifier: ok.writeverf,
+            });
+        }
     }
 
     async fn commit(&self, user: &User, file: &Handle) -> Result<[u8; 8]> {
@@ -338,17 +413,8 @@ impl Operations for Nfs4 {
         mode: &Create,
     ) -> Result<Option<Found>> {
         let report = self.report();
-        let settable = match mode {
-            Create::Unchecked(set) | Create::Guarded(set) => Settable::new(set),
-            Create::Exclusive(_) => Settable::new(&SetAttributes::default()),
-        };
-        let how = match mode {
-            Create::Unchecked(_) => Createhow4::Unchecked(settable.fattr()),
-            Create::Guarded(_) => Createhow4::Guarded(settable.fattr()),
-            Create::Exclusive(verf) => {
-                Createhow4::Exclusive41(Creatverfattr { verf: *verf, attrs: settable.fattr() })
-            }
-        };
+        let settable = settable_at_create(mode);
+        let how = create_how(mode, &settable);
         // Each create has an owner of its own, so that two of the same file aren't one open.
         let owner = self.creates.fetch_add(1, Relaxed).to_be_bytes();
         let open = Open4Args {

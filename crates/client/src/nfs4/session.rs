@@ -9,6 +9,7 @@
 //! client id is protected by nothing more (SP4_NONE, RFC 8881 section 2.10.3.1). When a connection is lost,
 //! `rpc` sends the same bytes on the next one, so that the server recognises a retry by its slot.
 
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
 use std::sync::{Arc, Weak};
@@ -28,10 +29,12 @@ use proto::nfs4::{
 use rpc::client::{Client, Policy, Receive, Request};
 use tokio::runtime::Handle as Runtime;
 use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 use xdr::{Array, Opaque};
 
 use super::callbacks::{self, Callbacks, MAX_CALLBACK, MAX_CALLBACK_OPERATIONS, MAX_CALLBACK_SLOTS};
 use super::compound::{Compound, Results, refused};
+use super::state::ClientState;
 use crate::counters::{SessionCounters, bump};
 use crate::error::{Error, Result, RpcError};
 use crate::options::MAX_TRANSFER;
@@ -60,7 +63,7 @@ const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
 /// A session that the server has created.
 #[derive(Debug)]
-struct EstablishedSession {
+pub(super) struct EstablishedSession {
     /// The state manager's number of the session.
     number: u64,
     id: Sessionid4,
@@ -83,9 +86,9 @@ struct EstablishedSession {
 pub(super) struct SessionClient {
     rpc: Arc<Client>,
     runtime: Runtime,
-    counters: Arc<SessionCounters>,
+    pub(super) counters: Arc<SessionCounters>,
     /// The user who establishes sessions.
-    owner: Arc<User>,
+    pub(super) owner: Arc<User>,
     pub(super) minor: MinorVersion,
     /// `co_ownerid`.
     owner_id: Vec<u8>,
@@ -106,6 +109,7 @@ pub(super) struct SessionClient {
     /// The client id was destroyed. The next request makes another.
     is_ended: AtomicBool,
     policy: Policy,
+    pub(super) state: ClientState,
 }
 
 impl Drop for SessionClient {
@@ -118,6 +122,8 @@ impl Drop for SessionClient {
 #[derive(Debug)]
 pub(super) struct CompoundReply {
     results: Vec<u8>,
+    /// The number of the session that it was sent in; 0 outside of one.
+    pub(super) session: u64,
     /// The bulk data, if the request had a buffer for it.
     pub(super) payload: Vec<u8>,
 }
@@ -177,7 +183,7 @@ impl Drop for Waiting<'_> {
 
 impl EstablishedSession {
     /// A slot for a request, as soon as one is free. `None` if the session is lost.
-    async fn take(&self) -> Option<TakenSlot> {
+    pub(super) async fn take(&self) -> Option<TakenSlot> {
         let taken = self.slots.lock().take();
         if taken.is_some() {
             return taken;
@@ -253,6 +259,7 @@ impl SessionClient {
             flags: AtomicU32::new(0),
             is_ended: AtomicBool::new(false),
             policy,
+            state: ClientState::default(),
         });
         let weak = Arc::downgrade(&client);
         client.callbacks.on_recall_slot(Box::new(move |session, highest| {
@@ -308,7 +315,7 @@ impl SessionClient {
                 let (limit, split) = receive.as_ref().map_or((0, None), |at| (at.limit, Some(at.split)));
                 let sent = Instant::now();
                 let reply = self.send(user, compound, Some(&sequence), receive.take()).await?;
-                let CompoundReply { results, payload } = reply;
+                let CompoundReply { results, payload, .. } = reply;
                 let results_of = Results::new(&results)?;
                 let outcome = sequence_outcome(results_of.clone())?;
                 if !matches!(outcome, SequenceOutcome::Executed(_)) {
@@ -335,9 +342,34 @@ impl SessionClient {
                     receive = split.map(|split| Receive { into: payload, limit, split });
                     break;
                 }
-                return Ok(CompoundReply { results, payload });
+                return Ok(CompoundReply { results, payload, session: session.number });
             }
         }
+    }
+
+    /// Runs `f` if the session with this number hasn't been replaced, and keeps it from being replaced
+    /// meanwhile.
+    pub(super) fn while_current<T>(&self, session: u64, f: impl FnOnce() -> T) -> Option<T> {
+        let manager = self.manager.lock();
+        (manager.session() == session).then(f)
+    }
+
+    /// The server's address.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.rpc.address()
+    }
+
+    /// Runs a task beside the requests of the client's users.
+    pub(super) fn spawn<F>(&self, task: F) -> JoinHandle<F::Output>
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        self.runtime.spawn(task)
+    }
+
+    /// Whether the client id was destroyed, and with it all state.
+    pub(super) fn is_ended(&self) -> bool {
+        self.is_ended.load(Acquire)
     }
 
     /// What to do with a request whose SEQUENCE failed: sent again in its slot, or, with `None`, in another.
@@ -399,7 +431,7 @@ impl SessionClient {
         let reply = self.rpc.call(request, |to| compound.encode(self.minor, sequence, to)).await;
         let failed = |source| Error::Rpc { object: "COMPOUND".to_owned(), source: RpcError(source) };
         let reply = reply.map_err(failed)?;
-        Ok(CompoundReply { results: reply.results, payload: reply.payload })
+        Ok(CompoundReply { results: reply.results, session: 0, payload: reply.payload })
     }
 
     /// NULL.
@@ -543,20 +575,29 @@ impl SessionClient {
                 }
                 self.manager.lock().bound();
             }
-            // Nothing is open.
-            Step::Reclaim { loss } => self.manager.lock().reclaimed(loss),
+            Step::Reclaim { loss } => {
+                if let Some(session) = created {
+                    self.reclaim(loss, &session).await?;
+                }
+                self.manager.lock().reclaimed(loss);
+            }
             Step::ReclaimComplete => {
                 if let Some(session) = created {
                     self.complete_reclaim(&session).await?;
                 }
                 self.manager.lock().reclaim_completed();
             }
-            Step::TestStates => self.manager.lock().tested(),
+            Step::TestStates => {
+                if let Some(session) = created {
+                    self.test_states(&session).await?;
+                }
+                self.manager.lock().tested();
+            }
             Step::Renew => {
                 if let Some(session) = created
                     && let Some(taken) = session.take().await
                 {
-                    self.send_in(&session, taken, &Compound::new()).await?;
+                    self.send_in(&session, taken, &self.owner, &Compound::new()).await?;
                 }
             }
             Step::Wait(_) => {}
@@ -578,15 +619,16 @@ impl SessionClient {
     }
 
     /// Sends a request of the state manager's, also in a session that ordinary requests may not use yet.
-    async fn send_in(
+    pub(super) async fn send_in(
         self: &Arc<Self>,
         session: &Arc<EstablishedSession>,
         taken: TakenSlot,
+        user: &User,
         compound: &Compound,
     ) -> Result<CompoundReply, StepError> {
         let sent = Instant::now();
         let sequence = session.sequence(&taken, compound.keeps_reply());
-        let reply = match self.send(&self.owner, compound, Some(&sequence), None).await {
+        let reply = match self.send(user, compound, Some(&sequence), None).await {
             Ok(reply) => reply,
             Err(error) => {
                 self.abandon(session, taken);
@@ -708,7 +750,7 @@ impl SessionClient {
         let operation = Operation::ReclaimComplete;
         let compound = Compound::once().then(operation, &ReclaimComplete4Args { one_fs: false });
         let Some(taken) = session.take().await else { return Err(StepError::Again) };
-        let reply = self.send_in(session, taken, &compound).await?;
+        let reply = self.send_in(session, taken, &self.owner, &compound).await?;
         match reply.results()?.status(operation)? {
             Nfsstat4::Ok | Nfsstat4::CompleteAlready => Ok(()),
             Nfsstat4::Delay => Err(StepError::Again),
@@ -719,6 +761,7 @@ impl SessionClient {
     /// DESTROY_SESSION and DESTROY_CLIENTID. Errors are ignored: without these the lease expires. A request
     /// afterwards, by a file that is still open, makes another client id and session.
     pub(super) async fn end(&self) {
+        self.changes_sent().await;
         let Some(session) = self.current.load_full() else { return };
         self.is_ended.store(true, Release);
         self.discard(&session, SessionError::StaleClientId);
@@ -735,7 +778,7 @@ impl SessionClient {
 }
 
 /// Why a step was not taken.
-enum StepError {
+pub(super) enum StepError {
     /// Another step is due, or the same one after a pause.
     Again,
     Failed(Error),

@@ -9,7 +9,7 @@ use xdr::Opaque;
 use super::Nfs4;
 use super::compound::Compound;
 use super::convert::FILE;
-use super::operations::before;
+use super::open::before;
 use crate::error::{Error, Result, Status};
 use crate::types::{Handle, Operation, SetXattr, XattrPage};
 use crate::user::User;

@@ -44,7 +44,7 @@ use self::open::Opened;
 use self::user::TreeUsers;
 use crate::attribute_sink::AttributeSink;
 use crate::error::{Error, Result};
-use crate::operations::{Operations, ReadReply, WriteReply};
+use crate::operations::{FileTarget, OpenReply, Operations, ReadReply, WriteReply};
 use crate::seal_queue::SealQueue;
 use crate::types::{
     Access, AclEntry, Attributes, Create, ExportEntry, FileKind, Found, FsInfo, FsStat, Handle, Node, Page,
@@ -308,6 +308,11 @@ impl Operations for Tree {
 
     async fn lookup(&self, user: &User, directory: &Handle, name: &[u8]) -> Result<Found> {
         perform!(self, "LOOKUP", user, lookup(directory, name;))
+    }
+
+    /// [`Tree::open`] and the like open files in the tree.
+    async fn open(&self, _: &User, _: FileTarget<'_>, _: (bool, bool)) -> Result<OpenReply> {
+        Err(Error::NotLocal)
     }
 
     async fn access(&self, user: &User, file: &Handle, wanted: Access) -> Result<Access> {

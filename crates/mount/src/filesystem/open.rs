@@ -1,7 +1,7 @@
 //! OPEN, CREATE and RELEASE.
 //!
 //! Every OPEN asks the server: over the lane for a grant of exactly the wanted access, over the wire with
-//! ACCESS. Either reply brings the attributes, and with them whether the kernel's cached data is still valid
+//! ACCESS, which NFSv4 sends together with its OPEN. Either reply brings the attributes, and with them whether the kernel's cached data is still valid
 //! (close-to-open consistency).
 
 use std::sync::Arc;
@@ -101,7 +101,11 @@ impl Filesystem {
         if !is_granted || !is_permitted {
             let rights = args.rights();
             // A grant brought the attributes. If they differed from the cached ones, the rights were dropped.
-            let cached = if is_granted { inode.lock().access.get(&user, rights, asked) } else { None };
+            let cached = if is_granted {
+                inode.lock().access.get(&user, rights, asked)
+            } else {
+                file.access_at_open().map(|access| Access(access.0 & rights.0))
+            };
             self.check_access(&user, &inode, rights, cached).await?;
         }
         if args.truncates() {

@@ -1,0 +1,250 @@
+//! OPEN: one COMPOUND opens a file, and brings its handle, its attributes and the user's rights.
+
+use std::sync::Arc;
+
+use client_state::Share;
+use proto::nfs4::{
+    Access4Args, Access4ResOk, ChangeInfo4, Createhow4, Creatverfattr, Nfsstat4, Open4Args, Open4ResOk,
+    OpenClaim4, Openflag4, Operation as Op, Stateid4,
+};
+use xdr::Opaque;
+
+use super::compound::{Compound, Results, refused};
+use super::convert::{FILE, Settable};
+use super::session::{CompoundReply, SessionClient};
+use super::state::{OpenOwner, WireOpen, open_args};
+use super::{Nfs4, found, reply_attributes};
+use crate::attribute_sink::PreOpAttributes;
+use crate::error::{Error, Result};
+use crate::operations::{FileTarget, OpenReply, Operations as _, open_without_state};
+use crate::types::{Access, Attributes, Create, Found, Handle, Operation, SetAttributes};
+use crate::user::User;
+
+/// The rights that an open asks for: those to a regular file.
+const RIGHTS: Access = Access(Access::READ.0 | Access::MODIFY.0 | Access::EXTEND.0 | Access::EXECUTE.0);
+
+/// An OPEN to be sent.
+struct OpenCall {
+    owner: OpenOwner,
+    share: Share,
+    kind: OpenKind,
+    compound: Compound,
+}
+
+/// What an OPEN is of, as far as its results depend on it.
+enum OpenKind {
+    /// The file of this handle.
+    File(Handle),
+    /// An existing file of a name in a directory.
+    Entry(Handle, Box<[u8]>),
+    /// A file that is created, followed by the directory's attributes.
+    New(Handle, Box<[u8]>),
+}
+
+/// The results of an OPEN that succeeded.
+struct OpenResults {
+    stateid: Stateid4,
+    file: Found,
+    access: Option<Access>,
+    directory: Option<(Option<PreOpAttributes>, Option<Attributes>)>,
+}
+
+/// How an OPEN was answered.
+enum Opened {
+    File(Box<OpenResults>, WireOpen),
+    /// The name's file isn't regular.
+    Other,
+    /// The file was created, and its handle isn't known.
+    Unknown,
+}
+
+/// The results in a reply.
+enum OpenAnswer {
+    File(Box<OpenResults>),
+    Other,
+    Unknown,
+}
+
+impl OpenKind {
+    fn results(&self, reply: &CompoundReply) -> Result<OpenAnswer> {
+        let mut results = reply.results()?;
+        results.succeeded(Op::Putfh)?;
+        match results.status(Op::Open)? {
+            Nfsstat4::Ok => {}
+            Nfsstat4::Symlink | Nfsstat4::Isdir | Nfsstat4::WrongType if matches!(self, Self::Entry(..)) => {
+                return Ok(OpenAnswer::Other);
+            }
+            status => return Err(refused(Op::Open, status)),
+        }
+        let opened: Open4ResOk<'_> = results.value(Op::Open)?;
+        let file = match self {
+            Self::File(file) => Ok(Found { handle: file.clone(), attributes: attributes(&mut results) }),
+            Self::Entry(directory, name) | Self::New(directory, name) => found(&mut results)
+                .map(|found| Found { handle: found.handle.found_at(directory, name), ..found }),
+        };
+        let file = match (file, self) {
+            (Ok(file), _) => file,
+            (Err(_), Self::New(..)) => return Ok(OpenAnswer::Unknown),
+            (Err(error), _) => return Err(error),
+        };
+        let access = results.get::<Access4ResOk>(Op::Access).ok();
+        let directory = matches!(self, Self::New(..)).then(|| {
+            let attributes = results.succeeded(Op::Putfh).ok().and_then(|()| attributes(&mut results));
+            (before(opened.cinfo), attributes)
+        });
+        Ok(OpenAnswer::File(Box::new(OpenResults {
+            stateid: opened.stateid,
+            file,
+            access: access.map(|ok| Access(ok.access & RIGHTS.0)),
+            directory,
+        })))
+    }
+}
+
+/// The result of GETATTR of a file, if it is there.
+fn attributes(results: &mut Results<'_>) -> Option<Attributes> {
+    reply_attributes(results).ok().and_then(|attributes| attributes.file())
+}
+
+/// The attributes of a directory before a change of its names, if no other change came between.
+pub(super) fn before(info: ChangeInfo4) -> Option<PreOpAttributes> {
+    info.atomic.then_some(PreOpAttributes::Change(info.before))
+}
+
+/// OPEN of a handle, with attributes and rights.
+fn open_handle(file: &Handle, share: Share, owner: &OpenOwner) -> Compound {
+    Compound::once()
+        .put_fh(file)
+        .then(Op::Open, &open_args(share, &owner.name(), OpenClaim4::Fh))
+        .get_attributes(&FILE)
+        .then(Op::Access, &Access4Args { access: RIGHTS.0 })
+}
+
+/// Sends an OPEN, and again while its session is replaced before the answer.
+async fn send_open(client: Arc<SessionClient>, call: OpenCall) -> Result<Opened> {
+    let OpenCall { owner, share, mut kind, mut compound } = call;
+    let mut opening = Some(client.update(|held| held.opens.opening(owner.clone())));
+    let mut created = None;
+    let answer = loop {
+        let reply = match client.call(owner.user(), &compound, None).await {
+            Ok(reply) => reply,
+            Err(error) => break Err(error),
+        };
+        let results = match kind.results(&reply) {
+            Ok(OpenAnswer::File(results)) => results,
+            Ok(OpenAnswer::Other) => break Ok(Opened::Other),
+            Ok(OpenAnswer::Unknown) => break Ok(Opened::Unknown),
+            Err(error) => break Err(error),
+        };
+        let adopted = (&results.file.handle, share, results.stateid);
+        if let Some(open) = client.opened(reply.session, &mut opening, adopted) {
+            break Ok(Opened::File(created.unwrap_or(results), open));
+        }
+        if matches!(kind, OpenKind::New(..)) {
+            // The file is there; only its open was lost.
+            compound = open_handle(&results.file.handle, share, &owner);
+            kind = OpenKind::File(results.file.handle.clone());
+            created = Some(results);
+        }
+    };
+    if let Some(opening) = opening {
+        client.update(|held| held.opens.not_opened(opening));
+    }
+    answer
+}
+
+impl Nfs4 {
+    /// OPEN, see [`Operations::open`](crate::operations::Operations::open).
+    pub(super) async fn open_file(
+        &self,
+        user: &User,
+        target: FileTarget<'_>,
+        (read, write): (bool, bool),
+    ) -> Result<OpenReply> {
+        if !read && !write {
+            return open_without_state(self, user, target).await;
+        }
+        let share = Share { access: u8::from(read) | u8::from(write) << 1, deny: 0 };
+        let owner = OpenOwner::new(user);
+        let rights = Access4Args { access: RIGHTS.0 };
+        let (operation, kind, compound, place) = match target {
+            FileTarget::File(file) => {
+                let compound = open_handle(file, share, &owner);
+                (Operation::Open, OpenKind::File(file.clone()), compound, None)
+            }
+            FileTarget::Entry { directory, name } => {
+                let compound = Compound::once()
+                    .put_fh(directory)
+                    .then(Op::Open, &open_args(share, &owner.name(), OpenClaim4::Null(Opaque(name))))
+                    .get_file(&FILE)
+                    .then(Op::Access, &rights);
+                let kind = OpenKind::Entry(directory.clone(), name.into());
+                (Operation::Open, kind, compound, Some((directory, name)))
+            }
+            FileTarget::New { directory, name, how } => {
+                let (settable, owner_name) = (settable_at_create(how), owner.name());
+                let open = Open4Args {
+                    openhow: Openflag4::Create(create_how(how, &settable)),
+                    ..open_args(share, &owner_name, OpenClaim4::Null(Opaque(name)))
+                };
+                let compound = Compound::once()
+                    .put_fh(directory)
+                    .then(Op::Open, &open)
+                    .get_file(&FILE)
+                    .then(Op::Access, &rights)
+                    .put_fh(directory)
+                    .get_attributes(&FILE);
+                let kind = OpenKind::New(directory.clone(), name.into());
+                (Operation::Create, kind, compound, Some((directory, name)))
+            }
+        };
+        let report = self.report();
+        self.counters.call(operation);
+        let call = OpenCall { owner, share, kind, compound };
+        // A task of its own, so that what is opened is closed again if this caller stops waiting.
+        let sent = self.client.spawn(send_open(self.client.clone(), call)).await;
+        let opened = sent.map_err(|error| Error::Local {
+            object: Op::Open.name().to_owned(),
+            source: std::io::Error::other(error),
+        })??;
+        match (opened, place) {
+            (Opened::File(results, open), place) => {
+                report.send(&results.file.handle, None, results.file.attributes);
+                if let (Some((before, attributes)), Some((directory, _))) = (results.directory, place) {
+                    report.send(directory, before, attributes);
+                }
+                Ok(OpenReply { found: Some(results.file), access: results.access, state: Some(open) })
+            }
+            (Opened::Other, Some((directory, name))) => {
+                let found = self.lookup(user, directory, name).await?;
+                Ok(OpenReply { found: Some(found), access: None, state: None })
+            }
+            (Opened::Other | Opened::Unknown, place) => {
+                if let Some((directory, _)) = place {
+                    report.send(directory, None, None);
+                }
+                Ok(OpenReply { found: None, access: None, state: None })
+            }
+        }
+    }
+}
+
+/// The attributes that OPEN creates a file with.
+pub(super) fn settable_at_create(how: &Create) -> Settable {
+    match how {
+        Create::Unchecked(set) | Create::Guarded(set) => Settable::new(set),
+        // They are set afterwards: a server may keep the verifier in some.
+        Create::Exclusive(_) => Settable::new(&SetAttributes::default()),
+    }
+}
+
+/// How OPEN creates a file.
+pub(super) fn create_how<'a>(how: &Create, settable: &'a Settable) -> Createhow4<'a> {
+    match how {
+        Create::Unchecked(_) => Createhow4::Unchecked(settable.fattr()),
+        Create::Guarded(_) => Createhow4::Guarded(settable.fattr()),
+        Create::Exclusive(verf) => {
+            Createhow4::Exclusive41(Creatverfattr { verf: *verf, attrs: settable.fattr() })
+        }
+    }
+}

@@ -1,0 +1,801 @@
+//! The opens and locks that a client has at its server, and the requests that keep them as they should be.
+//!
+//! [`client_state::Opens`] and [`client_state::Locks`] decide. Each change of them goes through
+//! [`SessionClient::update`], which sends the requests that follow from it: a task for each, except for
+//! reclaims, which the state manager's step takes.
+//!
+//! Invariant: an answer is believed only if its session hasn't been replaced since
+//! ([`SessionClient::update_in`]). It may be about state that the server has lost with the client id.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
+use std::time::{Duration, Instant};
+
+use client_state::{
+    ByteRange, LockChange, LockChangeRequest, LockError, LockKind, Locks, NoState, OpenChange,
+    OpenChangeRequest, OpenClaim, OpenRef, Opens, Share, StateError, StateId,
+};
+use futures_util::stream::{self, StreamExt as _};
+use parking_lot::Mutex;
+use proto::nfs4::{
+    Close4Args, ExistLockOwner4, Lock4Args, Locker4, Locku4Args, NfsLockType4, Nfsstat4, Open4Args,
+    OpenClaim4, OpenDowngrade4Args, OpenToLockOwner4, Openflag4, Operation as Op, SHARE_ACCESS_WANT_NO_DELEG,
+    StateOwner4, Stateid4, Stateid4Args, TestStateid4Args,
+};
+use tokio::sync::Notify;
+use xdr::{Array, Opaque};
+
+use super::compound::Compound;
+use super::session::{CompoundReply, EstablishedSession, SessionClient, StepError};
+use crate::error::{Error, Result, Status};
+use crate::operations::LockOwner;
+use crate::types::{Handle, Operation};
+use crate::user::User;
+
+/// The pause before a request is sent again that the server delays. It doubles.
+const MIN_PAUSE: Duration = Duration::from_millis(50);
+const MAX_PAUSE: Duration = Duration::from_secs(5);
+
+/// The reclaims that are sent at the same time.
+const MAX_RECLAIMS_IN_FLIGHT: usize = 16;
+
+/// The state ids of a TEST_STATEID.
+const MAX_TESTED: usize = 256;
+
+/// How long the end of a session waits for the requests that are on their way.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The names of a path in a log line.
+const MAX_LOGGED_NAMES: usize = 32;
+
+/// An open owner: a user. A server merges the opens of one owner on one file.
+#[derive(Debug, Clone)]
+pub(super) struct OpenOwner(Arc<User>);
+
+impl OpenOwner {
+    pub(super) fn new(user: &User) -> Self {
+        Self(Arc::new(User { wire: user.wire.clone(), lane: None, ids: user.ids.clone() }))
+    }
+
+    /// The user as whom requests about the opens are sent.
+    pub(super) fn user(&self) -> &User {
+        &self.0
+    }
+
+    /// `state_owner4.owner`.
+    pub(super) fn name(&self) -> Vec<u8> {
+        [b"user", &*self.0.ids].concat()
+    }
+}
+
+impl PartialEq for OpenOwner {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ids == other.0.ids
+    }
+}
+
+impl Eq for OpenOwner {}
+
+impl PartialOrd for OpenOwner {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for OpenOwner {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.ids.cmp(&other.0.ids)
+    }
+}
+
+/// A lock owner, and the open owner through whose open it locked a file first. Equal lock owners have the
+/// same number.
+#[derive(Debug, Clone)]
+pub(super) struct OwnerOfLocks {
+    pub(super) owner: LockOwner,
+    pub(super) through: OpenOwner,
+}
+
+impl OwnerOfLocks {
+    /// `state_owner4.owner`.
+    pub(super) fn name(&self) -> Vec<u8> {
+        lock_owner_name(self.owner)
+    }
+}
+
+/// `state_owner4.owner` of a lock owner.
+pub(super) fn lock_owner_name(owner: LockOwner) -> Vec<u8> {
+    [&b"lock"[..], &owner.0.to_be_bytes()].concat()
+}
+
+impl PartialEq for OwnerOfLocks {
+    fn eq(&self, other: &Self) -> bool {
+        self.owner == other.owner
+    }
+}
+
+impl Eq for OwnerOfLocks {}
+
+impl PartialOrd for OwnerOfLocks {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for OwnerOfLocks {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.owner.cmp(&other.owner)
+    }
+}
+
+/// What the client has at the server.
+#[derive(Debug, Default)]
+pub(super) struct HeldState {
+    pub(super) opens: Opens<Handle, OpenOwner>,
+    pub(super) locks: Locks<Handle, OwnerOfLocks>,
+    /// The number of the [`WireOpen`] through which a lock owner has locked something in a file last.
+    pub(super) locked_through: BTreeMap<(Handle, OwnerOfLocks), u64>,
+    /// Opens that are closed once the file's locks are free.
+    closing: Vec<OpenRef<Handle, OpenOwner>>,
+    /// The files with lock owners that have lost their locks.
+    lost_locks: BTreeSet<(Handle, OwnerOfLocks)>,
+    /// The reclaims to be sent.
+    reclaims: Vec<Reclaim>,
+    /// The number of the loss that is being recovered from, and whether that is at the locks.
+    recovery: Option<(u64, bool)>,
+    last_number: u64,
+}
+
+/// A request of the state manager's step.
+#[derive(Debug)]
+enum Reclaim {
+    Open(OpenChange<Handle, OpenOwner>),
+    Lock(LockChange<Handle, OwnerOfLocks>),
+}
+
+/// The client's state, and its waiters.
+#[derive(Debug, Default)]
+pub(super) struct ClientState {
+    held: Mutex<HeldState>,
+    /// Told after each change.
+    pub(super) changed: Notify,
+    /// The tasks that send changes.
+    in_flight: AtomicUsize,
+}
+
+/// How the server has answered an operation about state.
+pub(super) enum StateAnswer {
+    Ok,
+    /// Send it again after a pause.
+    Delayed,
+    Failed(StateError),
+    Denied,
+}
+
+impl StateAnswer {
+    pub(super) const fn of(status: Nfsstat4) -> Self {
+        match status {
+            Nfsstat4::Ok => Self::Ok,
+            Nfsstat4::Delay | Nfsstat4::Grace => Self::Delayed,
+            Nfsstat4::Denied => Self::Denied,
+            Nfsstat4::OldStateid => Self::Failed(StateError::Old),
+            Nfsstat4::NoGrace | Nfsstat4::ReclaimBad | Nfsstat4::ReclaimConflict => {
+                Self::Failed(StateError::NoReclaim)
+            }
+            status if is_gone(status) => Self::Failed(StateError::Gone),
+            _ => Self::Failed(StateError::Refused),
+        }
+    }
+}
+
+/// Whether the server doesn't have the state of a request any more.
+pub(super) const fn is_gone(status: Nfsstat4) -> bool {
+    matches!(
+        status,
+        Nfsstat4::BadStateid
+            | Nfsstat4::StaleStateid
+            | Nfsstat4::Expired
+            | Nfsstat4::AdminRevoked
+            | Nfsstat4::DelegRevoked
+    )
+}
+
+pub(super) const fn stateid(id: StateId) -> Stateid4 {
+    Stateid4 { seqid: id.seqid, other: id.other }
+}
+
+pub(super) const fn state_id(from: Stateid4) -> StateId {
+    StateId { seqid: from.seqid, other: from.other }
+}
+
+/// A file's name for a log line.
+fn shown(file: &Handle) -> String {
+    let mut names = Vec::new();
+    let mut at = file.clone();
+    while let Some((directory, name)) = at.place().filter(|_| names.len() < MAX_LOGGED_NAMES) {
+        names.push(String::from_utf8_lossy(&name).into_owned());
+        at = directory;
+    }
+    names.reverse();
+    if names.is_empty() { format!("{file:?}") } else { names.join("/") }
+}
+
+/// The arguments of OPEN without those of creating a file.
+pub(super) fn open_args<'a>(share: Share, owner: &'a [u8], claim: OpenClaim4<'a>) -> Open4Args<'a> {
+    Open4Args {
+        seqid: 0,
+        share_access: u32::from(share.access) | SHARE_ACCESS_WANT_NO_DELEG,
+        share_deny: share.deny.into(),
+        owner: StateOwner4 { clientid: 0, owner: Opaque(owner) },
+        openhow: Openflag4::Nocreate,
+        claim,
+    }
+}
+
+/// A change of an open as a request.
+fn open_change(change: &OpenChange<Handle, OpenOwner>) -> (Op, Compound) {
+    let compound = Compound::once().put_fh(change.file());
+    match change.request() {
+        OpenChangeRequest::Open { share, claim } => {
+            let claim = match claim {
+                OpenClaim::Handle => OpenClaim4::Fh,
+                // The client has no delegations.
+                OpenClaim::Previous => OpenClaim4::Previous(0),
+                OpenClaim::Delegation(id) => OpenClaim4::DelegCurFh(stateid(id)),
+            };
+            (Op::Open, compound.then(Op::Open, &open_args(share, &change.owner().name(), claim)))
+        }
+        OpenChangeRequest::Downgrade { id, to } => {
+            let args = OpenDowngrade4Args {
+                open_stateid: stateid(id),
+                seqid: 0,
+                share_access: to.access.into(),
+                share_deny: to.deny.into(),
+            };
+            (Op::OpenDowngrade, compound.then(Op::OpenDowngrade, &args))
+        }
+        OpenChangeRequest::Close { id } => {
+            let args = Close4Args { seqid: 0, open_stateid: stateid(id) };
+            (Op::Close, compound.then(Op::Close, &args))
+        }
+    }
+}
+
+/// A range's length on the wire.
+pub(super) const fn length(range: ByteRange) -> u64 {
+    if range.last == u64::MAX { u64::MAX } else { range.last - range.first + 1 }
+}
+
+/// A kind of lock on the wire.
+pub(super) const fn lock_type(kind: LockKind, waits: bool) -> NfsLockType4 {
+    match (kind, waits) {
+        (LockKind::Read, false) => NfsLockType4::Read,
+        (LockKind::Write, false) => NfsLockType4::Write,
+        (LockKind::Read, true) => NfsLockType4::Readw,
+        (LockKind::Write, true) => NfsLockType4::Writew,
+    }
+}
+
+/// A change of locks as a request; `open` is the state id of the owner's open. `None` if the first lock has
+/// no open.
+fn lock_change(
+    (file, owner): (&Handle, &OwnerOfLocks),
+    request: LockChangeRequest,
+    open: Option<StateId>,
+    waits: bool,
+) -> Option<(Op, Compound)> {
+    let compound = Compound::once();
+    Some(match request {
+        LockChangeRequest::Lock { id, range, kind, reclaim } => {
+            let name = owner.name();
+            let locker = match id {
+                Some(id) => Locker4::Existing(ExistLockOwner4 { lock_stateid: stateid(id), lock_seqid: 0 }),
+                None => Locker4::New(OpenToLockOwner4 {
+                    open_seqid: 0,
+                    open_stateid: stateid(open?),
+                    lock_seqid: 0,
+                    lock_owner: StateOwner4 { clientid: 0, owner: Opaque(&name) },
+                }),
+            };
+            let (offset, length) = (range.first, length(range));
+            let args = Lock4Args { locktype: lock_type(kind, waits), reclaim, offset, length, locker };
+            (Op::Lock, compound.put_fh(file).then(Op::Lock, &args))
+        }
+        LockChangeRequest::Unlock { id, range } => {
+            let (offset, length) = (range.first, length(range));
+            let locktype = NfsLockType4::Write;
+            let args = Locku4Args { locktype, seqid: 0, lock_stateid: stateid(id), offset, length };
+            (Op::Locku, compound.put_fh(file).then(Op::Locku, &args))
+        }
+        LockChangeRequest::Free { id } => {
+            (Op::FreeStateid, compound.then(Op::FreeStateid, &Stateid4Args { stateid: stateid(id) }))
+        }
+    })
+}
+
+/// What a reply says about `operation`, and the state id in it.
+fn state_answer(reply: &CompoundReply, operation: Op) -> Result<(StateAnswer, Option<StateId>)> {
+    let mut results = reply.results()?;
+    if operation != Op::FreeStateid {
+        match results.status(Op::Putfh)? {
+            Nfsstat4::Ok => {}
+            status => return Ok((StateAnswer::of(status), None)),
+        }
+    }
+    let status = results.status(operation)?;
+    let id = match status {
+        Nfsstat4::Ok if operation != Op::FreeStateid => Some(state_id(results.value(operation)?)),
+        _ => None,
+    };
+    Ok((StateAnswer::of(status), id))
+}
+
+fn open_result((answer, id): (StateAnswer, Option<StateId>)) -> Option<Result<StateId, StateError>> {
+    match answer {
+        StateAnswer::Ok => Some(id.ok_or(StateError::Refused)),
+        StateAnswer::Delayed => None,
+        StateAnswer::Failed(error) => Some(Err(error)),
+        StateAnswer::Denied => Some(Err(StateError::Refused)),
+    }
+}
+
+fn lock_result((answer, id): (StateAnswer, Option<StateId>)) -> Option<Result<Option<StateId>, LockError>> {
+    match answer {
+        StateAnswer::Ok => Some(Ok(id)),
+        StateAnswer::Delayed => None,
+        StateAnswer::Failed(error) => Some(Err(error.into())),
+        StateAnswer::Denied => Some(Err(LockError::Denied)),
+    }
+}
+
+impl HeldState {
+    /// A number for a [`WireOpen`].
+    fn next_number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
+    }
+
+    /// The file is closed: the owners that have locked something through this open lose their locks, as at
+    /// the close(2) of a local file.
+    fn close(&mut self, open: OpenRef<Handle, OpenOwner>, number: u64) {
+        let through = self.locked_through.iter().filter(|(_, through)| **through == number);
+        let owners: Vec<_> = through.map(|(key, _)| key.clone()).collect();
+        for (file, owner) in owners {
+            self.release(&file, &owner);
+        }
+        self.closing.push(open);
+    }
+
+    /// A lock owner has no locks on a file any more.
+    pub(super) fn release(&mut self, file: &Handle, owner: &OwnerOfLocks) {
+        self.locked_through.remove(&(file.clone(), owner.clone()));
+        self.locks.release(file, owner);
+        self.check_lost();
+    }
+
+    /// Forgets the lost locks of owners that have unlocked something or ended.
+    pub(super) fn check_lost(&mut self) {
+        let locks = &self.locks;
+        self.lost_locks.retain(|(file, owner)| locks.is_lost(file, owner));
+    }
+
+    /// Closes what waits for locks only.
+    fn close_free(&mut self) {
+        if self.closing.is_empty() {
+            return;
+        }
+        let (opens, locks) = (&mut self.opens, &self.locks);
+        let closing = std::mem::take(&mut self.closing);
+        for open in closing {
+            if locks.is_file_free(open.file()) { opens.close(open) } else { self.closing.push(open) }
+        }
+    }
+
+    /// Begins to recover from a loss, unless that has begun.
+    fn recover(&mut self, loss: u64) {
+        if self.recovery.is_some_and(|(recovered, _)| recovered == loss) {
+            return;
+        }
+        self.recovery = Some((loss, false));
+        self.opens.recover();
+        // Results of an earlier loss's reclaims don't matter, but closing waits for those of opens.
+        for reclaim in std::mem::take(&mut self.reclaims) {
+            if let Reclaim::Open(change) = reclaim {
+                self.opens.changed(change, Err(StateError::Refused));
+            }
+        }
+    }
+
+    /// Begins to reclaim the locks, once the opens are reclaimed. False if that has begun.
+    fn recover_locks(&mut self) -> bool {
+        match &mut self.recovery {
+            Some((_, is_at_locks @ false)) => {
+                *is_at_locks = true;
+                self.locks.recover();
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether a lock owner has lost its locks on a file.
+    pub(super) fn has_lost_locks(&self, file: &Handle) -> bool {
+        !self.lost_locks.is_empty() && self.lost_locks.iter().any(|(on, _)| on == file)
+    }
+}
+
+/// A change to send.
+enum StateChange {
+    Open(OpenChange<Handle, OpenOwner>),
+    Lock(LockChange<Handle, OwnerOfLocks>),
+}
+
+/// An open that the server holds for a user, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct WireOpen {
+    client: Arc<SessionClient>,
+    open: Option<OpenRef<Handle, OpenOwner>>,
+    pub(super) number: u64,
+}
+
+impl Drop for WireOpen {
+    fn drop(&mut self) {
+        if let Some(open) = self.open.take() {
+            self.client.update(|held| held.close(open, self.number));
+        }
+    }
+}
+
+/// Counts a task that sends a change.
+struct ChangeInFlight(Arc<SessionClient>);
+
+impl ChangeInFlight {
+    fn new(client: &Arc<SessionClient>) -> Self {
+        client.state.in_flight.fetch_add(1, AcqRel);
+        Self(client.clone())
+    }
+}
+
+impl Drop for ChangeInFlight {
+    fn drop(&mut self) {
+        self.0.state.in_flight.fetch_sub(1, AcqRel);
+        self.0.state.changed.notify_waiters();
+    }
+}
+
+impl SessionClient {
+    /// Looks at the state.
+    pub(super) fn look<T>(&self, look: impl FnOnce(&HeldState) -> T) -> T {
+        look(&self.state.held.lock())
+    }
+
+    /// Changes the state, and sends what follows from it.
+    pub(super) fn update<T>(self: &Arc<Self>, update: impl FnOnce(&mut HeldState) -> T) -> T {
+        let mut changes = Vec::new();
+        let mut held = self.state.held.lock();
+        let result = update(&mut held);
+        held.close_free();
+        for change in held.opens.take_changes() {
+            if change.is_reclaim() {
+                held.reclaims.push(Reclaim::Open(change));
+            } else {
+                changes.push(StateChange::Open(change));
+            }
+        }
+        for change in held.locks.take_changes() {
+            if change.is_reclaim() {
+                held.reclaims.push(Reclaim::Lock(change));
+            } else {
+                changes.push(StateChange::Lock(change));
+            }
+        }
+        let (lost_opens, lost_locks) = (held.opens.take_lost(), held.locks.take_lost());
+        held.lost_locks.extend(lost_locks.iter().cloned());
+        drop(held);
+        for lost in lost_opens {
+            let file = shown(&lost.file);
+            tracing::warn!(server = %self.address(), file, "an open is lost: reads and writes fail with EIO");
+        }
+        for (file, _) in lost_locks {
+            let file = shown(&file);
+            tracing::warn!(
+                server = %self.address(),
+                file,
+                "locks are lost: reads and writes fail with EIO until they are unlocked"
+            );
+        }
+        for change in changes {
+            let in_flight = ChangeInFlight::new(self);
+            match change {
+                StateChange::Open(change) => drop(self.spawn(send_open_change(in_flight, change))),
+                StateChange::Lock(change) => drop(self.spawn(send_lock_change(in_flight, change))),
+            }
+        }
+        self.state.changed.notify_waiters();
+        result
+    }
+
+    /// As [`SessionClient::update`], by an answer in the session with this number. `None` if that was
+    /// replaced.
+    pub(super) fn update_in<T>(
+        self: &Arc<Self>,
+        session: u64,
+        update: impl FnOnce(&mut HeldState) -> T,
+    ) -> Option<T> {
+        self.while_current(session, || self.update(update))
+    }
+
+    /// An open by an answer in the session with this number. `None` if that was replaced; `opening` is given
+    /// back then.
+    pub(super) fn opened(
+        self: &Arc<Self>,
+        session: u64,
+        opening: &mut Option<client_state::Opening<OpenOwner>>,
+        (file, share, id): (&Handle, Share, Stateid4),
+    ) -> Option<WireOpen> {
+        let (open, number) = self.update_in(session, |held| {
+            let opening = opening.take()?;
+            Some((held.opens.opened(opening, file.clone(), share, state_id(id)), held.next_number()))
+        })??;
+        Some(WireOpen { client: self.clone(), open: Some(open), number })
+    }
+
+    /// The state id for I/O of a user that needs `access`, as soon as it is known. `None`: the user hasn't
+    /// opened the file for that.
+    ///
+    /// # Errors
+    /// [`Status::Io`] if the open or locks on the file are lost.
+    pub(super) async fn io_id(&self, user: &User, file: &Handle, access: u8) -> Result<Option<StateId>> {
+        let owner = OpenOwner::new(user);
+        loop {
+            let changed = self.state.changed.notified();
+            let id = self.look(|held| match held.has_lost_locks(file) {
+                true => Err(NoState::Lost),
+                false => held.opens.io_id_of(file, &owner, access),
+            });
+            match id {
+                Ok(id) => return Ok(id),
+                Err(NoState::Recovering) => changed.await,
+                Err(NoState::Lost) => {
+                    return Err(Error::Status { object: shown(file), status: Status::Io });
+                }
+            }
+        }
+    }
+
+    /// The server doesn't know the state id of an I/O request.
+    pub(super) fn io_id_gone(self: &Arc<Self>, user: &User, file: &Handle, id: StateId) {
+        let owner = OpenOwner::new(user);
+        self.update(|held| held.opens.gone(file, &owner, id));
+    }
+
+    /// Waits until no change is on its way, for a limited time.
+    pub(super) async fn changes_sent(&self) {
+        let sent = async {
+            loop {
+                let changed = self.state.changed.notified();
+                if self.state.in_flight.load(Acquire) == 0 {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        // Without an answer the server keeps the state until the lease expires.
+        let _ = tokio::time::timeout(END_TIMEOUT, sent).await;
+    }
+
+    /// [`client_state::Step::Reclaim`].
+    pub(super) async fn reclaim(
+        self: &Arc<Self>,
+        loss: u64,
+        session: &Arc<EstablishedSession>,
+    ) -> Result<(), StepError> {
+        self.update(|held| held.recover(loss));
+        loop {
+            let reclaims = std::mem::take(&mut self.state.held.lock().reclaims);
+            if reclaims.is_empty() {
+                if self.update(HeldState::recover_locks) {
+                    continue;
+                }
+                return Ok(());
+            }
+            let sent = stream::iter(reclaims).map(|reclaim| self.send_reclaim(session, reclaim));
+            let results: Vec<_> = sent.buffer_unordered(MAX_RECLAIMS_IN_FLIGHT).collect().await;
+            results.into_iter().collect::<Result<(), _>>()?;
+        }
+    }
+
+    /// Sends a reclaim. If that fails for lack of a session it is sent by the next step.
+    async fn send_reclaim(
+        self: &Arc<Self>,
+        session: &Arc<EstablishedSession>,
+        reclaim: Reclaim,
+    ) -> Result<(), StepError> {
+        let request = match &reclaim {
+            Reclaim::Open(change) => Some((open_change(change), change.owner().user().clone())),
+            Reclaim::Lock(change) => self.look(|held| {
+                let (file, owner) = (change.file(), change.owner());
+                let open = held.opens.io_id_of(file, &owner.through, 0).ok().flatten();
+                let request = lock_change((file, owner), held.locks.request(change)?, open, false)?;
+                Some((request, owner.through.user().clone()))
+            }),
+        };
+        let Some(((operation, compound), user)) = request else {
+            if let Reclaim::Lock(change) = reclaim {
+                self.update(|held| held.locks.changed(change, Err(StateError::Refused.into())));
+            }
+            return Ok(());
+        };
+        let mut pause = MIN_PAUSE;
+        let answer = loop {
+            let reply = match session.take().await {
+                Some(taken) => self.send_in(session, taken, &user, &compound).await,
+                None => Err(StepError::Again),
+            };
+            match reply.and_then(|reply| Ok(state_answer(&reply, operation)?)) {
+                Ok((StateAnswer::Delayed, _)) => {
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(MAX_PAUSE);
+                }
+                Ok(answer) => break answer,
+                Err(error) => {
+                    self.state.held.lock().reclaims.push(reclaim);
+                    return Err(error);
+                }
+            }
+        };
+        self.update(|held| match reclaim {
+            Reclaim::Open(change) => {
+                let result = open_result(answer).unwrap_or(Err(StateError::Refused));
+                held.opens.changed(change, result);
+            }
+            Reclaim::Lock(change) => {
+                let result = lock_result(answer).unwrap_or(Err(StateError::Refused.into()));
+                held.locks.changed(change, result);
+            }
+        });
+        Ok(())
+    }
+
+    /// [`client_state::Step::TestStates`].
+    pub(super) async fn test_states(
+        self: &Arc<Self>,
+        session: &Arc<EstablishedSession>,
+    ) -> Result<(), StepError> {
+        enum Of {
+            Open(Handle, OpenOwner),
+            Lock(Handle, OwnerOfLocks),
+        }
+        let states: Vec<(Of, StateId)> = self.look(|held| {
+            let opens = held.opens.state_ids();
+            let opens = opens.map(|(file, owner, id)| (Of::Open(file.clone(), owner.clone()), id));
+            let locks = held.locks.state_ids();
+            opens.chain(locks.map(|(file, by, id)| (Of::Lock(file.clone(), by.clone()), id))).collect()
+        });
+        let owner = self.owner.clone();
+        for states in states.chunks(MAX_TESTED) {
+            let stateids = Array(states.iter().map(|(_, id)| stateid(*id)).collect());
+            let test = Compound::new().then(Op::TestStateid, &TestStateid4Args { stateids });
+            let Some(taken) = session.take().await else { return Err(StepError::Again) };
+            let reply = self.send_in(session, taken, &owner, &test).await?;
+            let tested: Array<Nfsstat4, MAX_TESTED> = reply.results()?.get(Op::TestStateid)?;
+            for ((of, id), status) in states.iter().zip(tested.0) {
+                if status == Nfsstat4::Ok {
+                    continue;
+                }
+                let free = Stateid4Args { stateid: stateid(*id) };
+                let Some(taken) = session.take().await else { return Err(StepError::Again) };
+                let free = Compound::new().then(Op::FreeStateid, &free);
+                self.send_in(session, taken, &owner, &free).await?;
+                self.update(|held| match of {
+                    Of::Open(file, owner) => held.opens.gone(file, owner, *id),
+                    Of::Lock(file, owner) => held.locks.gone(file, owner, *id),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Sends a request until it isn't delayed and its session isn't replaced, and reports the answer.
+async fn send_until_answered<T>(
+    client: &Arc<SessionClient>,
+    user: &User,
+    mut request: impl FnMut() -> Option<(Op, Compound)>,
+    result: impl Fn((StateAnswer, Option<StateId>)) -> Option<T>,
+    mut report: impl FnMut(&mut HeldState, Option<T>),
+) {
+    let started = Instant::now();
+    let mut pause = MIN_PAUSE;
+    loop {
+        let Some((operation, compound)) = request() else {
+            client.update(|held| report(held, None));
+            return;
+        };
+        let answer = match client.call(user, &compound, None).await {
+            Ok(reply) => state_answer(&reply, operation).map(|answer| (answer, reply.session)),
+            Err(error) => Err(error),
+        };
+        match answer {
+            Ok((answer, session)) => match result(answer) {
+                Some(answer) => {
+                    let mut answer = Some(answer);
+                    if client.update_in(session, |held| report(held, answer.take())).is_some() {
+                        return;
+                    }
+                }
+                None => {
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(MAX_PAUSE);
+                }
+            },
+            Err(error) => {
+                let after = started.elapsed();
+                tracing::debug!(%error, ?after, "a change of an open or a lock isn't answered");
+                client.update(|held| report(held, None));
+                return;
+            }
+        }
+    }
+}
+
+async fn send_open_change(in_flight: ChangeInFlight, change: OpenChange<Handle, OpenOwner>) {
+    let client = in_flight.0.clone();
+    let is_open = matches!(change.request(), OpenChangeRequest::Open { .. });
+    if client.is_ended() && !is_open {
+        // A further request would begin another client id, which has nothing to close.
+        client.update(|held| held.opens.changed(change, Err(StateError::Gone)));
+        return;
+    }
+    let (operation, owner) = (open_change(&change), change.owner().clone());
+    client.counters.call(if is_open { Operation::Open } else { Operation::Close });
+    let mut change = Some(change);
+    send_until_answered(
+        &client,
+        owner.user(),
+        || Some((operation.0, operation.1.clone())),
+        open_result,
+        |held, result| {
+            if let Some(change) = change.take() {
+                held.opens.changed(change, result.unwrap_or(Err(StateError::Refused)));
+            }
+        },
+    )
+    .await;
+}
+
+async fn send_lock_change(in_flight: ChangeInFlight, change: LockChange<Handle, OwnerOfLocks>) {
+    let client = in_flight.0.clone();
+    let owner = change.owner().clone();
+    let change = Mutex::new(Some(change));
+    send_until_answered(
+        &client,
+        owner.through.user(),
+        || {
+            let change = change.lock();
+            let change = change.as_ref()?;
+            client.look(|held| lock_request(held, change, false))
+        },
+        lock_result,
+        |held, result| {
+            if let Some(change) = change.lock().take() {
+                held.locks.changed(change, result.unwrap_or(Err(StateError::Refused.into())));
+            }
+        },
+    )
+    .await;
+}
+
+/// The request of a lock's change now. `None` if recovery has overtaken it, or the file isn't open.
+pub(super) fn lock_request(
+    held: &HeldState,
+    change: &LockChange<Handle, OwnerOfLocks>,
+    waits: bool,
+) -> Option<(Op, Compound)> {
+    let (file, owner) = (change.file(), change.owner());
+    let open = held.opens.io_id_of(file, &owner.through, 0).ok().flatten();
+    lock_change((file, owner), held.locks.request(change)?, open, waits)
+}
