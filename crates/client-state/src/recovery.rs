@@ -35,6 +35,8 @@ pub struct StateManager {
     phase: Phase,
     /// The client id that has had a session, and the sequence id of its next CREATE_SESSION.
     confirmed: Option<(u64, u32)>,
+    /// The client id that the server gave last.
+    client: Option<u64>,
     /// The number of the last session.
     session: u64,
     /// How often the server has lost the client's state.
@@ -131,6 +133,7 @@ impl StateManager {
         Self {
             phase: Phase::NoClientId,
             confirmed: None,
+            client: None,
             session: 0,
             losses: 0,
             must_reclaim: true,
@@ -186,13 +189,14 @@ impl StateManager {
         self.session
     }
 
-    /// EXCHANGE_ID has succeeded. A client id that isn't `confirmed` (`EXCHGID4_FLAG_CONFIRMED_R`) has no
-    /// state.
+    /// EXCHANGE_ID has succeeded. A client id that isn't `confirmed` (`EXCHGID4_FLAG_CONFIRMED_R`), or that
+    /// is another one than before, has no state.
     pub fn exchanged(&mut self, client: u64, sequence: u32, confirmed: bool) {
-        if !confirmed {
+        if !confirmed || self.client.is_some_and(|before| before != client) {
             self.confirmed = None;
             self.lose_state();
         }
+        self.client = Some(client);
         // The server's sequence id is that of a client's first CREATE_SESSION.
         let known = self.confirmed.filter(|(known, _)| *known == client);
         let (client, sequence) = known.unwrap_or((client, sequence));

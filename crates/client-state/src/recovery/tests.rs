@@ -103,6 +103,18 @@ fn a_new_client_id_reclaims() {
     assert_eq!(manager.step(now), Step::Wait(now + LEASE * 2 / 3), "once");
 }
 
+/// A server that has lost the client gives its next client another id, and may say that this one is known.
+#[test]
+fn another_client_id_has_no_state() {
+    let (mut manager, now) = running();
+    manager.failed(1, SessionError::StaleClientId);
+    manager.exchanged(8, 1, true);
+    assert_eq!(manager.step(now), Step::CreateSession { client: 8, sequence: 1 });
+    manager.session_created();
+    assert!(!manager.is_ready());
+    reclaim(&mut manager, now, 2);
+}
+
 #[test]
 fn a_client_id_that_the_server_knows_keeps_its_state() {
     let (mut manager, now) = running();

@@ -1,6 +1,8 @@
 //! NFSv4 access control lists (RFC 8881 section 6.2) in the form of POSIX ones: the permissions of each class
 //! of users that the list names.
 
+use std::collections::HashMap;
+
 use proto::nfs4::{
     ACE_ALLOWED, ACE_DENIED, ACE_EXECUTE, ACE_IDENTIFIER_GROUP, ACE_INHERIT_ONLY, ACE_READ_DATA,
     ACE_WRITE_DATA, Acl4, Nfsace4,
@@ -33,36 +35,65 @@ fn class(ace: &Nfsace4<'_>) -> (u32, u32) {
     }
 }
 
+/// The rights that entries have decided, and those of them that were allowed.
+#[derive(Debug, Clone, Copy, Default)]
+struct Decided {
+    decided: u32,
+    allowed: u32,
+}
+
+impl Decided {
+    /// An entry decides the rights that no earlier one has.
+    fn apply(&mut self, ace: &Nfsace4<'_>) {
+        let new = ace.access_mask & !self.decided;
+        self.decided |= new;
+        if ace.kind == ACE_ALLOWED {
+            self.allowed |= new;
+        }
+    }
+
+    fn permissions(self) -> u32 {
+        RIGHTS.iter().filter(|(_, right)| self.allowed & right != 0).fold(0, |all, (bit, _)| all | bit)
+    }
+}
+
 /// The classes with their permissions. A class has the permissions that its own entries and those for
 /// everyone allow, each decided by the first entry that names it. Entries that are for inheritance alone
 /// don't count.
 pub(super) fn entries(acl: &Acl4<'_>) -> Vec<AclEntry> {
-    let aces: Vec<_> = acl
-        .0
-        .iter()
-        .filter(|ace| ace.flag & ACE_INHERIT_ONLY == 0 && matches!(ace.kind, ACE_ALLOWED | ACE_DENIED))
-        .map(|ace| (class(ace), ace))
-        .collect();
-    let mut classes = vec![(OWNER, 0), (GROUP, 0), (OTHER, 0)];
-    for (class, _) in &aces {
-        if !classes.contains(class) {
-            classes.push(*class);
+    const ALL: u32 = ACE_READ_DATA | ACE_WRITE_DATA | ACE_EXECUTE;
+    let mut everyone = Decided::default();
+    let mut classes = vec![((OWNER, 0), everyone), ((GROUP, 0), everyone), ((OTHER, 0), everyone)];
+    let mut places: HashMap<_, _> = classes.iter().map(|(class, _)| *class).zip(0..).collect();
+    let counts =
+        |ace: &&Nfsace4<'_>| ace.flag & ACE_INHERIT_ONLY == 0 && matches!(ace.kind, ACE_ALLOWED | ACE_DENIED);
+    for ace in acl.0.iter().filter(counts) {
+        let class = class(ace);
+        if class.0 == OTHER {
+            // It decides something new three times at most.
+            if ace.access_mask & ALL & !everyone.decided != 0 {
+                everyone.apply(ace);
+                classes.iter_mut().for_each(|(_, decided)| decided.apply(ace));
+            }
+            continue;
         }
+        let place = *places.entry(class).or_insert_with(|| {
+            classes.push((class, everyone));
+            classes.len() - 1
+        });
+        classes[place].1.apply(ace);
     }
-    let permissions = |of: (u32, u32)| {
-        let allows = |right: u32| {
-            let first = aces
-                .iter()
-                .find(|(class, ace)| (*class == of || class.0 == OTHER) && ace.access_mask & right != 0);
-            first.is_some_and(|(_, ace)| ace.kind == ACE_ALLOWED)
-        };
-        RIGHTS.iter().filter(|(_, right)| allows(*right)).fold(0, |all, (permission, _)| all | permission)
+    let entry = |((tag, id), decided): ((u32, u32), Decided)| AclEntry {
+        tag,
+        id,
+        permissions: decided.permissions(),
     };
-    classes.into_iter().map(|(tag, id)| AclEntry { tag, id, permissions: permissions((tag, id)) }).collect()
+    classes.into_iter().map(entry).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use proto::nfs4::MAX_ACES;
     use xdr::{Array, Opaque};
 
     use super::*;
@@ -92,5 +123,18 @@ mod tests {
                 entry(NAMED_GROUP, 50, 3)
             ]
         );
+    }
+
+    /// A list as long as a reply can have, of users who are all different.
+    #[test]
+    fn a_long_list_takes_no_longer_than_its_length() {
+        let names: Vec<String> = (0..MAX_ACES as u32).map(|id| (id + 1).to_string()).collect();
+        let mut aces: Vec<_> =
+            names.iter().map(|name| ace(ACE_ALLOWED, 0, name.as_bytes(), ACE_READ_DATA)).collect();
+        aces.extend(names.iter().map(|_| ace(ACE_DENIED, 0, b"EVERYONE@", u32::MAX)));
+        let entries = entries(&Array(aces));
+        assert_eq!(entries.len(), 3 + MAX_ACES);
+        assert!(entries[3..].iter().all(|entry| entry.permissions == 4));
+        assert!(entries[..3].iter().all(|entry| entry.permissions == 0));
     }
 }

@@ -4,6 +4,8 @@
 //! notifications. So the operations behind CB_SEQUENCE are answered by what the RFC has for a client without
 //! the object. A slot's reply is kept, so that a retry gets the same.
 
+use std::sync::Arc;
+
 use parking_lot::Mutex;
 use proto::nfs4::{
     CB_COMPOUND, CB_GETATTR, CB_NOTIFY_LOCK, CB_OFFLOAD, CB_RECALL, CB_RECALL_ANY, CB_SEQUENCE, CB_VERSION,
@@ -61,7 +63,7 @@ pub(super) type RecallSlot = dyn Fn(Sessionid4, u32) + Send + Sync;
 #[derive(Default)]
 pub(super) struct Callbacks {
     channel: Mutex<Option<Channel>>,
-    recall_slot: std::sync::OnceLock<Box<RecallSlot>>,
+    recall_slot: Mutex<Option<Arc<RecallSlot>>>,
 }
 
 impl std::fmt::Debug for Callbacks {
@@ -79,8 +81,8 @@ impl Callbacks {
 
     /// Says what CB_RECALL_SLOT is handed to: the session, and the highest slot that the server wants to be
     /// used.
-    pub(super) fn on_recall_slot(&self, recall: Box<RecallSlot>) {
-        let _ = self.recall_slot.set(recall);
+    pub(super) fn on_recall_slot(&self, recall: Arc<RecallSlot>) {
+        *self.recall_slot.lock() = Some(recall);
     }
 
     /// CB_COMPOUND.
@@ -119,6 +121,10 @@ impl Callbacks {
             to.raw(&slot.reply);
             return Ok(());
         }
+        if head.operations > MAX_CALLBACK_OPERATIONS {
+            refuse(to, CB_SEQUENCE, Nfsstat4::TooManyOps);
+            return Ok(());
+        }
         let mut results = Encoder::new();
         results.u32(CB_SEQUENCE);
         results.put(&Nfsstat4::Ok);
@@ -152,7 +158,8 @@ impl Callbacks {
         to.raw(reply.as_slice());
         *slot = Slot { sequence: sequence.sequenceid, reply: reply.into_vec() };
         drop(channel);
-        if let (Some(highest), Some(recall)) = (recalled, self.recall_slot.get()) {
+        let recall = self.recall_slot.lock().clone();
+        if let (Some(highest), Some(recall)) = (recalled, recall) {
             recall(sequence.sessionid, highest);
         }
         Ok(())

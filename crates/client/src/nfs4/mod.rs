@@ -61,6 +61,12 @@ pub(crate) struct Nfs4 {
     get_attributes: Bytes,
 }
 
+impl Drop for Nfs4 {
+    fn drop(&mut self) {
+        self.client.close();
+    }
+}
+
 /// The attribute sink, for the reply to one request.
 #[derive(Clone, Copy)]
 struct Report<'a> {

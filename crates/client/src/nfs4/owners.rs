@@ -2,8 +2,9 @@
 //!
 //! Servers send numbers to clients with AUTH_SYS, or `name@domain`. A name is looked up in this host's
 //! databases (nsswitch.conf(5)). The domain isn't compared: with AUTH_SYS client and server have the same
-//! users in any case. The first reply with a name waits for its lookup, for a limited time; then the name is
-//! remembered.
+//! users in any case. The first reply with a name waits for its lookup; then the name is remembered. The wait
+//! blocks a thread of the runtime, so all waits together are a small part of the time
+//! ([`WaitBudget`]): a server may send any number of names, and the databases may be slow.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -16,8 +17,11 @@ use parking_lot::Mutex;
 /// The number for a name that isn't known here, as the kernel's client has it.
 const NOBODY: u32 = 65_534;
 
-/// How long a reply waits for a lookup. The lookup goes on, for the next reply.
-const LOOKUP_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long replies wait for lookups in each [`WAIT_PERIOD`]. The lookups go on, for the next reply.
+const MAX_WAIT: Duration = Duration::from_millis(500);
+
+/// See [`MAX_WAIT`].
+const WAIT_PERIOD: Duration = Duration::from_secs(10);
 
 /// How long a name is remembered.
 const MAX_AGE: Duration = Duration::from_secs(600);
@@ -40,6 +44,33 @@ pub(super) enum OwnerKind {
 
 type Remembered = HashMap<(OwnerKind, String), (u32, Instant)>;
 
+/// How long replies may still wait for lookups in this period.
+#[derive(Debug)]
+struct WaitBudget {
+    begun: Instant,
+    left: Duration,
+}
+
+impl WaitBudget {
+    const fn new(now: Instant) -> Self {
+        Self { begun: now, left: MAX_WAIT }
+    }
+
+    /// How long a reply may wait now.
+    fn available(&mut self, now: Instant) -> Duration {
+        if now.saturating_duration_since(self.begun) >= WAIT_PERIOD {
+            *self = Self::new(now);
+        }
+        self.left
+    }
+
+    fn spend(&mut self, waited: Duration) {
+        self.left = self.left.saturating_sub(waited);
+    }
+}
+
+static WAIT_BUDGET: LazyLock<Mutex<WaitBudget>> =
+    LazyLock::new(|| Mutex::new(WaitBudget::new(Instant::now())));
 static REMEMBERED: LazyLock<Mutex<Remembered>> = LazyLock::new(Mutex::default);
 static LOOKUPS: AtomicUsize = AtomicUsize::new(0);
 
@@ -80,7 +111,11 @@ pub(super) fn number(kind: OwnerKind, text: &[u8]) -> u32 {
     if thread.is_err() {
         LOOKUPS.fetch_sub(1, Relaxed);
     }
-    told.recv_timeout(LOOKUP_TIMEOUT).unwrap_or(NOBODY)
+    let begun = Instant::now();
+    let available = WAIT_BUDGET.lock().available(begun);
+    let number = told.recv_timeout(available).unwrap_or(NOBODY);
+    WAIT_BUDGET.lock().spend(begun.elapsed());
+    number
 }
 
 /// The number in this host's databases.
@@ -99,10 +134,32 @@ mod tests {
     fn numbers_and_names_of_this_host_are_known() {
         assert_eq!(number(OwnerKind::User, b"4294967294"), 4_294_967_294);
         for text in [&b"root"[..], b"root@example.org", b"0"] {
-            assert_eq!((number(OwnerKind::User, text), number(OwnerKind::Group, text)), (0, 0));
+            let both = || (number(OwnerKind::User, text), number(OwnerKind::Group, text));
+            // A busy machine may need more time than a reply waits.
+            let started = Instant::now();
+            while both() != (0, 0) {
+                assert!(started.elapsed() < Duration::from_secs(60), "{text:?}");
+                std::thread::sleep(Duration::from_millis(10));
+            }
         }
         for text in [&b""[..], b"@example.org", b"no such user@example.org", b"\xff", &[b'x'; 1000], b"-1"] {
             assert_eq!(number(OwnerKind::User, text), NOBODY);
         }
+    }
+
+    #[test]
+    fn many_slow_lookups_delay_no_more_than_one() {
+        let mut now = Instant::now();
+        let mut budget = WaitBudget::new(now);
+        let (start, mut waited) = (now, Duration::ZERO);
+        // A directory of files with unknown owners, each lookup of which takes 0.4 s.
+        for _ in 0..1000 {
+            let wait = budget.available(now).min(Duration::from_millis(400));
+            budget.spend(wait);
+            (waited, now) = (waited + wait, now + wait + Duration::from_millis(1));
+        }
+        assert_eq!(waited, MAX_WAIT);
+        assert!(now < start + WAIT_PERIOD);
+        assert_eq!(budget.available(start + WAIT_PERIOD), MAX_WAIT);
     }
 }

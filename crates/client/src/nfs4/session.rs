@@ -11,7 +11,7 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -50,13 +50,22 @@ const MAX_KEPT_REPLY: u32 = 4 << 10;
 /// The operations of a request. Only the resolution of a path has more than a dozen, and it is divided.
 const MAX_OPERATIONS: u32 = 64;
 
+/// The fewest operations of a request that a session must permit: those of OPEN with SEQUENCE.
+const MIN_OPERATIONS: u32 = 8;
+
+/// The smallest requests and replies that a session must permit, in bytes: a page of data.
+const MIN_MESSAGE: u32 = MAX_HEAD + (4 << 10);
+
 /// The slots that the client asks for: more than a mount of many users keeps busy.
 const MAX_REQUESTS: u32 = 128;
 
-/// The pause before a request is sent again whose slot is busy on the server, or whose server asks to wait
-/// during the establishment of a session. It doubles.
+/// The pause before a request is sent again whose slot is busy on the server or whose session was lost again,
+/// or whose server asks to wait during the establishment of a session. It doubles.
 const MIN_PAUSE: Duration = Duration::from_millis(20);
 const MAX_PAUSE: Duration = Duration::from_secs(2);
+
+/// How long the client's own requests may take when the session's users are gone.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The lease until the server has said its own.
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
@@ -79,6 +88,8 @@ pub(super) struct EstablishedSession {
     waiting: AtomicUsize,
     /// The server has lost the session: nothing is sent in it any more.
     is_lost: AtomicBool,
+    /// A task tells the server that slots aren't used any more (CB_RECALL_SLOT).
+    is_complying: AtomicBool,
 }
 
 /// A client id, its current session, and the connections.
@@ -104,10 +115,10 @@ pub(super) struct SessionClient {
     is_ready: Notify,
     /// Told when there may be another step to take, and when the client is dropped.
     wake: Arc<Notify>,
-    /// `sr_status_flags` of the last reply.
-    flags: AtomicU32,
     /// The client id was destroyed. The next request makes another.
     is_ended: AtomicBool,
+    /// No request can be sent any more.
+    is_closed: AtomicBool,
     policy: Policy,
     pub(super) state: ClientState,
 }
@@ -256,13 +267,13 @@ impl SessionClient {
             current: ArcSwapOption::empty(),
             is_ready: Notify::new(),
             wake: Arc::default(),
-            flags: AtomicU32::new(0),
             is_ended: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
             policy,
             state: ClientState::default(),
         });
         let weak = Arc::downgrade(&client);
-        client.callbacks.on_recall_slot(Box::new(move |session, highest| {
+        client.callbacks.on_recall_slot(Arc::new(move |session, highest| {
             if let Some(client) = weak.upgrade() {
                 client.recall_slot(session, highest);
             }
@@ -272,7 +283,8 @@ impl SessionClient {
 
     /// The largest READ and WRITE that requests and replies of the session have room for, in bytes.
     pub(super) fn max_transfers(&self) -> (u32, u32) {
-        let session = self.current.load();
+        // Also while it is being replaced: the next one has the same sizes.
+        let session = self.created.lock();
         session.as_ref().map_or((0, 0), |session| {
             (session.max_reply.saturating_sub(MAX_HEAD), session.max_request.saturating_sub(MAX_HEAD))
         })
@@ -280,7 +292,7 @@ impl SessionClient {
 
     /// The operations that a request may have, SEQUENCE not counted.
     pub(super) fn max_operations(&self) -> usize {
-        let session = self.current.load();
+        let session = self.created.lock();
         session.as_ref().map_or(1, |session| session.max_operations.saturating_sub(1).max(1) as usize)
     }
 
@@ -305,26 +317,42 @@ impl SessionClient {
         compound: &Compound,
         mut receive: Option<Receive>,
     ) -> Result<CompoundReply> {
+        let started = Instant::now();
+        let mut pause = MIN_PAUSE;
+        let mut repetitions = 0_u64;
         loop {
-            let session = self.session().await?;
-            let Some(taken) = session.take().await else { continue };
+            // A lost session is replaced at once. A server that loses one after the other isn't flooded.
+            if repetitions > 1 {
+                self.within(started, tokio::time::sleep(pause)).await?;
+                pause = (pause * 2).min(MAX_PAUSE);
+            }
+            repetitions += 1;
+            let session = self.session(started).await?;
+            let Some(taken) = self.within(started, session.take()).await? else { continue };
             let mut guard = SlotGuard { client: self, session: &session, taken: Some(taken) };
-            let mut pause = MIN_PAUSE;
             while let Some(taken) = &guard.taken {
                 let sequence = session.sequence(taken, compound.keeps_reply());
                 let (limit, split) = receive.as_ref().map_or((0, None), |at| (at.limit, Some(at.split)));
                 let sent = Instant::now();
-                let reply = self.send(user, compound, Some(&sequence), receive.take()).await?;
+                let reply = match self.send(user, compound, Some(&sequence), receive.take()).await {
+                    Err(error) if is_denied(&error) => {
+                        if let Some(taken) = guard.taken.take() {
+                            session.give_back(|slots| slots.not_executed(taken));
+                        }
+                        return Err(error);
+                    }
+                    reply => reply?,
+                };
                 let CompoundReply { results, payload, .. } = reply;
                 let results_of = Results::new(&results)?;
-                let outcome = sequence_outcome(results_of.clone())?;
+                let outcome = sequence_outcome(results_of.clone(), &sequence)?;
                 if !matches!(outcome, SequenceOutcome::Executed(_)) {
                     receive = split.map(|split| Receive { into: payload, limit, split });
                     let Some(taken) = guard.taken.take() else { break };
                     match self.unanswered(&session, taken, outcome, compound).await? {
                         Some(taken) => {
                             guard.taken = Some(taken);
-                            tokio::time::sleep(pause).await;
+                            self.within(started, tokio::time::sleep(pause)).await?;
                             pause = (pause * 2).min(MAX_PAUSE);
                             continue;
                         }
@@ -370,6 +398,42 @@ impl SessionClient {
     /// Whether the client id was destroyed, and with it all state.
     pub(super) fn is_ended(&self) -> bool {
         self.is_ended.load(Acquire)
+    }
+
+    /// Waits for a part of a request that began at `started`: without a limit in a hard client, and in a soft
+    /// one as long as for a reply.
+    async fn within<T>(&self, started: Instant, wait: impl Future<Output = T>) -> Result<T> {
+        if self.policy.hard {
+            return Ok(wait.await);
+        }
+        let left = self.policy.timeout().saturating_sub(started.elapsed());
+        tokio::time::timeout(left, wait).await.map_err(|_| self.timed_out(started))
+    }
+
+    fn timed_out(&self, started: Instant) -> Error {
+        let (address, after) = (self.rpc.address(), started.elapsed());
+        let source = RpcError(rpc::client::Error::TimedOut { address, after });
+        Error::Rpc { object: "SEQUENCE".to_owned(), source }
+    }
+
+    /// Ends the client: the session's users are gone. What the client sends by itself, as CLOSE or a renewal
+    /// of the lease, has [`CLOSE_TIMEOUT`] to be answered; it would keep a connection to a server that never
+    /// answers.
+    pub(super) fn close(self: &Arc<Self>) {
+        let client = Arc::downgrade(self);
+        self.wake.notify_one();
+        self.runtime.spawn(async move {
+            tokio::time::sleep(CLOSE_TIMEOUT).await;
+            let Some(client) = client.upgrade() else { return };
+            client.is_closed.store(true, Release);
+            client.rpc.close();
+            if let Some(session) = client.created.lock().clone() {
+                session.is_lost.store(true, Release);
+                session.free.notify_waiters();
+            }
+            client.is_ready.notify_waiters();
+            client.wake.notify_one();
+        });
     }
 
     /// What to do with a request whose SEQUENCE failed: sent again in its slot, or, with `None`, in another.
@@ -452,9 +516,13 @@ impl SessionClient {
 
     /// A SEQUENCE that was sent at `sent` has succeeded, with these `sr_status_flags`.
     fn sequenced(&self, session: &EstablishedSession, sent: Instant, flags: u32) {
-        self.manager.lock().sequenced(session.number, sent, flags);
-        if self.flags.load(Relaxed) != flags {
-            self.flags.store(flags, Relaxed);
+        let step = {
+            let mut manager = self.manager.lock();
+            manager.sequenced(session.number, sent, flags);
+            manager.step(sent)
+        };
+        if !matches!(step, Step::Wait(_) | Step::Renew) {
+            self.offer_session();
             self.wake.notify_one();
         }
     }
@@ -480,39 +548,26 @@ impl SessionClient {
             slots.recall(highest);
             slots.owes_sequence()
         };
-        if owes_sequence {
-            let client = self.clone();
-            self.runtime.spawn(async move {
-                let owner = client.owner.clone();
-                let _ = client.call(&owner, &Compound::new(), None).await;
-            });
+        if owes_sequence && !current.is_complying.swap(true, AcqRel) {
+            self.runtime.spawn(comply(Arc::downgrade(self), current));
         }
     }
 
-    /// The current session, as soon as there is one. A soft client waits for it as long as for a reply.
-    async fn session(&self) -> Result<Arc<EstablishedSession>> {
-        if let Some(session) = self.current.load_full() {
-            return Ok(session);
-        }
-        let started = Instant::now();
+    /// The current session, as soon as there is one.
+    async fn session(&self, started: Instant) -> Result<Arc<EstablishedSession>> {
         loop {
             let ready = self.is_ready.notified();
             if let Some(session) = self.current.load_full() {
                 return Ok(session);
             }
+            if self.is_closed.load(Acquire) {
+                let source = RpcError(rpc::client::Error::Closed { address: self.rpc.address() });
+                return Err(Error::Rpc { object: "SEQUENCE".to_owned(), source });
+            }
             if self.is_ended.swap(false, AcqRel) {
                 self.wake.notify_one();
             }
-            if self.policy.hard {
-                ready.await;
-                continue;
-            }
-            let left = self.policy.timeout().saturating_sub(started.elapsed());
-            if tokio::time::timeout(left, ready).await.is_err() {
-                let (address, after) = (self.rpc.address(), started.elapsed());
-                let source = RpcError(rpc::client::Error::TimedOut { address, after });
-                return Err(Error::Rpc { object: "SEQUENCE".to_owned(), source });
-            }
+            self.within(started, ready).await?;
         }
     }
 
@@ -545,12 +600,9 @@ impl SessionClient {
     /// A request shows that the session can't be used any more.
     fn discard(&self, session: &Arc<EstablishedSession>, error: SessionError) {
         self.manager.lock().failed(session.number, error);
-        let current = self.current.load();
-        if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, session)) {
-            self.current.compare_and_swap(&current, None);
-        }
         session.is_lost.store(true, Release);
         session.free.notify_waiters();
+        self.offer_session();
         self.wake.notify_one();
     }
 
@@ -606,14 +658,20 @@ impl SessionClient {
         Ok(())
     }
 
-    /// Offers the last session that was created to ordinary requests, if they may be sent.
+    /// Offers the last session that was created to ordinary requests while they may be sent, and no session
+    /// otherwise.
     fn offer_session(&self) {
-        if !self.manager.lock().is_ready() || self.current.load().is_some() {
-            return;
-        }
+        // It stays locked, so that no other thread offers what it has seen before.
+        let manager = self.manager.lock();
         let created = self.created.lock().clone();
-        if let Some(session) = created.filter(|session| !session.is_lost.load(Acquire)) {
-            self.current.store(Some(session));
+        let is_good = |session: &Arc<EstablishedSession>| {
+            manager.is_ready() && session.number == manager.session() && !session.is_lost.load(Acquire)
+        };
+        let offered = created.filter(is_good);
+        let is_offered = offered.is_some();
+        self.current.store(offered);
+        drop(manager);
+        if is_offered {
             self.is_ready.notify_waiters();
         }
     }
@@ -631,11 +689,23 @@ impl SessionClient {
         let reply = match self.send(user, compound, Some(&sequence), None).await {
             Ok(reply) => reply,
             Err(error) => {
+                if is_denied(&error) {
+                    session.give_back(|slots| slots.not_executed(taken));
+                } else {
+                    self.abandon(session, taken);
+                }
+                return Err(error.into());
+            }
+        };
+        let outcome = Results::new(&reply.results).and_then(|results| sequence_outcome(results, &sequence));
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(error) => {
                 self.abandon(session, taken);
                 return Err(error.into());
             }
         };
-        match sequence_outcome(Results::new(&reply.results)?)? {
+        match outcome {
             SequenceOutcome::Executed(ok) => {
                 session.give_back(|slots| slots.answered(taken, ok.highest_slotid, ok.target_highest_slotid));
                 self.sequenced(session, sent, ok.status_flags);
@@ -724,6 +794,12 @@ impl SessionClient {
         }
         let ok: CreateSession4ResOk = results.value(operation)?;
         let fore = ok.fore_chan_attrs;
+        let message = fore.maxrequestsize.min(fore.maxresponsesize);
+        if fore.maxoperations < MIN_OPERATIONS || message < MIN_MESSAGE {
+            let what =
+                "its session permits too few operations in a request, or too small requests or replies";
+            return Err(Error::Protocol { object: operation.name().to_owned(), what }.into());
+        }
         let number = {
             let mut manager = self.manager.lock();
             manager.session_created();
@@ -734,13 +810,14 @@ impl SessionClient {
             number,
             id: ok.sessionid,
             clientid,
-            max_request: fore.maxrequestsize,
-            max_reply: fore.maxresponsesize,
+            max_request: fore.maxrequestsize.min(MAX_TRANSFER + MAX_HEAD),
+            max_reply: fore.maxresponsesize.min(MAX_TRANSFER + MAX_HEAD),
             max_operations: fore.maxoperations.min(MAX_OPERATIONS),
             slots: Mutex::new(SlotTable::new(fore.maxrequests)),
             free: Notify::new(),
             waiting: AtomicUsize::new(0),
             is_lost: AtomicBool::new(false),
+            is_complying: AtomicBool::new(false),
         }));
         Ok(())
     }
@@ -793,8 +870,10 @@ impl From<Error> for StepError {
 /// Takes the state manager's steps when they are due, until the client is dropped.
 async fn keep(client: Weak<SessionClient>, wake: Arc<Notify>) {
     let mut pause = MIN_PAUSE;
+    // Once for an outage.
+    let mut is_logged = false;
     loop {
-        let Some(this) = client.upgrade() else { return };
+        let Some(this) = client.upgrade().filter(|this| !this.is_closed.load(Acquire)) else { return };
         let step = this.manager.lock().step(Instant::now());
         let until = match step {
             _ if this.is_ended.load(Acquire) => {
@@ -802,14 +881,16 @@ async fn keep(client: Weak<SessionClient>, wake: Arc<Notify>) {
                 wake.notified().await;
                 continue;
             }
-            Step::Wait(until) => until,
+            Step::Wait(until) => {
+                (pause, is_logged) = (MIN_PAUSE, false);
+                until
+            }
             step => match this.take_step(step).await {
-                Ok(()) => {
-                    pause = MIN_PAUSE;
-                    continue;
-                }
+                Ok(()) => continue,
                 Err(error) => {
-                    if let StepError::Failed(error) = error {
+                    if let StepError::Failed(error) = error
+                        && !std::mem::replace(&mut is_logged, true)
+                    {
                         tracing::warn!(server = %this.rpc.address(), %error, "no NFSv4 session");
                     }
                     pause = (pause * 2).min(MAX_PAUSE);
@@ -823,11 +904,53 @@ async fn keep(client: Weak<SessionClient>, wake: Arc<Notify>) {
     }
 }
 
-/// What SEQUENCE's result tells about the request.
-fn sequence_outcome(mut results: Results<'_>) -> Result<SequenceOutcome> {
+/// Tells the server that slots which it recalls aren't used any more, until it recalls no further ones.
+async fn comply(client: Weak<SessionClient>, session: Arc<EstablishedSession>) {
+    while let Some(client) = client.upgrade() {
+        let sent = client.call(&client.owner, &Compound::new(), None).await;
+        session.is_complying.store(false, Release);
+        let owes_sequence = sent.is_ok() && session.slots.lock().owes_sequence();
+        if !owes_sequence || session.is_lost.load(Acquire) || session.is_complying.swap(true, AcqRel) {
+            return;
+        }
+    }
+}
+
+/// Whether the server has denied a call: it hasn't looked at its SEQUENCE.
+const fn is_denied(error: &Error) -> bool {
+    use rpc::client::Error as E;
+    matches!(
+        error,
+        Error::Rpc {
+            source: RpcError(
+                E::RpcVersion { .. }
+                    | E::Auth { .. }
+                    | E::ProgramUnavailable { .. }
+                    | E::ProgramMismatch { .. }
+                    | E::ProcedureUnavailable { .. }
+                    | E::GarbageArguments { .. }
+                    | E::TooLong { .. }
+            ),
+            ..
+        }
+    )
+}
+
+/// What SEQUENCE's result tells about the request, which has these arguments of SEQUENCE.
+///
+/// # Errors
+/// The result can't be decoded, or is that of another request (RFC 8881 section 18.46.3).
+fn sequence_outcome(mut results: Results<'_>, of: &Sequence4Args) -> Result<SequenceOutcome> {
     let operation = Operation::Sequence;
     Ok(match results.status(operation)? {
-        Nfsstat4::Ok => SequenceOutcome::Executed(results.value(operation)?),
+        Nfsstat4::Ok => {
+            let ok: Sequence4ResOk = results.value(operation)?;
+            if (ok.sessionid, ok.slotid, ok.sequenceid) != (of.sessionid, of.slotid, of.sequenceid) {
+                let what = "it answers a request of another slot or session";
+                return Err(Error::Protocol { object: operation.name().to_owned(), what });
+            }
+            SequenceOutcome::Executed(ok)
+        }
         Nfsstat4::Delay => SequenceOutcome::Slot(SlotError::Delay),
         Nfsstat4::Badslot => SequenceOutcome::Slot(SlotError::BadSlot),
         Nfsstat4::BadHighSlot => SequenceOutcome::Slot(SlotError::BadHighSlot),
@@ -854,7 +977,7 @@ async fn settle_abandoned(client: Weak<SessionClient>, session: Weak<Established
         let Some(taken) = repeated.take().or_else(|| session.slots.lock().take_abandoned()) else { return };
         let sequence = session.sequence(&taken, false);
         let reply = client.send(&client.owner, &Compound::new(), Some(&sequence), None).await;
-        let outcome = reply.and_then(|reply| sequence_outcome(Results::new(&reply.results)?));
+        let outcome = reply.and_then(|reply| sequence_outcome(Results::new(&reply.results)?, &sequence));
         match outcome {
             Ok(SequenceOutcome::Executed(ok)) => {
                 session.give_back(|slots| slots.answered(taken, ok.highest_slotid, ok.target_highest_slotid));
@@ -865,7 +988,9 @@ async fn settle_abandoned(client: Weak<SessionClient>, session: Weak<Established
                 Unanswered::ReplaceSession => client.discard(&session, SessionError::Disordered),
             },
             Ok(SequenceOutcome::SessionLost) => client.discard(&session, SessionError::Unknown),
-            Ok(SequenceOutcome::Refused(_)) => client.discard(&session, SessionError::Disordered),
+            Ok(SequenceOutcome::Refused(_)) | Err(Error::Protocol { .. }) => {
+                client.discard(&session, SessionError::Disordered);
+            }
             // The server doesn't answer, or not on this connection.
             Ok(SequenceOutcome::Unbound) | Err(_) => repeated = Some(taken),
         }

@@ -84,7 +84,7 @@ impl Directory {
     pub async fn next(&mut self) -> Result<Option<DirEntry>> {
         loop {
             while let Some(entry) = self.entries.pop_front() {
-                if matches!(&entry.name[..], b"." | b"..")
+                if matches!(&entry.name[..], b"" | b"." | b"..")
                     || entry.name.contains(&b'/')
                     || entry.name.contains(&0)
                     || self.listed.leaves_out(&entry.name)

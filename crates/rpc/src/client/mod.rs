@@ -132,6 +132,11 @@ impl Client {
         self.call_socket.lock().clone().filter(|socket| socket.is_usable())
     }
 
+    /// Closes the connections as if the client were dropped, for a client with several owners.
+    pub fn close(&self) {
+        self.connections.iter().for_each(|connection| connection.close());
+    }
+
     /// The connection of the next call.
     fn connection(&self) -> &Connection {
         match &*self.connections {
@@ -143,6 +148,6 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        self.connections.iter().for_each(|connection| connection.close());
+        self.close();
     }
 }
