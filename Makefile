@@ -31,8 +31,8 @@ test:
 test-cluster:
 	scripts/setup cluster
 	$(CARGO) build --locked -p samehost
-	$(CARGO) test --locked -p samehost-rados --no-run
-	tests/ceph/run target/ceph $(CARGO) test --locked -p samehost-rados
+	$(CARGO) test --locked -p samehost-rados -p samehost-recovery -p samehost-tests --test namespace --test cluster --no-run
+	tests/ceph/run target/ceph $(CARGO) test --locked -p samehost-rados -p samehost-recovery -p samehost-tests --test namespace --test cluster
 
 # The tests that an ordinary user can run: under three minutes with the dependencies built.
 test-fast:

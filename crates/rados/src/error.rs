@@ -143,6 +143,9 @@ pub enum Reason {
     /// A name or content that RADOS or this program can't use.
     #[error("its content is not what it should be: {0}")]
     Invalid(&'static str),
+    /// The system has no random numbers.
+    #[error("the system has no random numbers")]
+    NoRandomNumbers,
     /// Another reason.
     #[error("{0}")]
     Other(Errno),
@@ -177,7 +180,7 @@ impl From<ObjectError> for std::io::Error {
             Reason::Denied | Reason::Blocklisted => std::io::ErrorKind::PermissionDenied,
             Reason::Full => std::io::ErrorKind::StorageFull,
             Reason::Invalid(_) => std::io::ErrorKind::InvalidData,
-            Reason::Changed | Reason::Other(_) => std::io::ErrorKind::Other,
+            Reason::Changed | Reason::NoRandomNumbers | Reason::Other(_) => std::io::ErrorKind::Other,
         };
         Self::new(kind, error)
     }

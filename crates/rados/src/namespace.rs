@@ -147,18 +147,14 @@ impl ObjectNamespace {
         self.session.addresses()
     }
 
-    pub(crate) fn failed(
-        &self,
-        object: &str,
-        action: &'static str,
-        reason: impl Into<Reason>,
-    ) -> ObjectError {
+    /// An error with an object of this namespace.
+    pub fn error(&self, object: &str, action: &'static str, reason: impl Into<Reason>) -> ObjectError {
         let (address, object) = (self.address.clone(), object.to_owned());
         ObjectError { address, object, action, reason: reason.into() }
     }
 
     pub(crate) fn name(&self, object: &str) -> Result<CString, ObjectError> {
-        let invalid = |_| self.failed(object, "name", Reason::Invalid("a name with a zero byte"));
+        let invalid = |_| self.error(object, "name", Reason::Invalid("a name with a zero byte"));
         CString::new(object).map_err(invalid)
     }
 
@@ -176,12 +172,12 @@ impl ObjectNamespace {
                 return Ok(read);
             }
         }
-        Err(self.failed(object, "read", Reason::Changed))
+        Err(self.error(object, "read", Reason::Changed))
     }
 
     /// All of an object; `None` if it has changed between two operations.
     fn read_once(&self, object: &str) -> Result<Option<Object>, ObjectError> {
-        let failed = |reason: Reason| self.failed(object, "read", reason);
+        let failed = |reason: Reason| self.error(object, "read", reason);
         let name = self.name(object)?;
         let part = |data, attributes, after: &CStr| -> Result<Completed, ObjectError> {
             let parts = ReadParts { data, omap: PAGE, omap_after: after, attributes };
@@ -255,7 +251,7 @@ impl ObjectNamespace {
     fn write(&self, object: &str, action: &'static str, steps: &[WriteStep<'_>]) -> Result<u64, ObjectError> {
         let name = self.name(object)?;
         let written = self.session.write(&name, steps).and_then(|pending| pending.wait(self.timeout));
-        written.map(|done| done.version).map_err(|error| self.failed(object, action, error))
+        written.map(|done| done.version).map_err(|error| self.error(object, action, error))
     }
 
     /// Wakes all who watch an object, without waiting for them.
@@ -266,6 +262,6 @@ impl ObjectNamespace {
         let name = self.name(object)?;
         let millis = u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX);
         let started = self.session.notify(&name, millis).map(drop);
-        started.map_err(|error: OperationError| self.failed(object, "notify those who watch", error))
+        started.map_err(|error: OperationError| self.error(object, "notify those who watch", error))
     }
 }

@@ -77,7 +77,7 @@ impl ObjectWatch {
 
     fn establish(&self) -> Result<(), ObjectError> {
         let established = self.watch.establish(LOST_AFTER, self.namespace.timeout);
-        established.map_err(|error| self.namespace.failed(&self.object, "watch", error))
+        established.map_err(|error| self.namespace.error(&self.object, "watch", error))
     }
 
     /// Waits until a notification arrives, the [`Waker`] is used, or the time is up. A watch that has ended

@@ -2,9 +2,13 @@
 //! state (RFC 8881 section 8.4.3), and the key that seals file handles.
 //!
 //! [`RecoveryStore`] is all that the server needs for the records. [`RecoveryDirectory`] keeps them as files
-//! of the server's state directory.
+//! of the server's state directory, [`ClusterRecords`] in RADOS. The servers of a cluster share the
+//! [`GraceDatabase`] and [`cluster_handle_key`].
 
 mod client_records;
+mod cluster_records;
+mod grace_database;
+mod handle_key;
 mod recovered;
 pub mod state_dir;
 
@@ -12,6 +16,9 @@ use std::io;
 use std::time::Duration;
 
 pub use client_records::{RecoveryDirectory, open_client_records};
+pub use cluster_records::{ClusterRecords, FoundRecords};
+pub use grace_database::{GraceDatabase, GraceError};
+pub use handle_key::cluster_handle_key;
 pub use recovered::Recovered;
 
 /// Stable storage for the records of clients that may reclaim after a restart.

@@ -74,6 +74,7 @@ fn run(cli: Cli) -> CommandResult {
     match cli.command {
         Command::Serve(args) => commands::serve::serve(&global, args),
         Command::Status(args) => commands::status::status(&global, &args),
+        Command::Cluster(args) => commands::cluster::cluster(&args),
         Command::CheckConfig(args) => commands::check_config::check_config(&args),
         Command::Top(args) => commands::top::top(&global, &args),
         Command::Doctor(args) => commands::doctor::doctor(&global, &args),

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use common::{run, samehost, wait};
 
-const COMMANDS: [&str; 18] = [
+const COMMANDS: [&str; 19] = [
     "serve",
     "ls",
     "stat",
@@ -18,6 +18,7 @@ const COMMANDS: [&str; 18] = [
     "mv",
     "df",
     "status",
+    "cluster",
     "probe",
     "doctor",
     "exports",

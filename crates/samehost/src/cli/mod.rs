@@ -5,6 +5,7 @@
 
 mod bench;
 mod check_config;
+mod cluster;
 mod ctl;
 mod doctor;
 mod exports;
@@ -24,6 +25,7 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 
 pub use bench::{BenchArgs, DemoArgs, LoadArgs};
 pub use check_config::CheckConfigArgs;
+pub use cluster::{ClusterArgs, ClusterCommand};
 pub use ctl::{CtlArgs, CtlCommand, IoModeArgs, LaneArgs};
 pub use doctor::DoctorArgs;
 pub use exports::ExportsArgs;
@@ -178,6 +180,9 @@ pub enum Command {
     /// Change how a running server works
     #[command(after_long_help = ctl::CTL_LONG_HELP)]
     Ctl(CtlArgs),
+    /// Show and change a cluster: several servers of one CephFS
+    #[command(after_long_help = cluster::LONG_HELP)]
+    Cluster(ClusterArgs),
     /// Check the configuration file of servers or of mounts
     #[command(after_long_help = check_config::LONG_HELP)]
     CheckConfig(CheckConfigArgs),

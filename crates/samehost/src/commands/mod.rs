@@ -4,6 +4,7 @@
 pub mod bench;
 pub mod cat;
 pub mod check_config;
+pub mod cluster;
 pub mod cp;
 pub mod ctl;
 pub mod demo;

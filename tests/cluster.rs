@@ -1,0 +1,107 @@
+//! Several servers of one CephFS, with Debian's Ceph.
+//!
+//! The cluster is that of `tests/ceph/run`, by the environment variable `SAMEHOST_TEST_CEPH`: `make
+//! test-cluster` sets it. Without it the tests say so and pass.
+
+use std::process::{Command, Output};
+
+use samehost_tests::process::run;
+use samehost_tests::run_ok;
+use samehost_tests::samehost::binary;
+use serde_json::Value;
+
+/// The Ceph configuration, if there is a cluster.
+fn ceph() -> Option<String> {
+    let configuration = std::env::var("SAMEHOST_TEST_CEPH").ok();
+    if configuration.is_none() {
+        eprintln!("skipped: no Ceph here (SAMEHOST_TEST_CEPH); `make test-cluster` starts one");
+    }
+    configuration
+}
+
+/// The grace database in a namespace of its own, by our command and by nfs-ganesha's tool.
+struct Grace<'a> {
+    ceph: &'a str,
+    namespace: &'a str,
+}
+
+impl Grace<'_> {
+    fn samehost(&self, words: &[&str]) -> Output {
+        let address = format!("rados://cephfs.a.meta/{}", self.namespace);
+        let mut command = Command::new(binary());
+        run(command.arg("cluster").args(words).args(["--cluster", &address, "--ceph-conf", self.ceph]))
+    }
+
+    fn ganesha(&self, words: &[&str]) -> String {
+        let mut command = Command::new("ganesha-rados-grace");
+        command.args(["--cephconf", self.ceph, "--pool", "cephfs.a.meta", "--ns", self.namespace]);
+        run_ok(command.args(words))
+    }
+
+    fn status(&self) -> Value {
+        let output = self.samehost(&["status", "--json"]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// The nodes with their flags, by our command.
+    fn nodes(&self) -> Vec<(String, bool, bool)> {
+        let status = self.status();
+        let node = |node: &Value| {
+            let flag = |name: &str| node[name].as_bool().unwrap();
+            (node["name"].as_str().unwrap().to_owned(), flag("needs_grace"), flag("enforces"))
+        };
+        status["nodes"].as_array().unwrap().iter().map(node).collect()
+    }
+}
+
+#[test]
+fn ganeshas_tool_and_ours_show_and_change_one_database() {
+    let Some(ceph) = ceph() else { return };
+    let grace = Grace { ceph: &ceph, namespace: "tool" };
+    let missing = grace.samehost(&["status"]);
+    let said = String::from_utf8_lossy(&missing.stderr);
+    assert_eq!(missing.status.code(), Some(1), "{said}");
+    assert!(said.contains("object grace") && said.contains("samehost cluster add NODE"), "{said}");
+    assert!(grace.samehost(&["add", "a", "b"]).status.success());
+    let shown = grace.ganesha(&["dump"]);
+    assert!(shown.contains("cur=1 rec=0") && shown.contains("a\t E") && shown.contains("b\t E"), "{shown}");
+    // What ganesha's tool changes is seen.
+    grace.ganesha(&["add", "c"]);
+    grace.ganesha(&["noenforce", "a"]);
+    let node = |name: &str, needs, enforces| (name.to_owned(), needs, enforces);
+    assert_eq!(grace.nodes(), [node("a", false, false), node("b", false, true), node("c", false, true)]);
+    grace.ganesha(&["start", "c"]);
+    assert_eq!((&grace.status()["epoch"], &grace.status()["recovery_epoch"]), (&2.into(), &1.into()));
+    assert_eq!(grace.nodes()[2], node("c", true, true));
+    let shown = String::from_utf8(grace.samehost(&["status"]).stdout).unwrap();
+    assert!(shown.contains("epoch 2, in grace; clients of epoch 1 may reclaim"), "{shown}");
+    assert!(shown.contains("c     NE     its clients may reclaim"), "{shown}");
+    // And what ours refuses and changes is seen by ganesha's.
+    let refused = grace.samehost(&["remove", "c"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("may have clients"), "{refused:?}");
+    assert_eq!(grace.samehost(&["add", "d", "a"]).status.code(), Some(1), "neither is added");
+    assert!(!grace.ganesha(&["dump"]).contains("d\t"));
+    assert!(grace.samehost(&["remove", "b"]).status.success());
+    assert!(!grace.ganesha(&["dump"]).contains("b\t"));
+    grace.ganesha(&["enforce", "a"]);
+    grace.ganesha(&["lift", "c"]);
+    assert_eq!(grace.status()["recovery_epoch"], Value::Null);
+}
+
+#[test]
+fn a_cluster_that_cannot_be_reached_is_an_error_with_a_next_step() {
+    let Some(ceph) = ceph() else { return };
+    let run = |words: &[&str]| {
+        let output = run(Command::new(binary()).args(["cluster", "status"]).args(words));
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, said) = run(&[]);
+    assert!(code == Some(2) && said.contains("--cluster rados://POOL/NAMESPACE"), "{said}");
+    let (code, said) = run(&["--cluster", "rados://nopool/n", "--ceph-conf", &ceph]);
+    assert!(code == Some(4) && said.contains("ceph osd pool ls"), "{said}");
+    let user = ["--cluster", "rados://cephfs.a.meta/n", "--ceph-conf", &ceph, "--ceph-user", "nobody"];
+    let (code, said) = run(&user);
+    assert!(code == Some(4) && said.contains("no key of client.nobody"), "{said}");
+}
