@@ -91,6 +91,6 @@ pub use options::{
 pub use session::{CookieLoopDetector, Directory, Follow, Listed, Session};
 pub use types::{
     Access, AclEntry, Attributes, Create, DirEntry, ExportEntry, FileKind, Found, FsInfo, FsStat, Handle,
-    LaneReport, Node, Operation, Page, PathConf, SetAttributes, SetTime, SetXattr, Timestamp,
+    LaneReport, Node, Operation, Page, PathConf, Plus, SetAttributes, SetTime, SetXattr, Timestamp,
 };
 pub use url::{Url, UrlError};

@@ -20,7 +20,7 @@ use crate::error::Result;
 pub(crate) use crate::nfs4::WireOpen;
 use crate::types::{
     Access, AclEntry, Attributes, Create, ExportEntry, Found, FsInfo, FsStat, Handle, Node, Page, PathConf,
-    SetAttributes, SetXattr, Timestamp, XattrPage,
+    Plus, SetAttributes, SetXattr, Timestamp, XattrPage,
 };
 use crate::user::User;
 
@@ -226,14 +226,14 @@ pub(crate) trait Operations {
     ) -> impl Future<Output = Result<()>> + Send;
 
     /// The entries of a directory behind a cookie and its verifier, both 0 for the beginning, in a reply of
-    /// at most `count` bytes; with handles and attributes if `plus`.
+    /// at most `count` bytes.
     fn read_dir_page(
         &self,
         user: &User,
         directory: &Handle,
         behind: (u64, [u8; 8]),
         count: u32,
-        plus: bool,
+        plus: Plus<'_>,
     ) -> impl Future<Output = Result<Page>> + Send;
 
     /// The space of a file's filesystem.

@@ -15,7 +15,7 @@ use crate::options::{Options, Version};
 use crate::tree::Tree;
 use crate::types::{
     Access, AclEntry, Attributes, Create, ExportEntry, Found, FsInfo, FsStat, Handle, Node, Page, PathConf,
-    SetAttributes, SetXattr, Timestamp, XattrPage,
+    Plus, SetAttributes, SetXattr, Timestamp, XattrPage,
 };
 use crate::url::Url;
 use crate::user::User;
@@ -140,7 +140,7 @@ forward! {
         directory: &Handle,
         behind: (u64, [u8; 8]),
         count: u32,
-        plus: bool
+        plus: Plus<'_>
     ) -> Result<Page>;
     fn fs_stat(user: &User, file: &Handle) -> Result<FsStat>;
     fn fs_info(user: &User, file: &Handle) -> Result<FsInfo>;

@@ -78,10 +78,51 @@ pub struct DirEntry {
     pub fileid: u64,
     /// The position behind this entry, in the server's terms.
     pub cookie: u64,
+    /// The file's type, if the reply has it.
+    pub kind: Option<FileKind>,
     /// The file's handle, if the listing asked for it (READDIRPLUS) and the server sent it.
     pub handle: Option<Handle>,
     /// The file's attributes, likewise.
     pub attributes: Option<Attributes>,
+}
+
+/// The entries of a listing that come with handles and attributes.
+#[derive(Clone, Copy)]
+pub enum Plus<'a> {
+    /// None (READDIR).
+    None,
+    /// All (READDIRPLUS).
+    All,
+    /// Those for which the function returns false: the caller knows the others by name and file id. Only a
+    /// directory tree of the server's host saves work by that; a server sends all.
+    Unless(&'a (dyn Fn(&[u8], u64) -> bool + Sync)),
+}
+
+impl Plus<'_> {
+    /// Whether a server is asked for handles and attributes.
+    #[must_use]
+    pub const fn is_wanted(self) -> bool {
+        !matches!(self, Self::None)
+    }
+
+    /// Whether an entry comes with handle and attributes.
+    pub(crate) fn includes(self, name: &[u8], fileid: u64) -> bool {
+        match self {
+            Self::None => false,
+            Self::All => true,
+            Self::Unless(is_known) => !is_known(name, fileid),
+        }
+    }
+}
+
+impl std::fmt::Debug for Plus<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::None => "None",
+            Self::All => "All",
+            Self::Unless(_) => "Unless",
+        })
+    }
 }
 
 /// One READDIR's or READDIRPLUS's entries.

@@ -14,7 +14,7 @@ use samehost_client as client;
 
 use client::{
     AttributeSink, AttributeUpdate, Attributes, Credential, DataPath, Error, Handle, LaneMode, LaneReport,
-    OpenOptions, Operation, Session, SetAttributes, Status,
+    OpenOptions, Operation, Plus, Session, SetAttributes, Status,
 };
 use support::{Served, pattern, wait_for};
 
@@ -117,7 +117,7 @@ async fn the_sink_gets_the_attributes_in_every_reply_also_of_failures() {
     assert!(notebook.take_updates()[&link].1.is_some());
     session.fs_stat(&root).await.unwrap();
     assert!(notebook.take_updates()[&root].1.is_some());
-    session.read_dir_page(&root, (0, [0; 8]), 32 << 10, true).await.unwrap();
+    session.read_dir_page(&root, (0, [0; 8]), 32 << 10, Plus::All).await.unwrap();
     let news = notebook.take_updates();
     assert!(news[&root].1.is_some() && news[&link].1.is_some() && news[&made.handle].1.is_some());
 }
@@ -154,7 +154,7 @@ async fn pages_continue_at_a_cookie() {
     }
     let session = served.wire().await;
     let root = session.root();
-    for plus in [false, true] {
+    for plus in [Plus::None, Plus::All] {
         let (mut names, mut at) = (Vec::new(), (0, [0; 8]));
         let mut pages = 0;
         loop {
@@ -162,7 +162,7 @@ async fn pages_continue_at_a_cookie() {
             pages += 1;
             assert!(page.entries.iter().all(|entry| {
                 let name = &entry.name[..];
-                (plus && name != b"..") == entry.handle.is_some() || name == b".."
+                (plus.is_wanted() && name != b"..") == entry.handle.is_some() || name == b".."
             }));
             at = (page.entries.last().unwrap().cookie, page.verifier);
             names.extend(page.entries.into_iter().map(|entry| entry.name));

@@ -707,7 +707,10 @@ async fn a_listing_waits_for_another_session() {
     // The request that shows that the session is lost, and the first attempt to create another.
     until("the session is lost", || server.shared.compounds.load(SeqCst) >= before + 2).await;
     // The runtime has one thread: the request is made before the session is.
-    let page = tokio::spawn(async move { session.read_dir_page(&root, (0, [0; 8]), 1 << 16, false).await });
+    let page =
+        tokio::spawn(
+            async move { session.read_dir_page(&root, (0, [0; 8]), 1 << 16, client::Plus::None).await },
+        );
     tokio::task::yield_now().await;
     may_create.store(true, SeqCst);
     first.await.unwrap().unwrap();

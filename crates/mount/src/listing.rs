@@ -5,11 +5,13 @@
 //! serves the next request.
 //!
 //! If the server can't continue from a cookie (NFS3ERR_BAD_COOKIE), the directory is read from the beginning
-//! and entries that the reader has had are left out. Applications don't expect that error.
+//! and entries that the reader has had are left out. Applications don't expect that error. A reader that had
+//! the first entries from the kernel's cache, or came by seekdir(3), continues behind the entry with its
+//! cookie. If that entry has been removed, it receives all entries, some perhaps for the second time.
 
 use std::time::Instant;
 
-use client::{CookieLoopDetector, DirEntry, Listed, Page, Session, Status};
+use client::{CookieLoopDetector, DirEntry, Listed, Page, Plus, Session, Status};
 
 use crate::inode::Inode;
 
@@ -48,21 +50,25 @@ pub(crate) struct FetchedPage {
 }
 
 impl Listing {
-    /// The entries behind the cookie `offset`, none at the end, and their page. With `plus` they have handles
+    /// The entries behind the cookie `offset`, none at the end, and their page. Those of `plus` have handles
     /// and attributes, if the server has READDIRPLUS.
     pub(crate) async fn read(
         &mut self,
         session: &Session,
         directory: &Inode,
         offset: u64,
-        plus: bool,
+        plus: Plus<'_>,
     ) -> client::Result<(&[DirEntry], &FetchedPage)> {
         // rewinddir(3) shows the directory as it is now.
         if offset == 0 {
             (self.fetched, self.verifier, self.listed) = (None, [0; 8], Some(Listed::default()));
             self.cookie_loop = CookieLoopDetector::default();
+        } else if self.fetched.is_none() {
+            // The kernel had the first entries in its cache.
+            self.verifier = directory.lock().listing.map_or(self.verifier, |listing| listing.verifier);
         }
-        let mut index = self.fetched.as_ref().and_then(|fetched| fetched.index_for(offset, plus));
+        let is_plus = plus.is_wanted();
+        let mut index = self.fetched.as_ref().and_then(|fetched| fetched.index_for(offset, is_plus));
         if index.is_none() {
             self.leave_page(offset);
             self.fetched = Some(self.next_page(session, directory, offset, plus).await?);
@@ -89,16 +95,21 @@ impl Listing {
         session: &Session,
         directory: &Inode,
         offset: u64,
-        plus: bool,
+        plus: Plus<'_>,
     ) -> client::Result<FetchedPage> {
         let mut from = offset;
         loop {
             let mut fetched = match self.fetch(session, directory, from, plus).await {
                 Err(error) if from != 0 && error.status() == Some(Status::BadCookie) => {
-                    if !self.listed.as_mut().is_some_and(Listed::start_over) {
+                    let has_listed = self.listed.is_some();
+                    if !self.listed.get_or_insert_default().start_over() {
                         return Err(error);
                     }
-                    (from, self.verifier, self.cookie_loop) = (0, [0; 8], CookieLoopDetector::default());
+                    self.cookie_loop = CookieLoopDetector::default();
+                    match if has_listed { None } else { self.find(session, directory, offset).await? } {
+                        Some(verifier) => self.verifier = verifier,
+                        None => (from, self.verifier) = (0, [0; 8]),
+                    }
                     continue;
                 }
                 fetched => fetched?,
@@ -125,21 +136,50 @@ impl Listing {
         }
     }
 
+    /// Looks for the entry with the cookie `offset` from the directory's beginning on. Returns the verifier
+    /// of its page.
+    async fn find(
+        &mut self,
+        session: &Session,
+        directory: &Inode,
+        offset: u64,
+    ) -> client::Result<Option<[u8; 8]>> {
+        let mut cookie_loop = CookieLoopDetector::default();
+        let mut from = 0;
+        self.verifier = [0; 8];
+        loop {
+            let fetched = self.fetch(session, directory, from, Plus::None).await?;
+            let page = fetched.page;
+            self.verifier = page.verifier;
+            if page.entries.iter().any(|entry| entry.cookie == offset) {
+                return Ok(Some(page.verifier));
+            }
+            match page.entries.last() {
+                Some(last) if !page.eof && last.cookie != from && !cookie_loop.is_loop(last.cookie) => {
+                    from = last.cookie;
+                }
+                _ => return Ok(None),
+            }
+        }
+    }
+
     async fn fetch(
         &mut self,
         session: &Session,
         directory: &Inode,
         begins: u64,
-        plus: bool,
+        plus: Plus<'_>,
     ) -> client::Result<FetchedPage> {
         let mut count = session.sizes().dir_preferred.clamp(MIN_PAGE, MAX_PAGE);
         let (asked, version) = (Instant::now(), directory.version());
         loop {
-            let with = plus && !self.no_plus;
+            let with = if self.no_plus { Plus::None } else { plus };
             match session.read_dir_page(&directory.handle, (begins, self.verifier), count, with).await {
-                Ok(page) => return Ok(FetchedPage { page, begins, plus, asked, version }),
+                Ok(page) => {
+                    return Ok(FetchedPage { page, begins, plus: plus.is_wanted(), asked, version });
+                }
                 Err(error) => match error.status() {
-                    Some(Status::NotSupported) if with => self.no_plus = true,
+                    Some(Status::NotSupported) if with.is_wanted() => self.no_plus = true,
                     Some(Status::TooSmall) if count < MAX_PAGE => count *= 2,
                     _ => return Err(error),
                 },
@@ -149,6 +189,11 @@ impl Listing {
 }
 
 impl FetchedPage {
+    /// The cookie verifier.
+    pub(crate) const fn verifier(&self) -> [u8; 8] {
+        self.page.verifier
+    }
+
     /// Whether the page has the whole directory.
     pub(crate) const fn is_whole(&self) -> bool {
         self.begins == 0 && self.page.eof

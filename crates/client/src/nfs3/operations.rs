@@ -12,7 +12,7 @@ use crate::error::{Error, Result, Status, not_supported};
 use crate::operations::{FileTarget, OpenReply, Operations, ReadReply, WriteReply, open_without_state};
 use crate::types::{
     Access, AclEntry, Attributes, Create, DirEntry, ExportEntry, Found, FsInfo, FsStat, Handle, Node, Page,
-    PathConf, SetAttributes, SetXattr, Timestamp, XattrPage,
+    PathConf, Plus, SetAttributes, SetXattr, Timestamp, XattrPage,
 };
 use crate::user::User;
 
@@ -288,10 +288,10 @@ impl Operations for Nfs3 {
         directory: &Handle,
         (cookie, cookieverf): (u64, [u8; 8]),
         count: u32,
-        plus: bool,
+        plus: Plus<'_>,
     ) -> Result<Page> {
         let dir = fh(directory);
-        if !plus {
+        if !plus.is_wanted() {
             let procedure = Procedure::Readdir;
             let args = nfs3::Readdir3Args { dir, cookie, cookieverf, count };
             let reply = self.call(user, procedure, &args).await?;
@@ -301,6 +301,7 @@ impl Operations for Nfs3 {
                 name: entry.name.0.to_vec(),
                 fileid: entry.fileid,
                 cookie: entry.cookie,
+                kind: None,
                 handle: None,
                 attributes: None,
             });
@@ -312,15 +313,19 @@ impl Operations for Nfs3 {
         let reply = self.call(user, procedure, &args).await?;
         let page =
             self.decode::<nfs3::Readdirplus3ResOk<'_>, nfs3::PostOpAttr>(procedure, &reply, &[directory])?;
-        let entries = page.reply.entries.0.into_iter().map(|entry| DirEntry {
-            name: entry.name.0.to_vec(),
-            fileid: entry.fileid,
-            cookie: entry.cookie,
-            handle: entry
-                .name_handle
-                .and_then(|handle| Handle::new(handle.0))
-                .map(|handle| handle.found_at(directory, entry.name.0)),
-            attributes: entry.name_attributes.as_ref().map(convert::attributes),
+        let entries = page.reply.entries.0.into_iter().map(|entry| {
+            let attributes = entry.name_attributes.as_ref().map(convert::attributes);
+            DirEntry {
+                name: entry.name.0.to_vec(),
+                fileid: entry.fileid,
+                cookie: entry.cookie,
+                kind: attributes.map(|attributes| attributes.kind),
+                handle: entry
+                    .name_handle
+                    .and_then(|handle| Handle::new(handle.0))
+                    .map(|handle| handle.found_at(directory, entry.name.0)),
+                attributes,
+            }
         });
         Ok(Page { entries: entries.collect(), verifier: page.head.cookieverf, eof: page.reply.eof })
     }

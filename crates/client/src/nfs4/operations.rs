@@ -29,8 +29,8 @@ use super::{Nfs4, file_handle, found, reply_attributes};
 use crate::error::{Error, Result, Status};
 use crate::operations::{FileTarget, OpenReply, Operations, ReadReply, WriteReply};
 use crate::types::{
-    Access, AclEntry, Attributes, Create, DirEntry, ExportEntry, Found, FsInfo, FsStat, Handle, Node,
-    Operation, Page, PathConf, SetAttributes, SetXattr, Timestamp, XattrPage,
+    Access, AclEntry, Attributes, Create, DirEntry, ExportEntry, FileKind, Found, FsInfo, FsStat, Handle,
+    Node, Operation, Page, PathConf, Plus, SetAttributes, SetXattr, Timestamp, XattrPage,
 };
 use crate::user::User;
 
@@ -549,11 +549,14 @@ impl Operations for Nfs4 {
         directory: &Handle,
         (cookie, cookieverf): (u64, [u8; 8]),
         count: u32,
-        plus: bool,
+        plus: Plus<'_>,
     ) -> Result<Page> {
         let report = self.report();
-        let (operation, attr_request) =
-            if plus { (Operation::Readdirplus, ENTRY) } else { (Operation::Readdir, ENTRY_NUMBER) };
+        let (operation, attr_request) = if plus.is_wanted() {
+            (Operation::Readdirplus, ENTRY)
+        } else {
+            (Operation::Readdir, ENTRY_NUMBER)
+        };
         let maxcount = count.min(self.client.max_transfers().0);
         // The client's own cookies are before the beginning of the server's.
         let (behind, cookieverf) = if cookie > PARENT_COOKIE { (cookie, cookieverf) } else { (0, [0; 8]) };
@@ -584,6 +587,7 @@ impl Operations for Nfs4 {
                     name: name.to_vec(),
                     fileid,
                     cookie,
+                    kind: Some(FileKind::Directory),
                     handle: None,
                     attributes: None,
                 },
@@ -703,12 +707,14 @@ fn entry(from: &Entry<'_>, directory: &Handle) -> Result<DirEntry, xdr::Error> {
     let attributes = ReplyAttributes::decode(&attributes)?;
     let is_known = attributes.error.is_none_or(|error| error == Nfsstat4::Ok);
     let handle = attributes.handle.and_then(|handle| file_handle(handle).ok());
+    let file = attributes.file().filter(|_| is_known);
     Ok(DirEntry {
         name: name.to_vec(),
         // C libraries leave out entries without a number.
         fileid: if is_known { attributes.fileid() } else { UNKNOWN_FILEID },
         cookie,
+        kind: file.map(|file| file.kind),
         handle: handle.filter(|_| is_known).map(|handle| handle.found_at(directory, name)),
-        attributes: attributes.file().filter(|_| is_known),
+        attributes: file,
     })
 }

@@ -7,7 +7,7 @@ use super::cookie_loop::CookieLoopDetector;
 use super::listed::Listed;
 use crate::error::{Error, Result, Status};
 use crate::operations::Operations as _;
-use crate::types::{DirEntry, Handle, Page};
+use crate::types::{DirEntry, Handle, Page, Plus};
 
 /// The smallest first page, in bytes.
 const MIN_PAGE: u32 = 32 << 10;
@@ -31,9 +31,9 @@ pub struct Directory {
 }
 
 impl Session {
-    /// One page of a directory (READDIR, or with `plus` READDIRPLUS): the entries behind a cookie of an
-    /// earlier page, or from the beginning with cookie and verifier 0. `count` is the largest size of the
-    /// reply in bytes, handles and attributes included.
+    /// One page of a directory (READDIR or READDIRPLUS): the entries behind a cookie of an earlier page, or
+    /// from the beginning with cookie and verifier 0. `count` is the largest size of the reply in bytes,
+    /// handles and attributes included.
     ///
     /// # Errors
     /// [`Status::BadCookie`] if the directory has changed so that it must be read from the beginning;
@@ -43,7 +43,7 @@ impl Session {
         directory: &Handle,
         (cookie, verifier): (u64, [u8; 8]),
         count: u32,
-        plus: bool,
+        plus: Plus<'_>,
     ) -> Result<Page> {
         let at = (cookie, verifier);
         let page = self
@@ -132,7 +132,8 @@ impl Directory {
     /// The next page.
     async fn fetch(&mut self) -> Result<()> {
         let at = (self.cookie, self.verifier);
-        let page = self.session.read_dir_page(&self.directory, at, self.page, self.plus).await?;
+        let plus = if self.plus { Plus::All } else { Plus::None };
+        let page = self.session.read_dir_page(&self.directory, at, self.page, plus).await?;
         let protocol_error = |what| Err(Error::Protocol { object: "directory listing".to_owned(), what });
         match page.entries.last() {
             Some(last) if last.cookie != self.cookie => self.cookie = last.cookie,

@@ -48,7 +48,7 @@ use crate::operations::{FileTarget, OpenReply, Operations, ReadReply, WriteReply
 use crate::seal_queue::SealQueue;
 use crate::types::{
     Access, AclEntry, Attributes, Create, ExportEntry, FileKind, Found, FsInfo, FsStat, Handle, Node, Page,
-    PathConf, SetAttributes, SetXattr, Timestamp, XattrPage,
+    PathConf, Plus, SetAttributes, SetXattr, Timestamp, XattrPage,
 };
 use crate::user::User;
 
@@ -400,8 +400,22 @@ impl Operations for Tree {
         directory: &Handle,
         behind: (u64, [u8; 8]),
         count: u32,
-        plus: bool,
+        plus: Plus<'_>,
     ) -> Result<Page> {
+        let plus = match plus {
+            Plus::Unless(_) => {
+                let listed = self
+                    .shared
+                    .try_run(user, |local, call| local.read_dir_page(call, directory, behind, count, plus));
+                match listed {
+                    // The caller's function can't go to another thread.
+                    Err(Failure::WouldWait) => Plus::All,
+                    listed => return listed.map_err(|failure| failure.into_error("READDIR")),
+                }
+            }
+            Plus::None => Plus::None,
+            Plus::All => Plus::All,
+        };
         perform!(self, "READDIR", user, read_dir_page(directory; behind, count, plus))
     }
 

@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
-use rustix::fs::{Access as Rights, OFlags, RawDir, SeekFrom, seek};
+use rustix::fs::{Access as Rights, FileType, OFlags, RawDir, SeekFrom, seek};
 use rustix::io::Errno;
 use sys::KernelHandle;
 
@@ -13,7 +13,7 @@ use super::failure::{Failure, Result};
 use super::local::{Call, LocalTree};
 use crate::error::Status;
 use crate::handle::Handle;
-use crate::types::{DirEntry, FileKind, Found, Page};
+use crate::types::{DirEntry, FileKind, Found, Page, Plus};
 
 /// The limits of the buffer for getdents64(2) in bytes. A page ends where the kernel has filled it, so that
 /// the open directory's position is the page's end.
@@ -33,7 +33,7 @@ impl LocalTree {
         directory: &Handle,
         (cookie, verifier): (u64, [u8; 8]),
         count: u32,
-        plus: bool,
+        plus: Plus<'_>,
     ) -> Result<Page> {
         call.check_waits()?;
         let asked = Instant::now();
@@ -55,7 +55,7 @@ impl LocalTree {
         let (mut reached, root) = (cookie, attributes.fileid);
         {
             // An entry with attributes is some four times as long as the kernel's.
-            let share = if plus { 4 } else { 1 };
+            let share = if plus.is_wanted() { 4 } else { 1 };
             let mut buffer = Vec::with_capacity((count as usize / share).clamp(MIN_BUFFER, MAX_BUFFER));
             let mut entries = RawDir::new(file.as_fd(), buffer.spare_capacity_mut());
             let mut size = 0;
@@ -73,20 +73,23 @@ impl LocalTree {
                 let is_dots = matches!(name.to_bytes(), b"." | b"..");
                 // What is above the tree's root isn't shown.
                 let is_above = *identity == *self.root.identity && name.to_bytes() == b"..";
-                let found = if plus && !is_dots { self.listed(call, (&at, directory), name) } else { None };
+                let is_wanted = !is_dots && plus.includes(name.to_bytes(), entry.ino());
+                let found = if is_wanted { self.listed(call, (&at, directory), name) } else { None };
                 if let Some(found) = &found {
                     self.report_found(found, asked);
                 }
+                let entry_size = if is_wanted { ENTRY_PLUS_SIZE } else { ENTRY_SIZE };
                 let (handle, attributes) = match found {
                     Some(found) => (Some(found.handle), found.attributes),
                     None => (None, None),
                 };
                 reached = entry.next_entry_cookie();
-                size += name.to_bytes().len() + if plus { ENTRY_PLUS_SIZE } else { ENTRY_SIZE };
+                size += name.to_bytes().len() + entry_size;
                 page.entries.push(DirEntry {
                     name: name.to_bytes().to_vec(),
                     fileid: if is_above { root } else { entry.ino() },
                     cookie: reached,
+                    kind: attributes.map_or_else(|| kind(entry.file_type()), |found| Some(found.kind)),
                     handle,
                     attributes,
                 });
@@ -136,4 +139,18 @@ impl LocalTree {
         let handle = self.handle(&self.identity(&kernel).ok()?, directory.1, name).ok()?;
         Some(Found { handle, attributes: Some(attributes) })
     }
+}
+
+/// The type in an entry of getdents64(2). Some filesystems don't keep it there.
+const fn kind(of: FileType) -> Option<FileKind> {
+    Some(match of {
+        FileType::RegularFile => FileKind::Regular,
+        FileType::Directory => FileKind::Directory,
+        FileType::Symlink => FileKind::Symlink,
+        FileType::Fifo => FileKind::Fifo,
+        FileType::Socket => FileKind::Socket,
+        FileType::CharacterDevice => FileKind::Character,
+        FileType::BlockDevice => FileKind::Block,
+        FileType::Unknown => return None,
+    })
 }

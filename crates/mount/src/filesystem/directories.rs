@@ -1,15 +1,19 @@
 //! OPENDIR, READDIR, READDIRPLUS, FSYNCDIR and RELEASEDIR.
 
-use client::{Access, DirEntry};
+use std::time::{Duration, Instant, SystemTime};
+
+use client::{Access, DirEntry, Plus};
 use futures_util::future::join;
 use rustix::io::Errno;
 
 use super::{Filesystem, NameQuery, Outcome, RequestContext, UndeliveredOpen};
+use crate::fuse::abi::fopen;
 use crate::fuse::reply::{CacheTimes, Dirent, FuseReply};
 use crate::fuse::request::ReadDirArgs;
-use crate::inode::Inode;
+use crate::inode::{CachedListing, Inode};
 use crate::listing::{FetchedPage, Listing};
 use crate::open_table::OpenDirectory;
+use crate::users::User;
 
 impl Filesystem {
     pub(super) async fn open_dir(&self, request: &RequestContext) -> Result<Outcome, Errno> {
@@ -26,10 +30,34 @@ impl Filesystem {
         if granted != Access::READ {
             return Err(Errno::ACCESS);
         }
+        let keep = if self.may_keep_listing(&user, &inode).await { fopen::KEEP_CACHE } else { 0 };
+        let cache = if self.options.attributes.on { fopen::CACHE_DIR | keep } else { 0 };
         let listing = tokio::sync::Mutex::new(Listing::default());
         let fh = self.directories.insert(OpenDirectory { inode, user, listing });
-        let reply = FuseReply::with_capacity(16).open(fh, 0, 0);
+        let reply = FuseReply::with_capacity(16).open(fh, cache, 0);
         Ok(Outcome { reply, opened: Some(UndeliveredOpen::Directory(fh)) })
+    }
+
+    /// Whether the kernel may serve a directory's listing from its cache: the listing is recent, and the
+    /// directory's attributes, fetched now, are those of that time.
+    async fn may_keep_listing(&self, user: &User, directory: &Inode) -> bool {
+        let asked = Instant::now();
+        let listing = directory.lock().listing;
+        let times = &self.options.attributes;
+        let max_age = if times.on { times.file_min } else { Duration::ZERO };
+        let Some(listing) = listing.filter(|listing| listing.may_be_kept(asked, max_age)) else {
+            return false;
+        };
+        // A name that is being removed here is in the cached listing.
+        self.wait_for_removals(&directory.handle).await;
+        match user.session.attributes(&directory.handle).await {
+            Ok(attributes) => {
+                self.update_attributes(directory, attributes, asked);
+                listing.is_unchanged(&attributes)
+            }
+            // The listing fails, too, and reports the error.
+            Err(_) => false,
+        }
     }
 
     pub(super) async fn read_dir(&self, args: &ReadDirArgs) -> Result<FuseReply, Errno> {
@@ -41,7 +69,14 @@ impl Filesystem {
         let mut reply = FuseReply::with_capacity(size);
         let mut listing = open.listing.lock().await;
         let mark = self.negative_names.mark();
-        let read = listing.read(&open.user.session, &open.inode, args.offset, args.plus).await;
+        let (before, requested) = (open.inode.attributes(), (Instant::now(), SystemTime::now()));
+        let version = open.inode.version();
+        let is_known = |name: &[u8], fileid: u64| {
+            let inode = self.paths.get_current(open.inode.number, name, version);
+            inode.is_some_and(|inode| self.is_known_to_kernel(&inode, fileid, requested.0))
+        };
+        let plus = if args.plus { Plus::Unless(&is_known) } else { Plus::None };
+        let read = listing.read(&open.user.session, &open.inode, args.offset, plus).await;
         let (entries, page) = read.map_err(|error| {
             if matches!(error, client::Error::Protocol { .. }) {
                 let directory = display_name(&open.inode);
@@ -49,6 +84,10 @@ impl Filesystem {
             }
             self.errno_for(&open.inode, &error)
         })?;
+        if args.offset == 0 {
+            open.inode.lock().listing =
+                before.map(|before| CachedListing::new(&before, requested, page.verifier()));
+        }
         if args.offset == 0 && page.is_whole() {
             let names = entries.iter().map(|entry| &entry.name[..]);
             self.learn_all_names(&open.inode, page.version, mark, names).await;
@@ -58,12 +97,8 @@ impl Filesystem {
             if entry.name.is_empty() || entry.name.contains(&b'/') || entry.name.contains(&0) {
                 continue;
             }
-            let dirent = Dirent {
-                fileid: entry.fileid,
-                offset: entry.cookie,
-                kind: entry.attributes.map(|attributes| attributes.kind),
-                name: &entry.name,
-            };
+            let dirent =
+                Dirent { fileid: entry.fileid, offset: entry.cookie, kind: entry.kind, name: &entry.name };
             let look_up = || self.entry_of(&open.inode, entry, page);
             let look_up: Option<&dyn Fn() -> _> = if args.plus { Some(&look_up) } else { None };
             if !reply.add_dirent(size, &dirent, look_up) {
@@ -73,8 +108,18 @@ impl Filesystem {
         Ok(reply)
     }
 
-    /// READDIRPLUS's node ID and attributes of an entry. `None` for `.` and `..`, and if the server sent no
-    /// handle or attributes.
+    /// Whether the kernel knows the file of a listed entry, so that READDIRPLUS can leave it out.
+    fn is_known_to_kernel(&self, inode: &Inode, fileid: u64, now: Instant) -> bool {
+        if inode.is_atime_stale() {
+            return false;
+        }
+        let state = inode.lock();
+        state.attributes.is_known_to_kernel(now, &self.options.attributes)
+            && state.attributes.get().is_some_and(|attributes| attributes.fileid == fileid)
+    }
+
+    /// READDIRPLUS's node ID and attributes of an entry. `None` for `.` and `..`, for what the kernel knows,
+    /// and if the server sent no handle or attributes.
     fn entry_of(
         &self,
         directory: &Inode,

@@ -76,6 +76,7 @@ pub(crate) mod init {
 pub(crate) mod fopen {
     pub(crate) const DIRECT_IO: u32 = 1;
     pub(crate) const KEEP_CACHE: u32 = 1 << 1;
+    pub(crate) const CACHE_DIR: u32 = 1 << 3;
     pub(crate) const NOFLUSH: u32 = 1 << 5;
     pub(crate) const PASSTHROUGH: u32 = 1 << 7;
 }

@@ -14,10 +14,10 @@ use crate::settings::AttributeTimes;
 
 /// The attributes that change whenever a file does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp {
+pub(super) struct Stamp {
     size: u64,
     mtime: Timestamp,
-    ctime: Timestamp,
+    pub(super) ctime: Timestamp,
 }
 
 impl From<&Attributes> for Stamp {
@@ -106,6 +106,14 @@ impl AttributeCache {
     /// Whether the kernel was told any attributes.
     pub(crate) const fn is_reported(&self) -> bool {
         self.reported.is_some()
+    }
+
+    /// Whether the kernel probably has the cached attributes, and will at `now` for at least half of the time
+    /// that new ones would be valid.
+    pub(crate) fn is_known_to_kernel(&self, now: Instant, times: &AttributeTimes) -> bool {
+        let Some(known) = &self.known else { return false };
+        let (min, _) = bounds(known.attributes.kind, times);
+        self.reported == Some(Stamp::from(&known.attributes)) && self.valid(now, times) >= min / 2
     }
 
     /// Whether the kernel was told other attributes than the cached ones.

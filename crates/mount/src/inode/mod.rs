@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `table` | all inodes, by node ID and by handle |
 //! | `attributes` | the attribute cache |
+//! | `listing` | the listing that the kernel may have cached |
 //! | `access` | the rights of users |
 //! | `search` | whether everybody may search a directory |
 //! | `names` | the names under which the kernel knows the file |
@@ -17,6 +18,7 @@
 mod access;
 mod attributes;
 mod io_mode;
+mod listing;
 mod names;
 mod opens;
 mod pages;
@@ -34,6 +36,7 @@ use crate::settings::AttributeTimes;
 use access::AccessCache;
 use attributes::{AttributeCache, Change};
 pub(crate) use io_mode::{BackingFile, IoHold, IoPlan, IoWish};
+pub(crate) use listing::CachedListing;
 pub(crate) use names::{InodeNames, NameRef};
 pub(crate) use opens::{HiddenName, OpenState};
 use pages::CachedPages;
@@ -64,6 +67,8 @@ pub(crate) struct InodeState {
     pub(crate) access: AccessCache,
     /// Of a directory.
     pub(crate) search: SearchPermission,
+    /// Of a directory.
+    pub(crate) listing: Option<CachedListing>,
     pub(crate) names: InodeNames,
     pub(crate) opens: OpenState,
 }

@@ -16,7 +16,7 @@ use crate::tree::failure::Failure;
 use crate::tree::local::Waits;
 use crate::tree::open::Opened;
 use crate::tree::user::TreeUsers;
-use crate::types::{Create, FileKind, Node, SetAttributes};
+use crate::types::{Create, FileKind, Node, Plus, SetAttributes};
 use crate::user::User;
 
 const fn mode(mode: u32) -> SetAttributes {
@@ -109,7 +109,7 @@ fn what_may_wait_is_left_to_threads_that_may() {
         assert_eq!(local.create(call, &root, b"new", &Create::Guarded(mode(0o600))), refused);
         assert_eq!(local.make_dir(call, &root, b"new", &mode(0o700)), refused);
         assert_eq!(local.remove(call, &root, b"file"), Err(Failure::WouldWait));
-        assert_eq!(local.read_dir_page(call, &root, (0, [0; 8]), 4096, false), Err(Failure::WouldWait));
+        assert_eq!(local.read_dir_page(call, &root, (0, [0; 8]), 4096, Plus::None), Err(Failure::WouldWait));
         assert_eq!(local.set_attributes(call, &file, &mode(0o600), None), Err(Failure::WouldWait));
         Ok(())
     })

@@ -15,7 +15,7 @@ use crate::tree::failure::Failure;
 use crate::tree::local::{Call, LocalTree, Waits};
 use crate::tree::user::TreeUsers;
 use crate::types::{
-    Access, AclEntry, Attributes, Create, Found, FsStat, Handle, LaneReport, Node, Page, SetAttributes,
+    Access, AclEntry, Attributes, Create, Found, FsStat, Handle, LaneReport, Node, Page, Plus, SetAttributes,
     SetXattr, Timestamp,
 };
 use crate::url::Url;
@@ -253,6 +253,7 @@ impl Side {
         count: u32,
         plus: bool,
     ) -> Result<Page> {
+        let plus = if plus { Plus::All } else { Plus::None };
         operation!(self, read_dir_page(directory, behind, count, plus))
     }
 
