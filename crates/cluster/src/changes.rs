@@ -81,7 +81,8 @@ impl Database {
     /// Orders that `to` takes over the clients of `from`.
     ///
     /// # Errors
-    /// `NotMember`, `ToItself`, `NeverServed`; `Drained` if one of them is being drained already.
+    /// `NotMember`, `ToItself`, `NeverServed`; `Drained` if one of them is being drained already, or another
+    /// node to `from`.
     pub fn drain(&self, from: &str, to: &str) -> Result<Self, ChangeRefused> {
         self.member(from)?;
         self.member(to)?;
@@ -93,6 +94,10 @@ impl Database {
             if let Some(successor) = successor(node) {
                 return Err(ChangeRefused::Drained(node.to_owned(), successor));
             }
+        }
+        let to_it = self.notes.iter().find(|(_, notes)| notes.successor.as_deref() == Some(from));
+        if let Some((predecessor, _)) = to_it {
+            return Err(ChangeRefused::Drained(predecessor.clone(), from.to_owned()));
         }
         if !self.notes.contains_key(to) {
             return Err(ChangeRefused::NeverServed(to.to_owned()));
@@ -317,6 +322,8 @@ mod tests {
         assert_eq!(ganesha.drain("a", "c"), Err(ChangeRefused::NeverServed("c".to_owned())));
         let ordered = two.drain("a", "b").unwrap();
         assert_eq!(ordered.drain("b", "a"), Err(ChangeRefused::Drained("a".to_owned(), "b".to_owned())));
+        let third = ordered.add("c").and_then(|new| new.resume("c", "s3")).unwrap();
+        assert_eq!(third.drain("b", "c"), Err(ChangeRefused::Drained("a".to_owned(), "b".to_owned())));
         assert_eq!(ordered.depart("a"), Err(ChangeRefused::NotRecovering("a".to_owned())));
         assert_eq!(ordered.take_over("b", "a"), Err(ChangeRefused::NotRecovering("a".to_owned())));
         let taken = ordered.take_over("a", "b").unwrap();

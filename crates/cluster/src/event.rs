@@ -72,7 +72,7 @@ pub enum Effect {
     /// as F_OFD_GETLK. Answer: [`Event::SessionProbed`] or [`Event::ProbeFailed`]; [`Event::SessionLost`] if
     /// the session is no more. Runs beside other effects.
     ProbeSession,
-    /// Write the contents if the object still has that version, and notify the watchers. What differs is
+    /// Write the contents if the object still has that version, and notify the watchers. What to write is
     /// [`Database::difference`]. Answer: [`Event::Written`], [`Event::WriteRefused`] or
     /// [`Event::WriteFailed`].
     Write {
@@ -83,8 +83,8 @@ pub enum Effect {
         /// The contents to be written.
         new: Database,
     },
-    /// Look whether the newest records of a node up to an epoch ([`newest_epoch`](crate::newest_epoch)) name
-    /// any clients. Answer: [`Event::RecordsFound`], when it is known.
+    /// Look whether the newest records of a node up to an epoch name any clients. Answer:
+    /// [`Event::RecordsFound`], when it is known.
     FindRecords {
         /// The node.
         of: String,
@@ -122,12 +122,18 @@ pub enum Effect {
         sessions: Vec<String>,
     },
     /// Accept reclaims of the clients in the newest records of these nodes, in addition to those that are
-    /// being accepted, for a lease at least. For a node other than this one, take over its address first.
+    /// being accepted, for a lease at least.
     AcceptReclaims {
         /// This node, and the nodes whose clients it takes over.
         of: Vec<String>,
         /// The newest epoch whose records count.
         up_to: u64,
+    },
+    /// Take over the address of a node whose clients this node takes over. Nothing is awaited; a run that
+    /// starts again in the same grace period says it again.
+    TakeAddress {
+        /// The node.
+        of: String,
     },
     /// Accept no reclaims any more. Answer: [`Event::ReclaimsEnded`], when none is running.
     EndReclaims,

@@ -32,7 +32,7 @@ pub use changes::ChangeRefused;
 pub use database::{Damage, Database, Difference, Flags, Notes, Versioned};
 pub use event::{Carry, Effect, Event, Fate, RestartReason, Service};
 pub use member::{Member, MemberConfig};
-pub use records::{newest_epoch, object_name};
+pub use records::object_name;
 
 /// The name of the object with the grace database, as nfs-ganesha has it.
 pub const GRACE_OBJECT: &str = "grace";

@@ -60,6 +60,8 @@ pub struct Member {
     probes: Contact,
     /// What was seen is out of date: nothing is decided before a read that is sent from then on.
     outdated: Option<Instant>,
+    /// The version of a write of which nothing is known. It can still take effect while that is the version.
+    uncertain: Option<u64>,
     task: Option<Task>,
     /// State is being given, or operations that give some are still running.
     gives: bool,
@@ -108,6 +110,7 @@ impl Member {
             config,
             seen: None,
             outdated: None,
+            uncertain: None,
             task: None,
             gives: false,
             accepts: false,
@@ -233,16 +236,17 @@ impl Member {
             }
             (Some(Task::Write { .. }), Event::WriteRefused) => self.must_read(now, now),
             (Some(Task::Write { .. }), Event::WriteFailed) => {
+                self.uncertain = self.seen.as_ref().map(|seen| seen.version);
                 self.must_read(now, now + self.config.vouch / RETRY_FRACTION);
             }
             (Some(Task::FindRecords { of, up_to }), Event::RecordsFound(found)) => {
-                let claim =
-                    if found { FormerClients::Found { up_to } } else { FormerClients::Nothing { up_to } };
-                self.claims.insert(of, claim);
+                if found {
+                    self.claims.insert(of, FormerClients::Found { up_to });
+                } else {
+                    self.nothing_left(of, up_to);
+                }
             }
-            (Some(Task::RemoveRecords { of }), Event::RecordsRemoved) => {
-                self.claims.insert(of, FormerClients::Nothing { up_to: u64::MAX });
-            }
+            (Some(Task::RemoveRecords { of }), Event::RecordsRemoved) => self.nothing_left(of, u64::MAX),
             (Some(Task::Examine { of, enforced }), Event::Examined(fate)) => {
                 self.claims.insert(of, FormerClients::examined(fate, enforced));
             }
@@ -293,13 +297,17 @@ impl Member {
     fn decide(&mut self, now: Instant, seen: &Versioned) -> bool {
         let database = &seen.database;
         let node = self.config.node.clone();
+        if self.uncertain.is_some_and(|version| seen.version <= version) {
+            // Once the version has changed, what was seen isn't changed by an earlier write.
+            return self.write(now, seen, Ok(database.clone()));
+        }
+        if self.ending.is_some() || database.is_taken_over(&node) {
+            return self.decide_ending(now, seen);
+        }
         let Some(flags) = database.flags(&node) else {
             self.end(Effect::Leave);
             return false;
         };
-        if self.ending.is_some() || database.is_taken_over(&node) {
-            return self.decide_ending(now, seen);
-        }
         if !self.is_in_contact(now, self.config.vouch) {
             return false;
         }

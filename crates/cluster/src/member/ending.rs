@@ -27,18 +27,21 @@ impl Member {
         if !self.is_silent {
             return self.begin(Task::FallSilent, Effect::FallSilent);
         }
-        if database.is_taken_over(&node) {
-            return self.write(now, seen, database.depart(&node));
-        }
-        let flags = database.flags(&node).unwrap_or_default();
         let notes = database.notes.get(&node);
         let is_released =
             database.in_grace() && notes.is_some_and(|notes| notes.released == database.current);
+        let Some(flags) = database.flags(&node) else {
+            // The successor has removed it, and has yet to see that the filesystem holds its clients' state.
+            return (is_released || !database.is_taken_over(&node)) && self.finish();
+        };
+        if database.is_taken_over(&node) {
+            return self.write(now, seen, database.depart(&node));
+        }
         let has_state = match self.ending {
             Some(RunEnd::Stop { has_clients }) => has_clients || flags.needs_grace(),
             _ => true,
         };
-        if !self.has_served || (has_state && is_released) {
+        if !self.has_served {
             return self.finish();
         }
         if !has_state {
@@ -49,6 +52,9 @@ impl Member {
         }
         if !(database.in_grace() && flags.needs_grace() && flags.enforces()) {
             return self.write(now, seen, database.begin_recovery(&node));
+        }
+        if is_released {
+            return self.finish();
         }
         self.write(now, seen, database.release(&node, &self.config.session, &[&node]))
     }

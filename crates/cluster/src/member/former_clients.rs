@@ -78,6 +78,9 @@ impl Member {
         if let Some(from) = database.nodes.keys().find(|of| is_ordered(of)) {
             return self.write(now, seen, database.take_over(from, &node));
         }
+        if !flags.enforces() {
+            return false;
+        }
         let silence = self.silence_of_others();
         let overdue = self.awaited.iter().find(|(_, since)| now >= **since + silence);
         match overdue.map(|(of, _)| database.expel(of)) {
@@ -162,13 +165,24 @@ impl Member {
         if !of.is_empty() {
             self.claims.extend(of.iter().map(|of| (of.clone(), FormerClients::Accepted)));
             (self.accepts, self.has_reclaimed, self.has_served) = (true, false, true);
+            let taken: Vec<_> = of.iter().filter(|of| **of != node).cloned().collect();
             self.effects.push(Effect::AcceptReclaims { of, up_to: database.recovery });
+            self.effects.extend(taken.into_iter().map(|of| Effect::TakeAddress { of }));
             return true;
         }
         if self.accepts {
             return self.has_reclaimed && self.begin(Task::EndReclaims, Effect::EndReclaims);
         }
         self.write(now, seen, database.end_recovery(&node, &session))
+    }
+
+    /// A node has left no clients in the records up to an epoch. Those that have mounted its address come to
+    /// its successor.
+    pub(super) fn nothing_left(&mut self, of: String, up_to: u64) {
+        if of != self.config.node {
+            self.effects.push(Effect::TakeAddress { of: of.clone() });
+        }
+        self.claims.insert(of, FormerClients::Nothing { up_to });
     }
 
     fn with_claim(&self, claim: FormerClients) -> impl Iterator<Item = &str> {
