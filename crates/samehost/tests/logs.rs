@@ -139,6 +139,30 @@ fn text_lines_have_no_identifiers_and_audit_lines_can_be_switched_off() {
     assert!(!log.contains("mounted") && !log.contains("audit"), "{log}");
 }
 
+/// The path of a mount is the client's. It makes no line and no field of its own.
+#[test]
+fn a_client_forges_no_line_and_no_field() {
+    let forged = "/x%0a1999-01-01T00:00:00Z%20%20INFO%20audit:%20mounted%20client=192.0.2.1:700%1b[2J";
+    for form in ["text", "json"] {
+        let server = LoggingServer::start(&["--log-format", form]);
+        let path = server.scratch.path().display().to_string();
+        let (authority, _) = server.url.split_once(&path).unwrap_or_else(|| panic!("{}", server.url));
+        run(samehost(["ls", &format!("{authority}{forged}")]).arg("--soft")).exits(1);
+        let log = server.stop();
+        let about: Vec<_> = log.lines().filter(|line| line.contains("1999")).collect();
+        assert_eq!(about.len(), 1, "{log}");
+        assert!(!log.contains('\u{1b}'), "{log}");
+        if form == "json" {
+            let line: Value = serde_json::from_str(about[0]).expect("JSON");
+            assert_eq!(line["message"], "mount refused");
+            assert!(line["client"].as_str().unwrap().starts_with("127.0.0.1:"), "{line}");
+        } else {
+            let (_, path) = about[0].split_once("export=\"").unwrap_or_else(|| panic!("{log}"));
+            assert!(path.contains("mounted client=192.0.2.1:700") && path.contains("\\n1999"), "{log}");
+        }
+    }
+}
+
 #[test]
 fn a_journal_that_is_not_there_is_an_error() {
     let ran = run(&mut samehost(["man", "--log-format", "journal"]));

@@ -6,6 +6,7 @@
 mod destination;
 mod limit;
 
+use std::fmt::{self, Write as _};
 use std::io::{self, IsTerminal};
 use std::os::unix::fs::MetadataExt as _;
 
@@ -111,8 +112,8 @@ fn text(background: bool) -> Lines {
     // The identifier of a message would only lengthen its line; it is the last field of its event.
     let fields = debug_fn(|to, field, value| match field.name() {
         MESSAGE_ID => Ok(()),
-        "message" => write!(to, "{value:?}"),
-        name => write!(to, "{name}={value:?}"),
+        "message" => write!(OneLine(to), "{value:?}"),
+        name => write!(OneLine(to), "{name}={value:?}"),
     });
     let layer = tracing_subscriber::fmt::layer()
         .with_writer(Destination)
@@ -120,6 +121,21 @@ fn text(background: bool) -> Lines {
         .with_ansi(!background && io::stderr().is_terminal());
     // The system log adds the time.
     if background { layer.without_time().boxed() } else { layer.boxed() }
+}
+
+/// Writes text without control characters: names of files and words of peers make no further line and nothing
+/// that a terminal executes.
+struct OneLine<W>(W);
+
+impl<W: fmt::Write> fmt::Write for OneLine<W> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let mut rest = text;
+        while let Some((at, found)) = rest.char_indices().find(|(_, c)| c.is_control()) {
+            write!(self.0, "{}{}", &rest[..at], found.escape_default())?;
+            rest = &rest[at + found.len_utf8()..];
+        }
+        self.0.write_str(rest)
+    }
 }
 
 fn json() -> Lines {
@@ -150,6 +166,13 @@ fn names_file(stream: &str, device: u64, inode: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn control_characters_are_escaped() {
+        let mut text = String::new();
+        write!(OneLine(&mut text), "a\nb\x1b[2Jc\u{9b}d\u{e9}\r").unwrap();
+        assert_eq!(text, "a\\nb\\u{1b}[2Jc\\u{9b}d\u{e9}\\r");
+    }
 
     #[test]
     fn only_servers_log_audit_lines() {

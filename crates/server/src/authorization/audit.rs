@@ -4,6 +4,9 @@
 //! The lines have level info and the target [`TARGET`]. Their fields become fields of the journal. A line is
 //! repeated for the same client and export after [`REPEAT`], or is one of [`LINES_A_MINUTE`] of its client,
 //! so that no client can fill the log or displace the lines about others.
+//!
+//! Paths may be the words of a client. They are recorded as strings, which every form of log quotes or
+//! delimits: a path makes no other field and no other line.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -11,7 +14,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use fairness::LogLimit;
+use fairness::{LogLimit, Peer};
 use parking_lot::Mutex;
 
 /// The target of audit lines, by which a filter selects them.
@@ -42,44 +45,36 @@ type Subject = (&'static str, IpAddr, Vec<u8>);
 /// The lines that one client may cause in a minute, so that it can't displace those about others.
 const LINES_A_MINUTE: u32 = 30;
 
-/// Who causes lines.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Source {
-    /// A client, by its address.
-    Address(IpAddr),
-    /// A process of this host, by its user; `None` if that isn't known.
-    LocalUser(Option<u32>),
-}
-
 /// The lines that were written.
 #[derive(Debug, Default)]
 pub(crate) struct AuditLog {
     written: Mutex<HashMap<Subject, Instant>>,
-    limits: Mutex<HashMap<Source, LogLimit>>,
+    limits: Mutex<HashMap<Peer, LogLimit>>,
 }
 
 impl AuditLog {
     /// A client has mounted `path` by NFSv3's MOUNT.
     pub(crate) fn mounted(&self, client: SocketAddr, uid: Option<u32>, path: &Path) {
-        let Some(skipped) = self.admit(Source::Address(client.ip()), Instant::now()) else { return };
+        let Some(skipped) = self.admit(Peer::remote(client.ip()), Instant::now()) else { return };
         tracing::info!(
-            target: TARGET, client = %client, uid, export = %path.display(), road = "wire",
+            target: TARGET, client = %client, uid, export = &*path.to_string_lossy(), road = "wire",
             protocol = "NFSv3", skipped, message_id = message_id::MOUNTED, "mounted"
         );
     }
 
     /// NFSv3's MOUNT was refused.
     pub(crate) fn mount_refused(&self, client: SocketAddr, uid: Option<u32>, path: &Path, reason: &str) {
-        let Some(skipped) = self.admit(Source::Address(client.ip()), Instant::now()) else { return };
+        let Some(skipped) = self.admit(Peer::remote(client.ip()), Instant::now()) else { return };
         tracing::info!(
-            target: TARGET, client = %client, uid, export = %path.display(), road = "wire",
+            target: TARGET, client = %client, uid, export = &*path.to_string_lossy(), road = "wire",
             protocol = "NFSv3", reason, skipped, message_id = message_id::MOUNT_REFUSED, "mount refused"
         );
     }
 
     /// A process of this host got a lane.
     pub(crate) fn lane(&self, client: SocketAddr, pid: Option<u32>, uid: Option<u32>) {
-        let Some(skipped) = self.admit(Source::LocalUser(uid), Instant::now()) else { return };
+        let user = uid.map_or(Peer::LocalUnknown, Peer::Local);
+        let Some(skipped) = self.admit(user, Instant::now()) else { return };
         tracing::info!(
             target: TARGET, client = %client, pid, uid, road = "lane", skipped, message_id = message_id::LANE,
             "lane established"
@@ -90,7 +85,7 @@ impl AuditLog {
     pub(crate) fn entered(&self, client: SocketAddr, uid: Option<u32>, export: &Path) {
         if self.is_due(message_id::MOUNTED, client.ip(), export, Instant::now()) {
             tracing::info!(
-                target: TARGET, client = %client, uid, export = %export.display(), road = "wire",
+                target: TARGET, client = %client, uid, export = &*export.to_string_lossy(), road = "wire",
                 protocol = "NFSv4", message_id = message_id::MOUNTED, "mounted"
             );
         }
@@ -98,9 +93,13 @@ impl AuditLog {
 
     /// A client was refused altogether.
     pub(crate) fn client_refused(&self, client: SocketAddr, reason: &str) {
-        if self.is_due(message_id::CLIENT_REFUSED, client.ip(), Path::new(""), Instant::now()) {
+        let now = Instant::now();
+        // An IPv6 client may have many addresses.
+        if self.is_due(message_id::CLIENT_REFUSED, client.ip(), Path::new(""), now)
+            && let Some(skipped) = self.admit(Peer::remote(client.ip()), now)
+        {
             tracing::info!(
-                target: TARGET, client = %client, road = "wire", reason,
+                target: TARGET, client = %client, road = "wire", reason, skipped,
                 message_id = message_id::CLIENT_REFUSED, "client refused"
             );
         }
@@ -108,7 +107,7 @@ impl AuditLog {
 
     /// Whether a line may be written that a client causes as often as it likes. If so, returns the number of
     /// lines that were left out before, if there were any.
-    fn admit(&self, source: Source, now: Instant) -> Option<Option<u64>> {
+    fn admit(&self, source: Peer, now: Instant) -> Option<Option<u64>> {
         let mut limits = self.limits.lock();
         if limits.len() >= MAX_REMEMBERED && !limits.contains_key(&source) {
             limits.clear();
@@ -170,16 +169,16 @@ mod tests {
     fn a_client_displaces_no_lines_about_others() {
         let log = AuditLog::default();
         let now = Instant::now();
-        let source = |last| Source::Address([192, 0, 2, last].into());
+        let source = |last| Peer::remote([192, 0, 2, last].into());
         for _ in 0..LINES_A_MINUTE {
             assert_eq!(log.admit(source(1), now), Some(None));
         }
         assert_eq!(log.admit(source(1), now), None);
         assert_eq!(log.admit(source(2), now), Some(None));
-        assert_eq!(log.admit(Source::LocalUser(Some(7)), now), Some(None));
+        assert_eq!(log.admit(Peer::Local(7), now), Some(None));
         assert_eq!(log.admit(source(1), now + Duration::from_secs(60)), Some(Some(1)));
         for number in 0..3 * MAX_REMEMBERED as u32 {
-            log.admit(Source::LocalUser(Some(number)), now);
+            log.admit(Peer::Local(number), now);
         }
         assert!(log.limits.lock().len() <= MAX_REMEMBERED);
     }

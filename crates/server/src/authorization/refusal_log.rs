@@ -42,7 +42,8 @@ impl RefusalLog {
                 }
             };
             tracing::warn!(
-                client = %requester.address, process = ?requester.owner, ?claimed, export = %export.display(),
+                client = %requester.address, process = ?requester.owner, ?claimed,
+                export = &*export.to_string_lossy(),
                 message_id = message_id::USER_REFUSED,
                 "{words}; this is logged once for each user"
             );
