@@ -38,12 +38,14 @@ pub enum Event {
     RecordsOpened,
     /// Answers [`Effect::Release`].
     Released,
+    /// Answers [`Effect::AcceptReclaims`].
+    ReclaimsAccepted,
     /// Answers [`Effect::EndReclaims`]: no reclaim is running any more.
     ReclaimsEnded,
     /// Answers [`Effect::FallSilent`]: clients get no answers any more.
     Silent,
-    /// All clients that may reclaim have done so, or their time is up. Counts after
-    /// [`Effect::AcceptReclaims`].
+    /// All clients that may reclaim have done so, or their time is up: those of the last
+    /// [`Event::ReclaimsAccepted`], too.
     Reclaimed,
     /// The filesystem's metadata server has dropped this run's session.
     SessionLost,
@@ -122,14 +124,15 @@ pub enum Effect {
         sessions: Vec<String>,
     },
     /// Accept reclaims of the clients in the newest records of these nodes, in addition to those that are
-    /// being accepted, for a lease at least.
+    /// being accepted, for a lease at least. Answer: [`Event::ReclaimsAccepted`], when it is known which
+    /// clients these are.
     AcceptReclaims {
         /// This node, and the nodes whose clients it takes over.
         of: Vec<String>,
         /// The newest epoch whose records count.
         up_to: u64,
     },
-    /// Take over the address of a node whose clients this node takes over. Nothing is awaited; a run that
+    /// Take over the address of a node whose clients this node takes over: they may come. Nothing is awaited; a run that
     /// starts again in the same grace period says it again.
     TakeAddress {
         /// The node.

@@ -94,6 +94,7 @@ enum Task {
     StartEnforcing,
     OpenRecords { epoch: u64 },
     Release,
+    AcceptReclaims { of: Vec<String> },
     EndReclaims,
     FallSilent,
 }
@@ -253,6 +254,7 @@ impl Member {
             (Some(Task::StartEnforcing), Event::Enforcing) => self.gives = false,
             (Some(Task::OpenRecords { epoch }), Event::RecordsOpened) => self.records = Some(epoch),
             (Some(Task::Release), Event::Released) => self.released(),
+            (Some(Task::AcceptReclaims { of }), Event::ReclaimsAccepted) => self.accepted(of),
             (Some(Task::EndReclaims), Event::ReclaimsEnded) => self.reclaims_ended(),
             (Some(Task::FallSilent), Event::Silent) => {
                 (self.gives, self.accepts, self.is_silent) = (false, false, true);

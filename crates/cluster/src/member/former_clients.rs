@@ -163,12 +163,9 @@ impl Member {
         }
         let of: Vec<_> = self.with_claim(FormerClients::Released).map(str::to_owned).collect();
         if !of.is_empty() {
-            self.claims.extend(of.iter().map(|of| (of.clone(), FormerClients::Accepted)));
-            (self.accepts, self.has_reclaimed, self.has_served) = (true, false, true);
-            let taken: Vec<_> = of.iter().filter(|of| **of != node).cloned().collect();
-            self.effects.push(Effect::AcceptReclaims { of, up_to: database.recovery });
-            self.effects.extend(taken.into_iter().map(|of| Effect::TakeAddress { of }));
-            return true;
+            (self.accepts, self.has_served) = (true, true);
+            let task = Task::AcceptReclaims { of: of.clone() };
+            return self.begin(task, Effect::AcceptReclaims { of, up_to: database.recovery });
         }
         if self.accepts {
             return self.has_reclaimed && self.begin(Task::EndReclaims, Effect::EndReclaims);
@@ -194,6 +191,17 @@ impl Member {
         self.claims.values_mut().filter(|claim| **claim == FormerClients::Verified).for_each(|claim| {
             *claim = FormerClients::Released;
         });
+    }
+
+    /// The reclaims of these nodes' clients are accepted.
+    pub(super) fn accepted(&mut self, of: Vec<String>) {
+        self.has_reclaimed = false;
+        for of in of {
+            if of != self.config.node {
+                self.effects.push(Effect::TakeAddress { of: of.clone() });
+            }
+            self.claims.insert(of, FormerClients::Accepted);
+        }
     }
 
     /// No reclaims are accepted any more.
