@@ -5,13 +5,15 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use samehost_tests::disk::Disk;
 use samehost_tests::process::run_within;
+use samehost_tests::scratch::pattern;
 use samehost_tests::{DataPath, Mount, Scratch, Serve, need_root};
 
 /// The longest time for one step; generous, so that slow machines pass.
 const STEP_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The data paths of the mounts: NFS by itself, granted files, a tree, and a tree over io_uring.
+/// The data paths of the mounts: NFS by itself, granted files, and a tree by /dev/fuse and over io_uring.
 const DATA_PATHS: [&str; 4] = ["wire", "files", "tree", "tree_uring"];
 
 /// What a shell script prints in a directory, errors included, and whether its last command succeeded.
@@ -88,6 +90,118 @@ attempt(os.getxattr, file, \"user.a\")
         ],
         "getfattr -R -d -m '^user\\.' . | grep -v '^# file' | sort",
     );
+}
+
+/// Prints the size of each file, a checksum, and where it has data.
+const MAP: &str = r#"
+import os, sys, zlib
+for name in sys.argv[1:]:
+    with open(name, "rb") as file:
+        size, at, data = os.fstat(file.fileno()).st_size, 0, []
+        while at < size:
+            try:
+                start = os.lseek(file.fileno(), at, os.SEEK_DATA)
+            except OSError as error:
+                data.append(error.errno)
+                break
+            at = os.lseek(file.fileno(), start, os.SEEK_HOLE)
+            data.append((start, at))
+        file.seek(0)
+        print(name, size, zlib.crc32(file.read()), data)
+"#;
+
+/// Copies between files and within them, and prints the results or errors.
+const COPY: &str = r#"
+import os
+def copy(*args):
+    try:
+        print(args[2:], os.copy_file_range(*args))
+    except OSError as error:
+        print(args[2:], error.errno)
+source, target = os.open("data", os.O_RDONLY), os.open("ranges", os.O_RDWR | os.O_CREAT)
+writer = os.open("ranges", os.O_WRONLY)
+copy(source, target, 100, 50, 0)
+copy(source, target, 65536, 4096, 1 << 20)
+copy(source, writer, 1 << 20, 1 << 20, 5)
+copy(source, target, 1 << 30, (2 << 20) - 10, 0)
+copy(source, target, 10, 2 << 20, 0)
+copy(source, target, 10, 3 << 20, 0)
+copy(source, target, 0, 0, 0)
+copy(target, target, 8192, 0, 100_000)
+copy(target, target, 8192, 0, 4096)
+copy(writer, target, 10, 0, 0)
+copy(target, source, 10, 0, 0)
+"#;
+
+#[test]
+fn space_holes_and_copies_are_those_of_a_local_directory() {
+    let scripts = Scratch::new();
+    std::fs::write(scripts.join("map.py"), MAP).expect("a script");
+    std::fs::write(scripts.join("copy.py"), COPY).expect("a script");
+    let map = |files: &str| format!("python3 {} {files}", scripts.join("map.py").display());
+    let copy = format!("python3 {}; {}", scripts.join("copy.py").display(), map("ranges"));
+    std::fs::write(scripts.join("data"), pattern(7, 2 << 20)).expect("a file");
+    let data = format!("cp {} data", scripts.join("data").display());
+    compare(
+        &[
+            ("data", &data),
+            ("allocate", &format!("fallocate -l 1M allocated && {}", map("allocated"))),
+            ("allocate a part", &format!("fallocate -o 512K -l 1M allocated && {}", map("allocated"))),
+            (
+                "punch a hole",
+                &format!("cp data holes; fallocate -p -o 64K -l 128K holes && {}", map("holes")),
+            ),
+            ("punch a hole beyond the end", &format!("fallocate -p -o 4M -l 64K holes && {}", map("holes"))),
+            ("punch a part of a block", &format!("fallocate -p -o 1000001 -l 333 holes && {}", map("holes"))),
+            ("zero a range", &format!("cp data zeros; fallocate -z -o 1M -l 2M zeros && {}", map("zeros"))),
+            ("dig holes", "cp zeros dug && fallocate -d dug && cmp zeros dug"),
+            ("a sparse file", &format!("truncate -s 5M sparse; cat data >> sparse; {}", map("sparse"))),
+            ("cp", &format!("cp --sparse=always sparse copy && cmp sparse copy && {}", map("copy"))),
+            (
+                "cp within the server",
+                &format!("cp --sparse=never sparse full && cmp sparse full && {}", map("full")),
+            ),
+            ("copy_file_range", &copy),
+            ("an empty file", &format!("touch empty; cp empty empty2; {}", map("empty empty2"))),
+            (
+                "no space change of a file that is read only",
+                "exec 3< data; fallocate -l 4M /dev/fd/3 >/dev/null",
+            ),
+            (
+                "reflinks, which ext4 doesn't have",
+                "cp --reflink=always data linked; cp --reflink=auto data linked && cmp data linked",
+            ),
+            (
+                "tar",
+                "tar --sparse -cf - sparse holes | (mkdir out && tar -C out -xf -) && cmp sparse out/sparse && cmp holes out/holes",
+            ),
+        ],
+        &map("$(find . -type f | sort)"),
+    );
+}
+
+/// FUSE has no request for FICLONE: the kernel refuses it. copy_file_range(2) becomes a COPY, by which the
+/// server's filesystem shares the blocks.
+#[test]
+fn copies_share_blocks_where_the_servers_filesystem_can() {
+    need_root();
+    let disk = Disk::new("xfs", 320);
+    let export = disk.path().join("export");
+    std::fs::create_dir(&export).expect("a directory");
+    std::fs::write(export.join("data"), pattern(3, 4 << 20)).expect("a file");
+    let plain = output(&export, "cp --reflink=always data plain");
+    assert_eq!(plain, "status 0\n", "the filesystem can do it");
+    for name in ["wire", "tree"] {
+        let path = DataPath::named(name);
+        let server = path.serve(&export).start();
+        let Some(mount) = path.mount(&server, &export, "vers=4.2") else { continue };
+        let refused = output(mount.path(), "cp --reflink=always data refused");
+        assert!(refused.contains("Operation not supported"), "{name}: {refused}");
+        assert_eq!(output(mount.path(), "cp data copy && cmp data copy"), "status 0\n", "{name}");
+        let extents = output(&export, "filefrag -v copy");
+        assert!(extents.contains("shared"), "{name}: {extents}");
+        std::fs::remove_file(export.join("copy")).expect("removed");
+    }
 }
 
 /// NFSv3 and 4.1 have none, with a tree, too.

@@ -50,11 +50,21 @@ control::metrics! {
     }
 }
 
+/// A value for each operation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PerOperation<T>([T; Operation::ALL.len()]);
+
+impl<T: Default> Default for PerOperation<T> {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| T::default()))
+    }
+}
+
 /// A session's counters at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Counters {
-    pub(crate) calls: [u64; Operation::ALL.len()],
+    pub(crate) calls: PerOperation<u64>,
     /// I/O over the wire.
     pub wire: DataPathCounters,
     /// I/O over the lane.
@@ -67,7 +77,7 @@ impl Counters {
     /// Calls of this operation to the server, over the wire or the lane.
     #[must_use]
     pub const fn calls(&self, operation: Operation) -> u64 {
-        self.calls[operation as usize]
+        self.calls.0[operation as usize]
     }
 }
 
@@ -132,7 +142,7 @@ impl LaneIoCounters {
 /// [`Counters`] that change.
 #[derive(Debug, Default)]
 pub(crate) struct SessionCounters {
-    pub(crate) calls: [AtomicU64; Operation::ALL.len()],
+    pub(crate) calls: PerOperation<AtomicU64>,
     pub(crate) wire: AtomicDataPathCounters,
     pub(crate) lane: AtomicDataPathCounters,
     /// The reads and writes of `lane`.
@@ -157,7 +167,7 @@ pub(crate) fn add(counter: &AtomicU64, by: u64) {
 impl SessionCounters {
     /// Counts one call of `operation`. Its round trips are counted where it is sent.
     pub(crate) fn call(&self, operation: Operation) {
-        bump(&self.calls[operation as usize]);
+        bump(&self.calls.0[operation as usize]);
     }
 
     /// The counters as they stand, with those of the session's connections.
@@ -165,7 +175,7 @@ impl SessionCounters {
         let mut lane = self.lane.snapshot();
         self.lane_io.add_to(&mut lane);
         Counters {
-            calls: std::array::from_fn(|index| self.calls[index].load(Relaxed)),
+            calls: PerOperation(std::array::from_fn(|index| self.calls.0[index].load(Relaxed))),
             wire: self.wire.snapshot(),
             lane,
             events: SessionEvents {

@@ -19,8 +19,8 @@ use io::Stability;
 use crate::error::Result;
 pub(crate) use crate::nfs4::WireOpen;
 use crate::types::{
-    Access, AclEntry, Attributes, Create, ExportEntry, Found, FsInfo, FsStat, Handle, Node, Page, PathConf,
-    Plus, SetAttributes, SetXattr, Timestamp, XattrPage,
+    Access, AclEntry, Attributes, Create, ExportEntry, Fallocate, Found, FsInfo, FsStat, Handle, Node, Page,
+    PathConf, Plus, SeekTo, SetAttributes, SetXattr, Timestamp, XattrPage,
 };
 use crate::user::User;
 
@@ -83,6 +83,17 @@ pub(crate) async fn open_without_state(
         FileTarget::New { directory, name, how } => nfs.create(user, directory, name, how).await?,
     };
     Ok(OpenReply { found, access: None, state: None })
+}
+
+/// The result of a copy within the server.
+#[derive(Debug)]
+pub(crate) struct CopyReply {
+    /// Bytes copied, from the start on. Unchecked: a server may send any number.
+    pub(crate) count: u64,
+    /// How durable they are.
+    pub(crate) stability: Stability,
+    /// As [`WriteReply::verifier`].
+    pub(crate) verifier: [u8; 8],
 }
 
 /// The operations of an NFS version. All fail with the server's status or the call's error. One that the
@@ -248,6 +259,45 @@ pub(crate) trait Operations {
     /// A file's access control list. [`Status::NotSupported`](crate::Status::NotSupported): the server has
     /// none.
     fn acl(&self, user: &User, file: &Handle) -> impl Future<Output = Result<Vec<AclEntry>>> + Send;
+
+    /// Changes the space of `len` bytes from `offset` on.
+    fn fallocate(
+        &self,
+        user: &User,
+        file: &Handle,
+        how: Fallocate,
+        offset: u64,
+        len: u64,
+    ) -> impl Future<Output = Result<()>> + Send;
+
+    /// The first data or hole at `offset` or behind it. `None` if there is none, or the file ends at
+    /// `offset` or before.
+    fn seek(
+        &self,
+        user: &User,
+        file: &Handle,
+        to: SeekTo,
+        offset: u64,
+    ) -> impl Future<Output = Result<Option<u64>>> + Send;
+
+    /// Copies up to `len` bytes, at least 1, between files of the server.
+    /// [`Status::Invalid`](crate::Status::Invalid): the source ends before.
+    fn copy(
+        &self,
+        user: &User,
+        from: (&Handle, u64),
+        to: (&Handle, u64),
+        len: u64,
+    ) -> impl Future<Output = Result<CopyReply>> + Send;
+
+    /// Lets files of the server share `len` bytes; 0 for all up to the end of the source.
+    fn clone_range(
+        &self,
+        user: &User,
+        from: (&Handle, u64),
+        to: (&Handle, u64),
+        len: u64,
+    ) -> impl Future<Output = Result<()>> + Send;
 
     /// A file's NFSv4 access control list, as `fattr4_acl` (RFC 8881 section 6.2) in XDR.
     fn nfs4_acl(&self, user: &User, file: &Handle) -> impl Future<Output = Result<Vec<u8>>> + Send;

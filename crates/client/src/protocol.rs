@@ -10,12 +10,12 @@ use crate::counters::SessionCounters;
 use crate::error::Result;
 use crate::nfs3::Nfs3;
 use crate::nfs4::Nfs4;
-use crate::operations::{FileTarget, OpenReply, Operations, ReadReply, WriteReply};
+use crate::operations::{CopyReply, FileTarget, OpenReply, Operations, ReadReply, WriteReply};
 use crate::options::{Options, Version};
 use crate::tree::Tree;
 use crate::types::{
-    Access, AclEntry, Attributes, Create, ExportEntry, Found, FsInfo, FsStat, Handle, Node, Page, PathConf,
-    Plus, SetAttributes, SetXattr, Timestamp, XattrPage,
+    Access, AclEntry, Attributes, Create, ExportEntry, Fallocate, Found, FsInfo, FsStat, Handle, Node, Page,
+    PathConf, Plus, SeekTo, SetAttributes, SetXattr, Timestamp, XattrPage,
 };
 use crate::url::Url;
 use crate::user::User;
@@ -146,6 +146,10 @@ forward! {
     fn fs_info(user: &User, file: &Handle) -> Result<FsInfo>;
     fn path_conf(user: &User, file: &Handle) -> Result<PathConf>;
     fn acl(user: &User, file: &Handle) -> Result<Vec<AclEntry>>;
+    fn fallocate(user: &User, file: &Handle, how: Fallocate, offset: u64, len: u64) -> Result<()>;
+    fn seek(user: &User, file: &Handle, to: SeekTo, offset: u64) -> Result<Option<u64>>;
+    fn copy(user: &User, from: (&Handle, u64), to: (&Handle, u64), len: u64) -> Result<CopyReply>;
+    fn clone_range(user: &User, from: (&Handle, u64), to: (&Handle, u64), len: u64) -> Result<()>;
     fn nfs4_acl(user: &User, file: &Handle) -> Result<Vec<u8>>;
     fn set_nfs4_acl(user: &User, file: &Handle, acl: &[u8]) -> Result<()>;
     fn get_xattr(user: &User, file: &Handle, name: &[u8]) -> Result<Vec<u8>>;

@@ -36,6 +36,27 @@ pub enum Create {
     Exclusive([u8; 8]),
 }
 
+/// A change of a file's space (fallocate(2)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fallocate {
+    /// Space is reserved for a range, and the file extended if it ends before.
+    Allocate,
+    /// A range becomes a hole (`FALLOC_FL_PUNCH_HOLE`). The file keeps its size.
+    PunchHole,
+    /// A range reads as zeros and has space reserved (`FALLOC_FL_ZERO_RANGE`). The file is extended if it
+    /// ends before.
+    ZeroRange,
+}
+
+/// What a position in a file is searched for (lseek(2)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SeekTo {
+    /// Data.
+    Data,
+    /// A hole; the end of the file counts as one.
+    Hole,
+}
+
 /// How an extended attribute is set (setxattr(2)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SetXattr {
@@ -277,6 +298,11 @@ counted_operations!(
     Commit,
     Getacl,
     Setacl,
+    Allocate,
+    Deallocate,
+    Seek,
+    Copy,
+    Clone,
     Getxattr,
     Setxattr,
     Listxattrs,

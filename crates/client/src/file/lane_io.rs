@@ -260,7 +260,7 @@ impl Inner {
     /// Discards another open's uncommitted writes of a range that is being written over the lane: written
     /// again after a restart of the server, they would replace newer data.
     #[inline]
-    fn discard_uncommitted(&self, offset: u64, len: u64) {
+    pub(super) fn discard_uncommitted(&self, offset: u64, len: u64) {
         if let Some(uncommitted) = self.existing_uncommitted() {
             uncommitted.discard(offset, offset.saturating_add(len));
         }

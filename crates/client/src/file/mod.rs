@@ -19,11 +19,13 @@
 //! | `nowait` | which reads may block an async task |
 //! | `grant` | a grant: how the file gets it, gives it up and syncs it |
 //! | `wire_io` | READ in pieces of rsize |
+//! | `space` | space and holes, and copies between files of the server |
 
 mod grant;
 mod lane_io;
 mod nowait;
 mod operations;
+mod space;
 mod wire_io;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

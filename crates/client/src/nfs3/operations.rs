@@ -9,10 +9,12 @@ use xdr::{Decoder, Encode, Opaque};
 use super::Nfs3;
 use super::convert::{self, nfs_time};
 use crate::error::{Error, Result, Status, not_supported};
-use crate::operations::{FileTarget, OpenReply, Operations, ReadReply, WriteReply, open_without_state};
+use crate::operations::{
+    CopyReply, FileTarget, OpenReply, Operations, ReadReply, WriteReply, open_without_state,
+};
 use crate::types::{
-    Access, AclEntry, Attributes, Create, DirEntry, ExportEntry, Found, FsInfo, FsStat, Handle, Node, Page,
-    PathConf, Plus, SetAttributes, SetXattr, Timestamp, XattrPage,
+    Access, AclEntry, Attributes, Create, DirEntry, ExportEntry, Fallocate, Found, FsInfo, FsStat, Handle,
+    Node, Page, PathConf, Plus, SeekTo, SetAttributes, SetXattr, Timestamp, XattrPage,
 };
 use crate::user::User;
 
@@ -353,6 +355,22 @@ impl Operations for Nfs3 {
 
     async fn acl(&self, user: &User, file: &Handle) -> Result<Vec<AclEntry>> {
         self.get_acl(user, file).await
+    }
+
+    async fn fallocate(&self, _: &User, _: &Handle, _: Fallocate, _: u64, _: u64) -> Result<()> {
+        Err(not_supported("fallocate"))
+    }
+
+    async fn seek(&self, _: &User, _: &Handle, _: SeekTo, _: u64) -> Result<Option<u64>> {
+        Err(not_supported("SEEK"))
+    }
+
+    async fn copy(&self, _: &User, _: (&Handle, u64), _: (&Handle, u64), _: u64) -> Result<CopyReply> {
+        Err(not_supported("COPY"))
+    }
+
+    async fn clone_range(&self, _: &User, _: (&Handle, u64), _: (&Handle, u64), _: u64) -> Result<()> {
+        Err(not_supported("CLONE"))
     }
 
     async fn nfs4_acl(&self, _: &User, _: &Handle) -> Result<Vec<u8>> {

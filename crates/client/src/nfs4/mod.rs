@@ -15,6 +15,7 @@
 //! | `owners` | owners and groups as strings |
 //! | `acls` | access control lists as they are on the wire |
 //! | `aces` | access control lists as POSIX ones |
+//! | `space` | space of files, holes, and copies within the server |
 //! | `xattrs` | extended attributes |
 
 mod aces;
@@ -28,6 +29,7 @@ mod open;
 mod operations;
 mod owners;
 mod session;
+mod space;
 mod state;
 mod xattrs;
 

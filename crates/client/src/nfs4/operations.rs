@@ -27,10 +27,10 @@ use super::session::CompoundReply;
 use super::state;
 use super::{Nfs4, file_handle, found, reply_attributes};
 use crate::error::{Error, Result, Status};
-use crate::operations::{FileTarget, OpenReply, Operations, ReadReply, WriteReply};
+use crate::operations::{CopyReply, FileTarget, OpenReply, Operations, ReadReply, WriteReply};
 use crate::types::{
-    Access, AclEntry, Attributes, Create, DirEntry, ExportEntry, FileKind, Found, FsInfo, FsStat, Handle,
-    Node, Operation, Page, PathConf, Plus, SetAttributes, SetXattr, Timestamp, XattrPage,
+    Access, AclEntry, Attributes, Create, DirEntry, ExportEntry, Fallocate, FileKind, Found, FsInfo, FsStat,
+    Handle, Node, Operation, Page, PathConf, Plus, SeekTo, SetAttributes, SetXattr, Timestamp, XattrPage,
 };
 use crate::user::User;
 
@@ -77,14 +77,14 @@ impl Encode for WriteHead {
 }
 
 /// The access bits of an open: `OPEN4_SHARE_ACCESS_READ` and `OPEN4_SHARE_ACCESS_WRITE`.
-const READ_ACCESS: u8 = 1;
-const WRITE_ACCESS: u8 = 2;
+pub(super) const READ_ACCESS: u8 = 1;
+pub(super) const WRITE_ACCESS: u8 = 2;
 
 /// How often I/O is sent again because the server doesn't know its state id.
 const MAX_ATTEMPTS: u32 = 8;
 
 /// An I/O request's attempts, each with the state id that is current then.
-struct IoAttempts<'a> {
+pub(super) struct IoAttempts<'a> {
     nfs: &'a Nfs4,
     user: &'a User,
     file: &'a Handle,
@@ -92,29 +92,29 @@ struct IoAttempts<'a> {
 }
 
 impl<'a> IoAttempts<'a> {
-    const fn new(nfs: &'a Nfs4, user: &'a User, file: &'a Handle) -> Self {
+    pub(super) const fn new(nfs: &'a Nfs4, user: &'a User, file: &'a Handle) -> Self {
         Self { nfs, user, file, done: 0 }
     }
 
     /// The state id of the next attempt.
-    async fn state_id(&mut self, access: u8) -> Result<Option<StateId>> {
+    pub(super) async fn state_id(&mut self, access: u8) -> Result<Option<StateId>> {
         self.done += 1;
         self.nfs.client.io_id(self.user, self.file, access).await
     }
 
     /// Whether the request must be sent again after this status, because the file has to be opened again.
-    fn must_repeat(&self, id: Option<StateId>, status: Nfsstat4) -> bool {
+    pub(super) fn must_repeat(&self, id: Option<StateId>, status: Nfsstat4) -> bool {
         let Some(id) = id.filter(|_| state::is_gone(status)) else { return false };
         self.nfs.client.io_id_gone(self.user, self.file, id);
         self.done < MAX_ATTEMPTS
     }
 }
 
-fn io_stateid(id: Option<StateId>) -> Stateid4 {
+pub(super) fn io_stateid(id: Option<StateId>) -> Stateid4 {
     id.map_or(ANONYMOUS, state::stateid)
 }
 
-fn check(operation: Op, status: Nfsstat4) -> Result<()> {
+pub(super) fn check(operation: Op, status: Nfsstat4) -> Result<()> {
     if status == Nfsstat4::Ok { Ok(()) } else { Err(refused(operation, status)) }
 }
 
@@ -644,6 +644,41 @@ impl Operations for Nfs4 {
         let mut results = reply.results()?;
         results.succeeded(Op::Putfh)?;
         reply_attributes(&mut results)?.acl.ok_or_else(|| refused(Op::Getattr, Nfsstat4::Attrnotsupp))
+    }
+
+    async fn fallocate(
+        &self,
+        user: &User,
+        file: &Handle,
+        how: Fallocate,
+        offset: u64,
+        len: u64,
+    ) -> Result<()> {
+        self.change_space(user, file, how, offset, len).await
+    }
+
+    async fn seek(&self, user: &User, file: &Handle, to: SeekTo, offset: u64) -> Result<Option<u64>> {
+        self.find_content(user, file, to, offset).await
+    }
+
+    async fn copy(
+        &self,
+        user: &User,
+        from: (&Handle, u64),
+        to: (&Handle, u64),
+        len: u64,
+    ) -> Result<CopyReply> {
+        self.copy_within(user, from, to, len).await
+    }
+
+    async fn clone_range(
+        &self,
+        user: &User,
+        from: (&Handle, u64),
+        to: (&Handle, u64),
+        len: u64,
+    ) -> Result<()> {
+        self.clone_within(user, from, to, len).await
     }
 
     async fn nfs4_acl(&self, user: &User, file: &Handle) -> Result<Vec<u8>> {

@@ -44,11 +44,11 @@ use self::open::Opened;
 use self::user::TreeUsers;
 use crate::attribute_sink::AttributeSink;
 use crate::error::{Error, Result};
-use crate::operations::{FileTarget, OpenReply, Operations, ReadReply, WriteReply};
+use crate::operations::{CopyReply, FileTarget, OpenReply, Operations, ReadReply, WriteReply};
 use crate::seal_queue::SealQueue;
 use crate::types::{
-    Access, AclEntry, Attributes, Create, ExportEntry, FileKind, Found, FsInfo, FsStat, Handle, Node, Page,
-    PathConf, Plus, SetAttributes, SetXattr, Timestamp, XattrPage,
+    Access, AclEntry, Attributes, Create, ExportEntry, Fallocate, FileKind, Found, FsInfo, FsStat, Handle,
+    Node, Page, PathConf, Plus, SeekTo, SetAttributes, SetXattr, Timestamp, XattrPage,
 };
 use crate::user::User;
 
@@ -433,6 +433,23 @@ impl Operations for Tree {
 
     async fn acl(&self, user: &User, file: &Handle) -> Result<Vec<AclEntry>> {
         perform!(self, "GETACL", user, acl(file;))
+    }
+
+    /// These four are performed on granted files.
+    async fn fallocate(&self, _: &User, _: &Handle, _: Fallocate, _: u64, _: u64) -> Result<()> {
+        Err(Error::NotLocal)
+    }
+
+    async fn seek(&self, _: &User, _: &Handle, _: SeekTo, _: u64) -> Result<Option<u64>> {
+        Err(Error::NotLocal)
+    }
+
+    async fn copy(&self, _: &User, _: (&Handle, u64), _: (&Handle, u64), _: u64) -> Result<CopyReply> {
+        Err(Error::NotLocal)
+    }
+
+    async fn clone_range(&self, _: &User, _: (&Handle, u64), _: (&Handle, u64), _: u64) -> Result<()> {
+        Err(Error::NotLocal)
     }
 
     /// The tree's filesystem has POSIX lists. The server translates.

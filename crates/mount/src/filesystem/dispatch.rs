@@ -57,7 +57,7 @@ impl Filesystem {
             FileOperation::ListXattr { room } => self.list_xattrs(request, room).await,
             FileOperation::RemoveXattr { name } => self.remove_xattr(request, &name).await,
             FileOperation::FAllocate(args) => self.fallocate(request, &args).await,
-            FileOperation::LSeek { fh, offset, whence } => self.seek(fh, offset, whence).await,
+            FileOperation::LSeek { fh, offset, to } => self.seek(fh, offset, to).await,
             FileOperation::CopyFileRange(args) => self.copy_range(request, &args).await,
         };
         reply.map(Outcome::from)

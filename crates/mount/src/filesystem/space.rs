@@ -1,18 +1,19 @@
 //! FALLOCATE, LSEEK and COPY_FILE_RANGE.
 //!
-//! NFSv3 has none of them. On a granted file the system call of the same name does it. Over the wire LSEEK
-//! knows the file's size only, and the others fail with `EOPNOTSUPP`, upon which the kernel copies by reading
-//! and writing.
+//! On a granted file the system call of the same name does it. Over the wire NFSv4.2 has operations for them.
+//! NFSv3 and 4.1 have none: LSEEK then knows the file's size only, and the others fail with `EOPNOTSUPP`,
+//! upon which the kernel copies by reading and writing.
 
 use std::time::Instant;
 
-use rustix::fs::SeekFrom;
+use client::{Fallocate, SeekTo};
+use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 use user_ids::with_set_id_kept;
 
 use super::{Filesystem, RequestContext};
 use crate::fuse::reply::FuseReply;
-use crate::fuse::request::{CopyRangeArgs, FallocateArgs, SeekWhence};
+use crate::fuse::request::{CopyRangeArgs, FallocateArgs};
 use crate::inode::Inode;
 
 /// The largest COPY_FILE_RANGE, in bytes: the server waits for its end before it stops.
@@ -32,30 +33,31 @@ impl Filesystem {
                 file.share_granted_fd(|fd| rustix::fs::fallocate(fd, mode, offset, len))
             })
         });
-        let allocated = allocated.await?.ok_or(Errno::OPNOTSUPP)?;
+        let allocated = match allocated.await? {
+            Some(allocated) => allocated,
+            None => {
+                let changed = open.file.fallocate(over_the_wire(mode)?, offset, len).await;
+                changed.map_err(|error| self.errno(&error))
+            }
+        };
         self.kernel.invalidate_set_id(&open.inode);
         allocated?;
         open.inode.lock().attributes.note_write(Instant::now());
         Ok(FuseReply::default())
     }
 
-    pub(super) async fn seek(&self, fh: u64, offset: u64, whence: SeekWhence) -> Result<FuseReply, Errno> {
+    pub(super) async fn seek(&self, fh: u64, offset: u64, to: SeekTo) -> Result<FuseReply, Errno> {
         let open = self.open_file(fh)?;
-        let to = match whence {
-            SeekWhence::Data => SeekFrom::Data(offset),
-            SeekWhence::Hole => SeekFrom::Hole(offset),
+        let from = match to {
+            SeekTo::Data => SeekFrom::Data(offset),
+            SeekTo::Hole => SeekFrom::Hole(offset),
         };
-        let seek = move |file: &client::File| file.with_granted_fd(|fd| rustix::fs::seek(fd, to));
+        let seek = move |file: &client::File| file.with_granted_fd(|fd| rustix::fs::seek(fd, from));
         if let Some(found) = self.blocking.run(&open.file, seek).await? {
             return Ok(FuseReply::default().offset(found?));
         }
-        // lseek(2) permits the answer that the whole file is data, with a hole behind it.
-        let size = open.file.size().await.map_err(|error| self.errno(&error))?;
-        match whence {
-            _ if offset >= size => Err(Errno::NXIO),
-            SeekWhence::Data => Ok(FuseReply::default().offset(offset)),
-            SeekWhence::Hole => Ok(FuseReply::default().offset(size)),
-        }
+        let found = open.file.seek(to, offset).await.map_err(|error| self.errno(&error))?;
+        Ok(FuseReply::default().offset(found.ok_or(Errno::NXIO)?))
     }
 
     pub(super) async fn copy_range(
@@ -79,11 +81,29 @@ impl Filesystem {
                 })
             })
         });
-        let copied = copied.await?.flatten().ok_or(Errno::OPNOTSUPP)?;
+        let copied = match copied.await?.flatten() {
+            Some(copied) => copied,
+            None => {
+                let (from_offset, to_offset) = (args.from_offset, args.to_offset);
+                let copied = from.file.copy_range(from_offset, &to.file, to_offset, len as u64).await;
+                copied.map(|count| count as usize).map_err(|error| self.errno(&error))
+            }
+        };
         self.kernel.invalidate_set_id(&to.inode);
         let count = copied?;
         to.inode.lock().attributes.note_write(Instant::now());
         Ok(FuseReply::with_capacity(8).written(u32::try_from(count).unwrap_or(u32::MAX)))
+    }
+}
+
+/// What a mode of fallocate(2) is over the wire.
+fn over_the_wire(mode: FallocateFlags) -> Result<Fallocate, Errno> {
+    const PUNCH_HOLE: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
+    match mode {
+        mode if mode.is_empty() => Ok(Fallocate::Allocate),
+        PUNCH_HOLE => Ok(Fallocate::PunchHole),
+        FallocateFlags::ZERO_RANGE => Ok(Fallocate::ZeroRange),
+        _ => Err(Errno::OPNOTSUPP),
     }
 }
 

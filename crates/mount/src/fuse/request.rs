@@ -6,7 +6,7 @@
 //! reaches one.
 
 use bytes::{Buf as _, Bytes};
-use client::{SetAttributes, SetTime, SetXattr, Timestamp};
+use client::{SeekTo, SetAttributes, SetTime, SetXattr, Timestamp};
 use rustix::fs::{FallocateFlags, FileType, OFlags, XattrFlags};
 use rustix::io::Errno;
 
@@ -105,7 +105,7 @@ pub(crate) enum FileOperation {
     ListXattr { room: u32 },
     RemoveXattr { name: Bytes },
     FAllocate(FallocateArgs),
-    LSeek { fh: u64, offset: u64, whence: SeekWhence },
+    LSeek { fh: u64, offset: u64, to: SeekTo },
     CopyFileRange(CopyRangeArgs),
 }
 
@@ -196,13 +196,6 @@ pub(crate) struct FallocateArgs {
     pub(crate) offset: u64,
     pub(crate) len: u64,
     pub(crate) mode: FallocateFlags,
-}
-
-/// What LSEEK looks for. The kernel handles lseek(2)'s other values of `whence` itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SeekWhence {
-    Data,
-    Hole,
 }
 
 /// COPY_FILE_RANGE's arguments.
@@ -408,12 +401,13 @@ fn file(opcode: u32, from: &mut Arguments) -> Result<FileOperation, Errno> {
         }
         opcode::LSEEK => {
             let (fh, offset, whence) = (from.u64()?, from.u64()?, from.u32()?);
-            let whence = match whence {
-                abi::SEEK_DATA => SeekWhence::Data,
-                abi::SEEK_HOLE => SeekWhence::Hole,
+            // The kernel handles lseek(2)'s other values of `whence` itself.
+            let to = match whence {
+                abi::SEEK_DATA => SeekTo::Data,
+                abi::SEEK_HOLE => SeekTo::Hole,
                 _ => return Err(Errno::INVAL),
             };
-            FileOperation::LSeek { fh, offset, whence }
+            FileOperation::LSeek { fh, offset, to }
         }
         opcode::COPY_FILE_RANGE => {
             let (from_fh, from_offset) = (from.u64()?, from.u64()?);

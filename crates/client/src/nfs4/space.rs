@@ -1,0 +1,195 @@
+//! A file's space and holes, and copies within the server (RFC 7862): ALLOCATE, DEALLOCATE, SEEK, COPY and
+//! CLONE, which NFSv4.2 has.
+
+use proto::nfs4::{
+    Allocate4Args, Clone4Args, Copy4Args, Copy4ResOk, DataContent4, Nfsstat4, Operation as Op, Seek4Args,
+    SeekRes4, Stateid4,
+};
+use xdr::Array;
+
+use super::Nfs4;
+use super::compound::{Compound, Results, refused};
+use super::convert::{self, FILE};
+use super::operations::{IoAttempts, READ_ACCESS, WRITE_ACCESS, check, io_stateid};
+use crate::error::{Error, Result};
+use crate::operations::CopyReply;
+use crate::types::{Fallocate, Handle, Operation, SeekTo};
+use crate::user::User;
+
+/// The state ids under which a source is read and a target is written.
+type StateIds = (Stateid4, Stateid4);
+
+impl Nfs4 {
+    /// ALLOCATE and DEALLOCATE. Both together zero a range.
+    pub(super) async fn change_space(
+        &self,
+        user: &User,
+        file: &Handle,
+        how: Fallocate,
+        offset: u64,
+        length: u64,
+    ) -> Result<()> {
+        let (operations, counted) = match how {
+            Fallocate::Allocate => (&[Op::Allocate][..], Operation::Allocate),
+            Fallocate::PunchHole => (&[Op::Deallocate][..], Operation::Deallocate),
+            Fallocate::ZeroRange => (&[Op::Deallocate, Op::Allocate][..], Operation::Deallocate),
+        };
+        self.need_4_2(operations[0])?;
+        let report = self.report();
+        let mut attempts = IoAttempts::new(self, user, file);
+        'attempts: loop {
+            let id = attempts.state_id(WRITE_ACCESS).await?;
+            let args = Allocate4Args { stateid: io_stateid(id), offset, length };
+            let compound = operations
+                .iter()
+                .fold(Compound::once().put_fh(file), |compound, operation| compound.then(*operation, &args))
+                .get_attributes(&FILE);
+            let reply = self.call(user, counted, &compound).await?;
+            let mut results = reply.results()?;
+            results.succeeded(Op::Putfh)?;
+            for operation in operations {
+                let status = results.status(*operation)?;
+                if attempts.must_repeat(id, status) {
+                    continue 'attempts;
+                }
+                check(*operation, status)?;
+            }
+            report.file(&mut results, file, None);
+            return Ok(());
+        }
+    }
+
+    /// SEEK.
+    pub(super) async fn find_content(
+        &self,
+        user: &User,
+        file: &Handle,
+        to: SeekTo,
+        offset: u64,
+    ) -> Result<Option<u64>> {
+        self.need_4_2(Op::Seek)?;
+        let what = match to {
+            SeekTo::Data => DataContent4::Data,
+            SeekTo::Hole => DataContent4::Hole,
+        };
+        let mut attempts = IoAttempts::new(self, user, file);
+        let found: SeekRes4 = loop {
+            let id = attempts.state_id(READ_ACCESS).await?;
+            let args = Seek4Args { stateid: io_stateid(id), offset, what: what as u32 };
+            let compound = Compound::new().put_fh(file).then(Op::Seek, &args);
+            let reply = self.call(user, Operation::Seek, &compound).await?;
+            let mut results = reply.results()?;
+            results.succeeded(Op::Putfh)?;
+            match results.status(Op::Seek)? {
+                Nfsstat4::Ok => break results.value(Op::Seek)?,
+                Nfsstat4::Nxio => return Ok(None),
+                status if attempts.must_repeat(id, status) => {}
+                status => return Err(refused(Op::Seek, status)),
+            }
+        };
+        if found.offset < offset {
+            return Err(senseless(Op::Seek, "it found something before the offset to search from"));
+        }
+        // Where there is no more data, the answer is the end of the file, which is a hole.
+        Ok(Some(found.offset).filter(|_| to == SeekTo::Hole || !found.eof))
+    }
+
+    /// COPY, answered when a part has been copied.
+    pub(super) async fn copy_within(
+        &self,
+        user: &User,
+        from: (&Handle, u64),
+        to: (&Handle, u64),
+        count: u64,
+    ) -> Result<CopyReply> {
+        self.need_4_2(Op::Copy)?;
+        let args = |(src_stateid, dst_stateid): StateIds| Copy4Args {
+            src_stateid,
+            dst_stateid,
+            src_offset: from.1,
+            dst_offset: to.1,
+            count,
+            consecutive: true,
+            synchronous: true,
+            source_server: Array(Vec::new()),
+        };
+        let compound = |ids| between(from.0, to.0).then(Op::Copy, &args(ids));
+        let ok: Copy4ResOk = self
+            .between_files(user, (Op::Copy, Operation::Copy), (from.0, to.0), compound, |results| {
+                results.value(Op::Copy)
+            })
+            .await?;
+        let response = ok.response;
+        if !response.callback_id.0.is_empty() || response.count > count {
+            return Err(senseless(Op::Copy, "it isn't the answer to a synchronous copy of that length"));
+        }
+        Ok(CopyReply {
+            count: response.count,
+            stability: convert::stability(response.committed),
+            verifier: response.writeverf,
+        })
+    }
+
+    /// CLONE.
+    pub(super) async fn clone_within(
+        &self,
+        user: &User,
+        from: (&Handle, u64),
+        to: (&Handle, u64),
+        count: u64,
+    ) -> Result<()> {
+        self.need_4_2(Op::Clone)?;
+        let args = |(src_stateid, dst_stateid): StateIds| Clone4Args {
+            src_stateid,
+            dst_stateid,
+            src_offset: from.1,
+            dst_offset: to.1,
+            count,
+        };
+        let compound = |ids| between(from.0, to.0).then(Op::Clone, &args(ids));
+        self.between_files(user, (Op::Clone, Operation::Clone), (from.0, to.0), compound, |_| Ok(())).await
+    }
+
+    /// Sends a request that reads one file and writes another, until the server knows its state ids. The last
+    /// operation of `compound` is the one that is counted.
+    async fn between_files<T>(
+        &self,
+        user: &User,
+        (operation, counted): (Op, Operation),
+        (from, to): (&Handle, &Handle),
+        compound: impl Fn(StateIds) -> Compound + Sync,
+        result: impl Fn(&mut Results<'_>) -> Result<T> + Sync,
+    ) -> Result<T> {
+        let report = self.report();
+        let (mut reads, mut writes) = (IoAttempts::new(self, user, from), IoAttempts::new(self, user, to));
+        loop {
+            let (source, target) = (reads.state_id(READ_ACCESS).await?, writes.state_id(WRITE_ACCESS).await?);
+            let ids = (io_stateid(source), io_stateid(target));
+            let compound = compound(ids).get_attributes(&FILE);
+            let reply = self.call(user, counted, &compound).await?;
+            let mut results = reply.results()?;
+            results.succeeded(Op::Putfh)?;
+            results.succeeded(Op::Savefh)?;
+            results.succeeded(Op::Putfh)?;
+            let status = results.status(operation)?;
+            // The status doesn't tell which of the state ids the server doesn't know.
+            let (again, also) = (reads.must_repeat(source, status), writes.must_repeat(target, status));
+            if again || also {
+                continue;
+            }
+            check(operation, status)?;
+            let value = result(&mut results)?;
+            report.file(&mut results, to, None);
+            return Ok(value);
+        }
+    }
+}
+
+/// The operations in front of one on two files: the source becomes the saved file, the target the current one.
+fn between(from: &Handle, to: &Handle) -> Compound {
+    Compound::once().put_fh(from).then(Op::Savefh, &()).put_fh(to)
+}
+
+fn senseless(operation: Op, what: &'static str) -> Error {
+    Error::Protocol { object: operation.name().to_owned(), what }
+}
