@@ -29,9 +29,13 @@ fn output(dir: &Path, script: &str) -> String {
 /// and the files, of which `files` prints a summary.
 fn compare(scripts: &[(&str, &str)], files: &str) {
     need_root();
+    // Which filesystem it is must not depend on the machine.
+    let disk = Disk::in_directory("ext4", 600, Path::new("/dev/shm"));
     for name in DATA_PATHS {
-        let scratch = Scratch::new();
-        let (export, plain) = (scratch.mkdir("export"), scratch.mkdir("plain"));
+        let [export, plain] = ["export", "plain"].map(|kind| disk.path().join(format!("{kind}-{name}")));
+        for directory in [&export, &plain] {
+            std::fs::create_dir(directory).expect("a directory");
+        }
         let path = DataPath::named(name);
         let server = path.serve(&export).start();
         let Some(mount) = path.mount(&server, &export, "vers=4.2") else { continue };
@@ -168,12 +172,9 @@ fn space_holes_and_copies_are_those_of_a_local_directory() {
                 "exec 3< data; fallocate -l 4M /dev/fd/3 >/dev/null",
             ),
             (
-                "reflinks, which ext4 doesn't have",
-                "cp --reflink=always data linked; cp --reflink=auto data linked && cmp data linked",
-            ),
-            (
                 "tar",
-                "tar --sparse -cf - sparse holes | (mkdir out && tar -C out -xf -) && cmp sparse out/sparse && cmp holes out/holes",
+                "tar --sparse -cf - sparse holes | (mkdir out && tar -C out -xf -)
+                 cmp sparse out/sparse && cmp holes out/holes",
             ),
         ],
         &map("$(find . -type f | sort)"),

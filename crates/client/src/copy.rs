@@ -1,5 +1,7 @@
 //! Copies of whole files, with several requests in flight.
 //!
+//! Between two files of one session the server copies, or the kernel if both are granted, where they can.
+//!
 //! The source is read in chunks, several at once, and each chunk is written as soon as it arrives. The
 //! source's size at the beginning determines the number of chunks. Data that is appended meanwhile is copied
 //! afterwards, one chunk after the other.
@@ -186,8 +188,49 @@ impl End<'_> {
 /// # Errors
 /// The first error of either side.
 pub async fn copy(from: &File, to: &File, options: &CopyOptions) -> Result<u64> {
+    if let Some(done) = copy_within(from, to, options).await? {
+        return Ok(done);
+    }
     let chunk = from.session().transfer_sizes().0.min(to.session().transfer_sizes().1);
     transfer(End::Remote(from), End::Remote(to), chunk, options).await
+}
+
+/// The bytes of a request to copy within the server. Each shows its progress, and none takes long.
+const COPY_STEP: u64 = 16 << 20;
+
+/// As [`copy`], without the data passing through this client. `None` if that isn't possible; nothing is
+/// copied then.
+async fn copy_within(from: &File, to: &File, options: &CopyOptions) -> Result<Option<u64>> {
+    let step = options.chunk.map_or(COPY_STEP, |chunk| chunk.max(1) as u64);
+    let (mut done, mut total) = (0, None);
+    loop {
+        match from.copy_range(done, to, done, step).await {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(error) if done == 0 && is_left_to_the_client(&error) => return Ok(None),
+            Err(error) => return Err(error),
+        }
+        if let Some(progress) = &options.progress {
+            let total = match total {
+                Some(total) => total,
+                None => *total.insert(from.size().await?),
+            };
+            progress(Progress { bytes: done, total: total.max(done) });
+        }
+    }
+    if options.commit {
+        to.commit().await?;
+    }
+    Ok(Some(done))
+}
+
+/// Whether this is the error of a copy that neither the server nor the kernel can make.
+fn is_left_to_the_client(error: &Error) -> bool {
+    use rustix::io::Errno;
+    matches!(
+        Errno::from_raw_os_error(error.errno()),
+        Errno::OPNOTSUPP | Errno::XDEV | Errno::NOSYS | Errno::INVAL
+    )
 }
 
 /// Copies the whole of `from` to the local file `to`. Returns the number of bytes copied.

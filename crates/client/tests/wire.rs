@@ -10,8 +10,8 @@ use bytes::Bytes;
 use samehost_client as client;
 
 use client::{
-    Access, Create, DataPath, FileKind, Follow, Node, OpenOptions, Operation, SetAttributes, SetTime,
-    Stability, Status, Timestamp, Version,
+    Access, Create, DataPath, Fallocate, FileKind, Follow, Node, OpenOptions, Operation, SeekTo,
+    SetAttributes, SetTime, Stability, Status, Timestamp, Version,
 };
 use support::{Served, by_each_version, on_disk, pattern};
 
@@ -341,4 +341,65 @@ fn the_blocking_api_works() {
     file.close().unwrap();
     let names: Vec<_> = session.read_dir(&session.session().root(), true).unwrap();
     assert_eq!(names.len(), 1);
+}
+
+/// NFSv4.2's operations on space, each counted, and what other versions do instead.
+#[tokio::test]
+async fn space_and_copies_are_the_servers_by_4_2() {
+    let served = Served::wire_only();
+    let data = pattern(9, 300_000);
+    fs::write(served.export().join("data"), &data).unwrap();
+    let session = served.wire_by(Version::V4_2).await;
+    assert_eq!(session.version(), Version::V4_2);
+    let from = session.open(b"data", &OpenOptions::reading()).await.unwrap();
+    let to = session.open(b"copy", &OpenOptions::replacing().read(true)).await.unwrap();
+
+    // Unstable writes of the target mustn't undo the copy, nor get lost beside it.
+    to.write_at(&[7; 1000], 299_500).await.unwrap();
+    assert_eq!(client::copy(&from, &to, &client::CopyOptions::new()).await.unwrap(), 300_000);
+    let mut expected = data.clone();
+    expected.extend([7; 500]);
+    assert_eq!(on_disk(&served.export().join("copy")), expected);
+    assert_eq!(session.counters().calls(Operation::Read), 0, "the data stays on the server");
+    assert_eq!(from.copy_range(299_000, &to, 0, 1 << 20).await.unwrap(), 1000, "up to the end");
+    assert_eq!(from.copy_range(300_000, &to, 0, 10).await.unwrap(), 0);
+    let other = served.wire_by(Version::V4_2).await;
+    let elsewhere = other.open(b"elsewhere", &OpenOptions::replacing()).await.unwrap();
+    let error = from.copy_range(0, &elsewhere, 0, 10).await.unwrap_err();
+    assert_eq!(error.status(), Some(Status::CrossDevice), "{error}");
+    assert_eq!(client::copy(&from, &elsewhere, &client::CopyOptions::new()).await.unwrap(), 300_000);
+    // The scratch directory's filesystem doesn't share blocks.
+    assert!(from.clone_range(0, &to, 0, 0).await.is_err());
+    assert_eq!(session.counters().calls(Operation::Clone), 1);
+
+    to.write_at(&[1; 4096], 65_536).await.unwrap();
+    to.fallocate(Fallocate::PunchHole, 65_536, 131_072).await.unwrap();
+    to.commit().await.unwrap();
+    assert_eq!(to.seek(SeekTo::Hole, 0).await.unwrap(), Some(65_536));
+    assert_eq!(to.seek(SeekTo::Data, 65_536).await.unwrap(), Some(196_608));
+    assert_eq!(to.seek(SeekTo::Data, 400_000).await.unwrap(), None, "behind the end");
+    to.fallocate(Fallocate::Allocate, 0, 500_000).await.unwrap();
+    assert_eq!(to.size().await.unwrap(), 500_000);
+    let mut hole = [1; 100];
+    to.read_at(&mut hole, 70_000).await.unwrap();
+    assert_eq!(hole, [0; 100]);
+    assert_eq!(session.counters().calls(Operation::Allocate), 1);
+    assert!(from.fallocate(Fallocate::Allocate, 0, 1).await.is_err(), "opened for reading");
+
+    for version in [Version::V3, Version::V4_1] {
+        let session = served.wire_by(version).await;
+        assert_eq!(session.version(), version);
+        let from = session.open(b"data", &OpenOptions::reading()).await.unwrap();
+        let to = session.open(b"older", &OpenOptions::replacing()).await.unwrap();
+        let error = from.copy_range(0, &to, 0, 10).await.unwrap_err();
+        assert_eq!(error.status(), Some(Status::NotSupported), "{error}");
+        let error = to.fallocate(Fallocate::Allocate, 0, 10).await.unwrap_err();
+        assert_eq!(error.status(), Some(Status::NotSupported), "{error}");
+        let error = session.xattr(&from.handle(), b"a").await.unwrap_err();
+        assert_eq!(error.status(), Some(Status::NotSupported), "{error}");
+        assert_eq!(from.seek(SeekTo::Hole, 5).await.unwrap(), Some(300_000), "all data");
+        assert_eq!(from.seek(SeekTo::Data, 300_000).await.unwrap(), None);
+        assert_eq!(client::copy(&from, &to, &client::CopyOptions::new()).await.unwrap(), 300_000);
+        assert_eq!(on_disk(&served.export().join("older")), data);
+    }
 }

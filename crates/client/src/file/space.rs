@@ -59,6 +59,7 @@ impl File {
                 break;
             }
         }
+        inner.open_on_wire().await?;
         let files = [&inner.handle];
         let found =
             inner.session.caller.perform(&files, |nfs, user| nfs.seek(user, &inner.handle, to, offset));
@@ -119,6 +120,8 @@ impl File {
                 return copied;
             }
         }
+        from.open_on_wire().await?;
+        target.open_on_wire().await?;
         from.wire_copy(offset, target, to_offset, len).await
     }
 
@@ -149,6 +152,8 @@ impl File {
         from.check_readable()?;
         target.check_writable()?;
         from.check_same_session(target)?;
+        from.open_on_wire().await?;
+        target.open_on_wire().await?;
         // What the server must not lose before it shares it.
         self.commit().await?;
         let files = [&from.handle, &target.handle];

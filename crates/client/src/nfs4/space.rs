@@ -185,7 +185,8 @@ impl Nfs4 {
     }
 }
 
-/// The operations in front of one on two files: the source becomes the saved file, the target the current one.
+/// The operations in front of one on two files: the source becomes the saved file, and the target the current
+/// one.
 fn between(from: &Handle, to: &Handle) -> Compound {
     Compound::once().put_fh(from).then(Op::Savefh, &()).put_fh(to)
 }

@@ -84,8 +84,8 @@ impl Session {
     /// Sets a file's NFSv4 access control list, in the same form.
     ///
     /// # Errors
-    /// [`Status::Invalid`](crate::Status::Invalid) if the bytes are no list, or one of its names is unknown to
-    /// the server; those of [`Session::nfs4_acl`].
+    /// [`Status::Invalid`](crate::Status::Invalid) if the bytes are no list, or one of its names is unknown
+    /// to the server; those of [`Session::nfs4_acl`].
     pub async fn set_nfs4_acl(&self, file: &Handle, acl: &[u8]) -> Result<()> {
         self.local_first().perform(&[file], |nfs, user| nfs.set_nfs4_acl(user, file, acl)).await
     }
