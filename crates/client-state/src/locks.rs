@@ -235,6 +235,18 @@ impl<F: Clone + Ord, L: Clone + Ord> Locks<F, L> {
         self.get(file, owner).is_none_or(OwnerLocks::is_free)
     }
 
+    /// Whether no request is on its way that follows from an unlocked range, or an owner's end.
+    #[must_use]
+    pub fn is_settled_for(&self, file: &F, owner: &L) -> bool {
+        self.get(file, owner).is_none_or(|locks| locks.sent.is_none())
+    }
+
+    /// Whether nothing is known of an owner's locks on a file: it has none, and asks for none.
+    #[must_use]
+    pub fn is_unknown(&self, file: &F, owner: &L) -> bool {
+        self.get(file, owner).is_none()
+    }
+
     /// Whether [`Locks::is_free`] holds for every owner that has locked something in the file.
     #[must_use]
     pub fn is_file_free(&self, file: &F) -> bool {

@@ -52,7 +52,6 @@ pub(crate) struct OpenedFile {
 #[derive(Debug, Default)]
 pub(crate) struct WireState {
     /// The open's state, which NFSv3 doesn't have.
-    #[expect(dead_code, reason = "its end closes the file at the server")]
     pub(crate) open: Option<WireOpen>,
     /// The rights of the user, if the server sent them.
     pub(crate) access: Option<Access>,

@@ -84,7 +84,7 @@ pub use error::{Error, OpenFileLimit, Result, RpcError, Status};
 pub use file::{DataPath, File};
 pub use io::Stability;
 pub use lane::{MountGrant, MountRefusal};
-pub use operations::LockOwner;
+pub use operations::{LockConflict, LockOwner, LockRequest};
 pub use options::{
     Credential, LaneMode, OpenOptions, OptionError, Options, ReservedPort, UnknownLaneMode, Version,
 };

@@ -14,6 +14,7 @@
 //! no state.
 
 use bytes::Bytes;
+use client_state::{ByteRange, LockKind};
 use io::Stability;
 
 use crate::error::Result;
@@ -28,6 +29,28 @@ use crate::user::User;
 /// file descriptions. Within a session, equal numbers are the same owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LockOwner(pub u64);
+
+/// A lock that an owner asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LockRequest {
+    /// The owner.
+    pub owner: LockOwner,
+    /// The bytes.
+    pub range: ByteRange,
+    /// Shared or exclusive.
+    pub kind: LockKind,
+    /// Whether to wait while another owner's lock conflicts.
+    pub waits: bool,
+}
+
+/// A lock of another owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LockConflict {
+    /// The bytes.
+    pub range: ByteRange,
+    /// Shared or exclusive.
+    pub kind: LockKind,
+}
 
 /// The result of a READ.
 #[derive(Debug)]
@@ -133,6 +156,34 @@ pub(crate) trait Operations {
         target: FileTarget<'_>,
         access: (bool, bool),
     ) -> impl Future<Output = Result<OpenReply>> + Send;
+
+    /// Locks bytes of a file that the user has open. Fails with [`Status::Locked`](crate::Status::Locked) if
+    /// another owner's lock conflicts and the request doesn't wait. A caller that stops waiting has no lock.
+    fn lock(
+        &self,
+        user: &User,
+        file: &Handle,
+        open: &WireOpen,
+        request: LockRequest,
+    ) -> impl Future<Output = Result<()>> + Send;
+
+    /// Unlocks a range, or, with `None`, all of the owner's locks on the file: the owner has closed it.
+    fn unlock(
+        &self,
+        user: &User,
+        file: &Handle,
+        owner: LockOwner,
+        range: Option<ByteRange>,
+    ) -> impl Future<Output = Result<()>> + Send;
+
+    /// A lock of another owner that keeps the owner from locking the range as `kind`.
+    fn test_lock(
+        &self,
+        user: &User,
+        file: &Handle,
+        owner: LockOwner,
+        lock: (ByteRange, LockKind),
+    ) -> impl Future<Output = Result<Option<LockConflict>>> + Send;
 
     /// Which of the rights `wanted` the user has.
     fn access(

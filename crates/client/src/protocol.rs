@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use client_state::{ByteRange, LockKind};
 use io::Stability;
 use rpc::client::Client;
 
@@ -10,7 +11,10 @@ use crate::counters::SessionCounters;
 use crate::error::Result;
 use crate::nfs3::Nfs3;
 use crate::nfs4::Nfs4;
-use crate::operations::{CopyReply, FileTarget, OpenReply, Operations, ReadReply, WriteReply};
+use crate::operations::{
+    CopyReply, FileTarget, LockConflict, LockOwner, LockRequest, OpenReply, Operations, ReadReply, WireOpen,
+    WriteReply,
+};
 use crate::options::{Options, Version};
 use crate::tree::Tree;
 use crate::types::{
@@ -67,6 +71,11 @@ impl Protocol {
         }
     }
 
+    /// Whether locks reach the server.
+    pub(crate) const fn has_locks(&self) -> bool {
+        matches!(self, Self::Nfs4(_))
+    }
+
     /// The tree, if it is one.
     pub(crate) const fn as_tree(&self) -> Option<&Tree> {
         match self {
@@ -104,6 +113,14 @@ forward! {
     ) -> Result<Option<Attributes>>;
     fn lookup(user: &User, directory: &Handle, name: &[u8]) -> Result<Found>;
     fn open(user: &User, target: FileTarget<'_>, access: (bool, bool)) -> Result<OpenReply>;
+    fn lock(user: &User, file: &Handle, open: &WireOpen, request: LockRequest) -> Result<()>;
+    fn unlock(user: &User, file: &Handle, owner: LockOwner, range: Option<ByteRange>) -> Result<()>;
+    fn test_lock(
+        user: &User,
+        file: &Handle,
+        owner: LockOwner,
+        lock: (ByteRange, LockKind)
+    ) -> Result<Option<LockConflict>>;
     fn access(user: &User, file: &Handle, wanted: Access) -> Result<Access>;
     fn read_link(user: &User, link: &Handle) -> Result<Vec<u8>>;
     fn read(user: &User, file: &Handle, offset: u64, len: usize, buffer: Vec<u8>) -> Result<ReadReply>;

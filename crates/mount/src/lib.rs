@@ -40,4 +40,4 @@ pub use mount::Mount;
 pub use mount_grant::MountGrantState;
 pub use report::{FuseTransport, LaneChange, MountCounters, MountReport};
 pub use runtime::runtime;
-pub use settings::{AttributeTimes, Direct, LookupCache, MountOptions, UringMode};
+pub use settings::{AttributeTimes, Direct, LocalLocks, LookupCache, MountOptions, UringMode};

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use crate::attribute_sink::InodeUpdater;
 use crate::backing::Refusal;
 use crate::error::Error;
-use crate::filesystem::Filesystem;
+use crate::filesystem::{Filesystem, RemoteLocks};
 use crate::fuse::abi::{self, init};
 use crate::fuse::attach::{self, AttachOptions};
 use crate::fuse::device::{Device, WatchedDevice};
@@ -119,13 +119,18 @@ impl Mount {
         // From here on a mount that can't be served must be detached. Nothing here waits, so a caller that
         // drops this future has either no mount or a served one.
         let detached = DetachOnDrop(at);
-        let (negotiated, prepared) = negotiate(&device, &options)?;
+        let (negotiated, prepared) = negotiate(&device, &options, session.has_locks())?;
         nonblocking(&device).map_err(Error::Watch)?;
         let device = Arc::new(device);
         let watched = device.watch().map_err(Error::Watch)?;
         let passthrough = Passthrough::new(passthrough_obstacle(&options, &negotiated));
         let uring = options.uring;
-        let filesystem = Arc::new(Filesystem::new(session, options, device, inodes, passthrough));
+        let remote_locks = RemoteLocks {
+            posix: negotiated.flags & init::POSIX_LOCKS != 0,
+            flock: negotiated.flags & init::FLOCK_LOCKS != 0,
+        };
+        let filesystem = Filesystem::new(session, options, device, inodes, passthrough, remote_locks);
+        let filesystem = Arc::new(filesystem);
         let requests = Requests::new(filesystem.clone());
         let started = prepared.and_then(|prepared| {
             let started = prepared.start(&requests, &tokio::runtime::Handle::current());
@@ -304,6 +309,7 @@ fn nonblocking(device: &Device) -> std::io::Result<()> {
 fn negotiate(
     device: &Device,
     options: &MountOptions,
+    has_locks: bool,
 ) -> Result<(Negotiated, Result<PreparedQueues, String>), Error> {
     let failed = |what: &str, errno: Errno| Error::Kernel(format!("{what}: {errno}"));
     let mut buffer = vec![0; MAX_TRANSFER as usize + HEADROOM];
@@ -343,6 +349,12 @@ fn negotiate(
         let mut wanted = INIT_FLAGS;
         if options.passthrough {
             wanted |= init::PASSTHROUGH;
+        }
+        if has_locks && !options.local_locks.posix {
+            wanted |= init::POSIX_LOCKS;
+        }
+        if has_locks && !options.local_locks.flock {
+            wanted |= init::FLOCK_LOCKS;
         }
         if !options.attributes.on {
             // With noac every read fetches the attributes first and drops stale data. In other mounts the

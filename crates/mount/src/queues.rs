@@ -97,9 +97,15 @@ impl Drop for InboxOwner {
 #[derive(Debug)]
 pub(crate) struct Queues {
     inboxes: Vec<Arc<Inbox>>,
+    max_entries: usize,
 }
 
 impl Queues {
+    /// The requests that a queue has room for.
+    pub(crate) const fn max_entries(&self) -> usize {
+        self.max_entries
+    }
+
     /// Waits until every request that the kernel has sent to a queue before this call has been begun. A
     /// RELEASE has then taken effect.
     ///
@@ -139,6 +145,11 @@ pub(crate) struct PreparedQueues {
     threads: Vec<mpsc::SyncSender<Start>>,
 }
 
+/// The share of one of `count` queues in the entries of all, within what one may have.
+fn share(all: usize, count: u16, one: RangeInclusive<usize>) -> usize {
+    (all / usize::from(count)).clamp(*one.start(), *one.end())
+}
+
 impl PreparedQueues {
     /// Makes the threads and rings for the connection of `device`. `payload_len`: bytes of the largest READ
     /// and WRITE.
@@ -148,16 +159,13 @@ impl PreparedQueues {
     pub(crate) fn new(device: &impl AsFd, payload_len: usize) -> Result<Self, String> {
         let count = possible_cpus().map_err(|error| format!("{POSSIBLE_CPUS}: {error}"))?;
         let (mut inboxes, mut threads) = (Vec::new(), Vec::new());
+        let max_entries = share(MAX_ENTRIES, count, MAX_QUEUE_ENTRIES);
         for number in 0..count {
             let device = device.as_fd().try_clone_to_owned().map_err(|error| error.to_string())?;
             let (send_inbox, inbox) = mpsc::sync_channel(1);
             let (start, started) = mpsc::sync_channel(1);
-            let depth = |all: usize, one: RangeInclusive<usize>| {
-                (all / usize::from(count)).clamp(*one.start(), *one.end())
-            };
-            let initial = depth(INITIAL_ENTRIES, INITIAL_QUEUE_ENTRIES);
-            let max = depth(MAX_ENTRIES, MAX_QUEUE_ENTRIES);
-            let large = depth(LARGE_ENTRIES, LARGE_QUEUE_ENTRIES);
+            let initial = share(INITIAL_ENTRIES, count, INITIAL_QUEUE_ENTRIES);
+            let large = share(LARGE_ENTRIES, count, LARGE_QUEUE_ENTRIES);
             let run = move || {
                 pin(usize::from(number));
                 prepare_thread();
@@ -175,7 +183,7 @@ impl PreparedQueues {
                     QueueThread {
                         queue,
                         inbox: owner,
-                        entries: (initial, max),
+                        entries: (initial, max_entries),
                         events: Vec::new(),
                         can_grow: true,
                     }
@@ -192,7 +200,7 @@ impl PreparedQueues {
             }
             threads.push(start);
         }
-        Ok(Self { queues: Arc::new(Queues { inboxes }), threads })
+        Ok(Self { queues: Arc::new(Queues { inboxes, max_entries }), threads })
     }
 
     /// Registers entries in all queues, whereupon the kernel uses them. INIT must have been replied to.

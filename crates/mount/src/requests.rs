@@ -8,8 +8,8 @@
 //! 3. FORGET and RELEASE take effect before the next request is read from /dev/fuse, or received by the same
 //!    queue, in the kernel's order. A request that depends on RELEASEs of other queues waits for them
 //!    ([`Filesystem::receive_releases`]).
-//! 4. INTERRUPT says that the caller got a signal. As on a hard mount of the kernel's client, only a fatal
-//!    signal counts: the task is aborted if the caller is dying, now or later, because the kernel sends
+//! 4. INTERRUPT says that the caller got a signal. It ends a wait for a lock (SETLKW). Otherwise, as on a hard
+//!    mount of the kernel's client, only a fatal signal counts: the task is aborted if the caller is dying, now or later, because the kernel sends
 //!    INTERRUPT only once. The server may still execute the call, as with every kill between two machines.
 
 use std::collections::{HashMap, VecDeque};
@@ -121,11 +121,21 @@ impl RequestReader {
     }
 }
 
+/// A request that waits.
+#[derive(Debug, Clone)]
+struct WaitingRequest {
+    abort: AbortHandle,
+    /// The caller's thread.
+    pid: u32,
+    /// Whether any signal aborts it, as it does in fcntl(2) and flock(2). Otherwise a fatal one does.
+    by_any_signal: bool,
+}
+
 /// The requests that wait.
 #[derive(Debug, Default)]
 struct UnderWay {
-    /// By request number, with the caller's thread.
-    requests: HashMap<u64, (AbortHandle, u32)>,
+    /// By request number.
+    requests: HashMap<u64, WaitingRequest>,
     /// The numbers of interrupted requests that weren't under way then. INTERRUPT may overtake a request that
     /// comes through a queue, and for such a request the kernel doesn't repeat it.
     interrupted: VecDeque<u64>,
@@ -199,6 +209,11 @@ impl Drop for ReplyGuard {
             let _ = self.send(Err(Errno::INTR));
         }
     }
+}
+
+/// Whether a request may wait for a lock of another owner.
+const fn waits_for_lock(operation: &FileOperation) -> bool {
+    matches!(operation, FileOperation::SetLock { waits: true, .. })
 }
 
 /// Removes a request from those under way.
@@ -293,7 +308,8 @@ impl Requests {
         let Ok(permit) = self.permits.clone().acquire_owned().await else { return };
         let guard = self.guard(header.unique);
         let (requests, request) = (self.clone(), RequestContext { header, received: Instant::now() });
-        self.spawn_waiting(&header, async move {
+        let by_any_signal = waits_for_lock(&operation);
+        self.spawn_waiting(&header, by_any_signal, async move {
             let result = requests.filesystem.handle(&request, operation).await;
             requests.deliver(result, guard).await;
             drop(permit);
@@ -301,11 +317,17 @@ impl Requests {
     }
 
     /// Spawns the rest of a request that may wait; INTERRUPT aborts it.
-    fn spawn_waiting(self: &Arc<Self>, header: &Header, work: impl Future<Output = ()> + Send + 'static) {
+    fn spawn_waiting(
+        self: &Arc<Self>,
+        header: &Header,
+        by_any_signal: bool,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) {
         let (abort, registration) = AbortHandle::new_pair();
         let is_interrupted = {
             let mut under_way = self.under_way.lock();
-            under_way.requests.insert(header.unique, (abort, header.pid));
+            let waiting = WaitingRequest { abort, pid: header.pid, by_any_signal };
+            under_way.requests.insert(header.unique, waiting);
             let early = under_way.interrupted.iter().position(|unique| *unique == header.unique);
             early.and_then(|index| under_way.interrupted.remove(index)).is_some()
         };
@@ -385,6 +407,7 @@ impl Requests {
         guard: ReplyGuard,
     ) -> Option<FuseEntry> {
         let requests = self.clone();
+        let by_any_signal = waits_for_lock(&operation);
         let mut work = Box::pin(async move {
             // The entries of all queues are fewer than the permits.
             let permit = requests.permits.clone().acquire_owned().await;
@@ -401,7 +424,7 @@ impl Requests {
             Ok(Some((Err(errno), _permit))) => guard.into_entry(Err(errno)),
             Ok(None) => {
                 let requests = self.clone();
-                self.spawn_waiting(&header, async move {
+                self.spawn_waiting(&header, by_any_signal, async move {
                     let (result, permit) = work.await;
                     requests.deliver(result, guard).await;
                     drop(permit);
@@ -503,12 +526,12 @@ impl Requests {
         let requests = self.clone();
         tokio::spawn(async move {
             loop {
-                let Some((abort, pid)) = requests.under_way.lock().requests.get(&unique).cloned() else {
+                let Some(waiting) = requests.under_way.lock().requests.get(&unique).cloned() else {
                     return;
                 };
                 // A caller outside of this PID namespace can't be checked.
-                if pid == 0 || users::is_dying(pid) {
-                    abort.abort();
+                if waiting.by_any_signal || waiting.pid == 0 || users::is_dying(waiting.pid) {
+                    waiting.abort.abort();
                     return;
                 }
                 tokio::time::sleep(SIGNAL_CHECK_INTERVAL).await;
@@ -522,8 +545,8 @@ impl Requests {
     pub(crate) async fn watch_callers(&self) -> Infallible {
         loop {
             tokio::time::sleep(CALLER_CHECK_INTERVAL).await;
-            let waiting: Vec<(AbortHandle, u32)> = self.under_way.lock().requests.values().cloned().collect();
-            for (abort, pid) in waiting {
+            let waiting: Vec<WaitingRequest> = self.under_way.lock().requests.values().cloned().collect();
+            for WaitingRequest { abort, pid, .. } in waiting {
                 if pid != 0 && users::is_dying(pid) {
                     abort.abort();
                 }

@@ -14,6 +14,15 @@ pub enum LookupCache {
     None,
 }
 
+/// The locks that are kept on this host, nfs(5)'s local_lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LocalLocks {
+    /// fcntl(2)'s, and those of open file descriptions.
+    pub posix: bool,
+    /// flock(2)'s.
+    pub flock: bool,
+}
+
 /// The meaning of an application's O_DIRECT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Direct {
@@ -94,6 +103,8 @@ pub struct MountOptions {
     pub attributes: AttributeTimes,
     /// Which names are cached.
     pub lookup_cache: LookupCache,
+    /// Which locks are kept on this host where the server could have them (NFSv4).
+    pub local_locks: LocalLocks,
     /// The meaning of O_DIRECT.
     pub direct: Direct,
     /// Opens may be passed through in the kernel. Otherwise the mount's process reads and writes granted
@@ -122,6 +133,7 @@ impl Default for MountOptions {
             acl: true,
             attributes: AttributeTimes::default(),
             lookup_cache: LookupCache::All,
+            local_locks: LocalLocks::default(),
             direct: Direct::EndToEnd,
             passthrough: true,
             uring: UringMode::Auto,

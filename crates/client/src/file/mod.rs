@@ -18,11 +18,13 @@
 //! | `lane_io` | system calls on the granted file |
 //! | `nowait` | which reads may block an async task |
 //! | `grant` | a grant: how the file gets it, gives it up and syncs it |
+//! | `locks` | byte-range locks |
 //! | `wire_io` | READ in pieces of rsize |
 //! | `space` | space and holes, and copies between files of the server |
 
 mod grant;
 mod lane_io;
+mod locks;
 mod nowait;
 mod operations;
 mod space;

@@ -1,6 +1,7 @@
 //! The operations as NFSv3's procedures (RFC 1813 section 3.3).
 
 use bytes::Bytes;
+use client_state::{ByteRange, LockKind};
 use io::Stability;
 use proto::nfs3::{self, Procedure, StableHow};
 use rpc::client::Receive;
@@ -10,7 +11,8 @@ use super::Nfs3;
 use super::convert::{self, nfs_time};
 use crate::error::{Error, Result, Status, not_supported};
 use crate::operations::{
-    CopyReply, FileTarget, OpenReply, Operations, ReadReply, WriteReply, open_without_state,
+    CopyReply, FileTarget, LockConflict, LockOwner, LockRequest, OpenReply, Operations, ReadReply, WireOpen,
+    WriteReply, open_without_state,
 };
 use crate::types::{
     Access, AclEntry, Attributes, Create, DirEntry, ExportEntry, Fallocate, Found, FsInfo, FsStat, Handle,
@@ -124,6 +126,24 @@ impl Operations for Nfs3 {
 
     async fn open(&self, user: &User, target: FileTarget<'_>, _access: (bool, bool)) -> Result<OpenReply> {
         open_without_state(self, user, target).await
+    }
+
+    async fn lock(&self, _: &User, _: &Handle, _: &WireOpen, _: LockRequest) -> Result<()> {
+        Err(not_supported("LOCK"))
+    }
+
+    async fn unlock(&self, _: &User, _: &Handle, _: LockOwner, _: Option<ByteRange>) -> Result<()> {
+        Err(not_supported("LOCKU"))
+    }
+
+    async fn test_lock(
+        &self,
+        _: &User,
+        _: &Handle,
+        _: LockOwner,
+        _: (ByteRange, LockKind),
+    ) -> Result<Option<LockConflict>> {
+        Err(not_supported("LOCKT"))
     }
 
     async fn access(&self, user: &User, file: &Handle, wanted: Access) -> Result<Access> {

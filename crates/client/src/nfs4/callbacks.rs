@@ -1,19 +1,22 @@
 //! The callback program: what the server calls on the session's back channel (RFC 8881 section 20).
 //!
-//! The client holds nothing that a server could recall: it wants no delegations, no layouts and no
-//! notifications. So the operations behind CB_SEQUENCE are answered by what the RFC has for a client without
-//! the object. A slot's reply is kept, so that a retry gets the same.
+//! The client holds nothing that a server could recall: it wants no delegations and no layouts. Waiters for
+//! locks are notified. The other operations behind CB_SEQUENCE are answered by what the RFC has for a client
+//! without the object. A slot's reply is kept, so that a retry gets the same.
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use proto::nfs4::{
     CB_COMPOUND, CB_GETATTR, CB_NOTIFY_LOCK, CB_OFFLOAD, CB_RECALL, CB_RECALL_ANY, CB_SEQUENCE, CB_VERSION,
-    CbCompound4Head, CbCompound4ResHead, CbSequence4Args, CbSequence4ResOk, ILLEGAL, Nfsstat4, Sessionid4,
+    CbCompound4Head, CbCompound4ResHead, CbNotifyLock4Args, CbSequence4Args, CbSequence4ResOk, ILLEGAL,
+    Nfsstat4, Sessionid4,
 };
 use rpc::client::CallbackProgram;
 use rpc::message::{CallHeader, ReplyStatus};
 use xdr::{Decoder, Encoder};
+
+use super::lock::LockWaiters;
 
 /// The number of the callback program, the one of the kernel's client (`NFS4_CALLBACK`).
 pub(super) const PROGRAM: u32 = 0x4000_0000;
@@ -64,6 +67,7 @@ pub(super) type RecallSlot = dyn Fn(Sessionid4, u32) + Send + Sync;
 pub(super) struct Callbacks {
     channel: Mutex<Option<Channel>>,
     recall_slot: Mutex<Option<Arc<RecallSlot>>>,
+    pub(super) lock_waiters: LockWaiters,
 }
 
 impl std::fmt::Debug for Callbacks {
@@ -141,6 +145,9 @@ impl Callbacks {
             count += 1;
             if operation == CB_RECALL_SLOT {
                 recalled = Some(args.u32()?);
+            } else if operation == CB_NOTIFY_LOCK {
+                let notice: CbNotifyLock4Args<'_> = args.get()?;
+                self.lock_waiters.notify(notice.lock_owner.owner.0);
             } else {
                 status = refusal(operation);
             }
@@ -182,7 +189,7 @@ impl Callbacks {
     }
 }
 
-/// The answer of a client that has no delegations, no layouts, no copies and no waiters.
+/// The answer of a client that has no delegations, no layouts and no copies.
 const fn refusal(operation: u32) -> Nfsstat4 {
     match operation {
         CB_GETATTR | CB_RECALL => Nfsstat4::Badhandle,
@@ -191,9 +198,7 @@ const fn refusal(operation: u32) -> Nfsstat4 {
         CB_RECALL_ANY => Nfsstat4::Ok,
         CB_OFFLOAD => Nfsstat4::BadStateid,
         CB_SEQUENCE => Nfsstat4::SequencePos,
-        CB_NOTIFY | CB_RECALLABLE_OBJ_AVAIL | CB_WANTS_CANCELLED | CB_NOTIFY_LOCK | CB_NOTIFY_DEVICEID => {
-            Nfsstat4::Notsupp
-        }
+        CB_NOTIFY | CB_RECALLABLE_OBJ_AVAIL | CB_WANTS_CANCELLED | CB_NOTIFY_DEVICEID => Nfsstat4::Notsupp,
         _ => Nfsstat4::OpIllegal,
     }
 }

@@ -8,6 +8,7 @@
 //! | `session` | the client id and its session: slots, retries, the lease |
 //! | `state` | opens and locks: the requests that follow from their changes, and their recovery |
 //! | `open` | OPEN |
+//! | `lock` | LOCK, LOCKU, LOCKT |
 //! | `callbacks` | what the server calls |
 //! | `operations` | the operations, one COMPOUND each |
 //! | `compound` | a COMPOUND's operations and results |
@@ -25,6 +26,7 @@ mod compound;
 mod connect;
 mod convert;
 mod identity;
+mod lock;
 mod open;
 mod operations;
 mod owners;

@@ -47,6 +47,8 @@ struct OpenResults {
     file: Found,
     access: Option<Access>,
     directory: Option<(Option<PreOpAttributes>, Option<Attributes>)>,
+    /// `OPEN4_RESULT_` flags.
+    flags: u32,
 }
 
 /// How an OPEN was answered.
@@ -97,6 +99,7 @@ impl OpenKind {
             file,
             access: access.map(|ok| Access(ok.access & RIGHTS.0)),
             directory,
+            flags: opened.rflags,
         })))
     }
 }
@@ -136,7 +139,7 @@ async fn send_open(client: Arc<SessionClient>, call: OpenCall) -> Result<Opened>
             Ok(OpenAnswer::Unknown) => break Ok(Opened::Unknown),
             Err(error) => break Err(error),
         };
-        let adopted = (&results.file.handle, share, results.stateid);
+        let adopted = (&results.file.handle, share, results.stateid, results.flags);
         if let Some(open) = client.opened(reply.session, &mut opening, adopted) {
             break Ok(Opened::File(created.unwrap_or(results), open));
         }

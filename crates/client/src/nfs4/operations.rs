@@ -7,7 +7,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
-use client_state::StateId;
+use client_state::{ByteRange, LockKind, StateId};
 use io::Stability;
 use proto::nfs4::attributes as number;
 use proto::nfs4::{
@@ -27,7 +27,10 @@ use super::session::CompoundReply;
 use super::state;
 use super::{Nfs4, file_handle, found, reply_attributes};
 use crate::error::{Error, Result, Status};
-use crate::operations::{CopyReply, FileTarget, OpenReply, Operations, ReadReply, WriteReply};
+use crate::operations::{
+    CopyReply, FileTarget, LockConflict, LockOwner, LockRequest, OpenReply, Operations, ReadReply, WireOpen,
+    WriteReply,
+};
 use crate::types::{
     Access, AclEntry, Attributes, Create, DirEntry, ExportEntry, Fallocate, FileKind, Found, FsInfo, FsStat,
     Handle, Node, Operation, Page, PathConf, Plus, SeekTo, SetAttributes, SetXattr, Timestamp, XattrPage,
@@ -293,6 +296,31 @@ impl Operations for Nfs4 {
 
     async fn open(&self, user: &User, target: FileTarget<'_>, access: (bool, bool)) -> Result<OpenReply> {
         self.open_file(user, target, access).await
+    }
+
+    async fn lock(&self, user: &User, file: &Handle, open: &WireOpen, request: LockRequest) -> Result<()> {
+        self.lock_file(user, file, open, request).await
+    }
+
+    async fn unlock(
+        &self,
+        user: &User,
+        file: &Handle,
+        owner: LockOwner,
+        range: Option<ByteRange>,
+    ) -> Result<()> {
+        self.unlock_file(user, file, owner, range).await;
+        Ok(())
+    }
+
+    async fn test_lock(
+        &self,
+        user: &User,
+        file: &Handle,
+        owner: LockOwner,
+        lock: (ByteRange, LockKind),
+    ) -> Result<Option<LockConflict>> {
+        self.test_lock_file(user, file, owner, lock).await
     }
 
     async fn access(&self, user: &User, file: &Handle, wanted: Access) -> Result<Access> {

@@ -34,6 +34,7 @@ use xdr::{Array, Opaque};
 
 use super::callbacks::{self, Callbacks, MAX_CALLBACK, MAX_CALLBACK_OPERATIONS, MAX_CALLBACK_SLOTS};
 use super::compound::{Compound, Results, refused};
+use super::lock::LockWaiters;
 use super::state::ClientState;
 use crate::counters::{SessionCounters, bump};
 use crate::error::{Error, Result, RpcError};
@@ -393,6 +394,11 @@ impl SessionClient {
         F: Future<Output: Send> + Send + 'static,
     {
         self.runtime.spawn(task)
+    }
+
+    /// The owners that wait for locks, whom the server notifies.
+    pub(super) fn lock_waiters(&self) -> &LockWaiters {
+        &self.callbacks.lock_waiters
     }
 
     /// Whether the client id was destroyed, and with it all state.

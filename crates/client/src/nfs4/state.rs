@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire};
 use std::time::{Duration, Instant};
 
 use client_state::{
-    ByteRange, LockChange, LockChangeRequest, LockError, LockKind, Locks, NoState, OpenChange,
+    ByteRange, LockAnswer, LockChange, LockChangeRequest, LockError, LockKind, Locks, NoState, OpenChange,
     OpenChangeRequest, OpenClaim, OpenRef, Opens, Share, StateError, StateId,
 };
 use futures_util::stream::{self, StreamExt as _};
@@ -109,6 +109,12 @@ impl OwnerOfLocks {
 /// `state_owner4.owner` of a lock owner.
 pub(super) fn lock_owner_name(owner: LockOwner) -> Vec<u8> {
     [&b"lock"[..], &owner.0.to_be_bytes()].concat()
+}
+
+/// The lock owner with this name.
+pub(super) fn lock_owner_of(name: &[u8]) -> Option<LockOwner> {
+    let number = name.strip_prefix(b"lock")?.try_into().ok()?;
+    Some(LockOwner(u64::from_be_bytes(number)))
 }
 
 impl PartialEq for OwnerOfLocks {
@@ -264,11 +270,6 @@ fn open_change(change: &OpenChange<Handle, OpenOwner>) -> (Op, Compound) {
     }
 }
 
-/// A range's length on the wire.
-pub(super) const fn length(range: ByteRange) -> u64 {
-    if range.last == u64::MAX { u64::MAX } else { range.last - range.first + 1 }
-}
-
 /// A kind of lock on the wire.
 pub(super) const fn lock_type(kind: LockKind, waits: bool) -> NfsLockType4 {
     match (kind, waits) {
@@ -300,12 +301,12 @@ fn lock_change(
                     lock_owner: StateOwner4 { clientid: 0, owner: Opaque(&name) },
                 }),
             };
-            let (offset, length) = (range.first, length(range));
+            let (offset, length) = (range.first, range.length());
             let args = Lock4Args { locktype: lock_type(kind, waits), reclaim, offset, length, locker };
             (Op::Lock, compound.put_fh(file).then(Op::Lock, &args))
         }
         LockChangeRequest::Unlock { id, range } => {
-            let (offset, length) = (range.first, length(range));
+            let (offset, length) = (range.first, range.length());
             let locktype = NfsLockType4::Write;
             let args = Locku4Args { locktype, seqid: 0, lock_stateid: stateid(id), offset, length };
             (Op::Locku, compound.put_fh(file).then(Op::Locku, &args))
@@ -439,6 +440,8 @@ pub(crate) struct WireOpen {
     client: Arc<SessionClient>,
     open: Option<OpenRef<Handle, OpenOwner>>,
     pub(super) number: u64,
+    /// `OPEN4_RESULT_` flags.
+    pub(super) flags: u32,
 }
 
 impl Drop for WireOpen {
@@ -450,10 +453,14 @@ impl Drop for WireOpen {
 }
 
 /// Counts a task that sends a change.
-struct ChangeInFlight(Arc<SessionClient>);
+pub(super) struct ChangeInFlight(Arc<SessionClient>);
 
 impl ChangeInFlight {
-    fn new(client: &Arc<SessionClient>) -> Self {
+    pub(super) const fn client(&self) -> &Arc<SessionClient> {
+        &self.0
+    }
+
+    pub(super) fn new(client: &Arc<SessionClient>) -> Self {
         client.state.in_flight.fetch_add(1, AcqRel);
         Self(client.clone())
     }
@@ -470,6 +477,20 @@ impl SessionClient {
     /// Looks at the state.
     pub(super) fn look<T>(&self, look: impl FnOnce(&HeldState) -> T) -> T {
         look(&self.state.held.lock())
+    }
+
+    /// An owner asks for a lock through the open with this number. Returns whether it had none on the file.
+    pub(super) fn ask_for_lock(
+        &self,
+        file: &Handle,
+        owner: &OwnerOfLocks,
+        (range, kind): (ByteRange, LockKind),
+        through: u64,
+    ) -> (bool, LockAnswer<Handle, OwnerOfLocks>) {
+        let mut held = self.state.held.lock();
+        held.locked_through.insert((file.clone(), owner.clone()), through);
+        let is_first = held.locks.is_free(file, owner);
+        (is_first, held.locks.lock(file.clone(), owner.clone(), range, kind))
     }
 
     /// Changes the state, and sends what follows from it.
@@ -534,13 +555,13 @@ impl SessionClient {
         self: &Arc<Self>,
         session: u64,
         opening: &mut Option<client_state::Opening<OpenOwner>>,
-        (file, share, id): (&Handle, Share, Stateid4),
+        (file, share, id, flags): (&Handle, Share, Stateid4, u32),
     ) -> Option<WireOpen> {
         let (open, number) = self.update_in(session, |held| {
             let opening = opening.take()?;
             Some((held.opens.opened(opening, file.clone(), share, state_id(id)), held.next_number()))
         })??;
-        Some(WireOpen { client: self.clone(), open: Some(open), number })
+        Some(WireOpen { client: self.clone(), open: Some(open), number, flags })
     }
 
     /// The state id for I/O of a user that needs `access`, as soon as it is known. `None`: the user hasn't
@@ -770,6 +791,12 @@ async fn send_open_change(in_flight: ChangeInFlight, change: OpenChange<Handle, 
 async fn send_lock_change(in_flight: ChangeInFlight, change: LockChange<Handle, OwnerOfLocks>) {
     let client = in_flight.0.clone();
     let owner = change.owner().clone();
+    if client.is_ended() {
+        // A further request would begin another client id, which has no locks.
+        client.update(|held| held.locks.changed(change, Err(StateError::Gone.into())));
+        return;
+    }
+    client.counters.call(Operation::Unlock);
     let change = Mutex::new(Some(change));
     send_until_answered(
         &client,

@@ -142,6 +142,12 @@ impl Session {
         self.inner.lane.set_mode(mode);
     }
 
+    /// Whether locks reach the server: by NFSv4.
+    #[must_use]
+    pub fn has_locks(&self) -> bool {
+        self.caller.wire.protocol.has_locks()
+    }
+
     /// The session's counters now, those of all users together.
     #[must_use]
     pub fn counters(&self) -> Counters {

@@ -34,6 +34,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
+use client_state::{ByteRange, LockKind};
 use io::Stability;
 use lane::{Grant, OpenedGrant};
 use rustix::process::{Resource, getrlimit};
@@ -44,7 +45,10 @@ use self::open::Opened;
 use self::user::TreeUsers;
 use crate::attribute_sink::AttributeSink;
 use crate::error::{Error, Result};
-use crate::operations::{CopyReply, FileTarget, OpenReply, Operations, ReadReply, WriteReply};
+use crate::operations::{
+    CopyReply, FileTarget, LockConflict, LockOwner, LockRequest, OpenReply, Operations, ReadReply, WireOpen,
+    WriteReply,
+};
 use crate::seal_queue::SealQueue;
 use crate::types::{
     Access, AclEntry, Attributes, Create, ExportEntry, Fallocate, FileKind, Found, FsInfo, FsStat, Handle,
@@ -312,6 +316,24 @@ impl Operations for Tree {
 
     /// [`Tree::open`] and the like open files in the tree.
     async fn open(&self, _: &User, _: FileTarget<'_>, _: (bool, bool)) -> Result<OpenReply> {
+        Err(Error::NotLocal)
+    }
+
+    async fn lock(&self, _: &User, _: &Handle, _: &WireOpen, _: LockRequest) -> Result<()> {
+        Err(Error::NotLocal)
+    }
+
+    async fn unlock(&self, _: &User, _: &Handle, _: LockOwner, _: Option<ByteRange>) -> Result<()> {
+        Err(Error::NotLocal)
+    }
+
+    async fn test_lock(
+        &self,
+        _: &User,
+        _: &Handle,
+        _: LockOwner,
+        _: (ByteRange, LockKind),
+    ) -> Result<Option<LockConflict>> {
         Err(Error::NotLocal)
     }
 

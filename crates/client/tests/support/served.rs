@@ -38,6 +38,10 @@ fn server_process() {
         Ok(number) => server::Config { lane_grants: number.parse().unwrap(), ..config },
         Err(_) => config,
     };
+    let config = match fs::read_to_string(base.join("lease")) {
+        Ok(seconds) => server::Config { lease: Duration::from_secs(seconds.parse().unwrap()), ..config },
+        Err(_) => config,
+    };
     let server = server::Server::start(config).expect("the server starts");
     println!("\nserving");
     // Until a command to stop, or the end of the test's process.
@@ -92,6 +96,13 @@ impl Served {
     pub fn limit_grants(&mut self, number: usize) {
         self.stop();
         fs::write(self.dir.path().join("lane_grants"), number.to_string()).unwrap();
+        self.restart();
+    }
+
+    /// Restarts the server with this lease in seconds.
+    pub fn set_lease(&mut self, seconds: u64) {
+        self.stop();
+        fs::write(self.dir.path().join("lease"), seconds.to_string()).unwrap();
         self.restart();
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use client::{Attributes, DataPath, File, Stability, Timestamp};
+use client::{Attributes, DataPath, File, LockOwner, Stability, Timestamp};
 use rustix::fs::OFlags;
 use rustix::io::{Errno, ReadWriteFlags};
 use user_ids::with_set_id_kept;
@@ -158,9 +158,11 @@ impl Filesystem {
         truncated.map_err(|error| self.errno(&error))
     }
 
-    pub(super) async fn flush(&self, fh: u64) -> Result<FuseReply, Errno> {
+    pub(super) async fn flush(&self, fh: u64, owner: LockOwner) -> Result<FuseReply, Errno> {
         let open = self.open_file(fh)?;
-        open.file.flush().await.map_err(|error| self.errno(&error))?;
+        let flushed = open.file.flush().await;
+        self.end_process_locks(&open, owner).await;
+        flushed.map_err(|error| self.errno(&error))?;
         Ok(FuseReply::default())
     }
 

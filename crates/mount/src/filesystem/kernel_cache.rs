@@ -90,6 +90,15 @@ impl KernelCache {
         }
     }
 
+    /// Makes the kernel forget the attributes of a file, and write back and drop all of its pages.
+    pub(super) async fn drop_data(&self, inode: &Inode) {
+        if inode.pages.may_exist() {
+            self.invalidate_pages(inode, 0, 0).await;
+        } else {
+            self.invalidate_attributes(inode);
+        }
+    }
+
     /// Writes back and drops pages; a `len` of 0 means all behind `offset`. Runs on a thread that may block:
     /// reads and writes that hold the pages are served by threads that may not.
     async fn invalidate_pages(&self, inode: &Inode, offset: u64, len: u64) {

@@ -21,6 +21,7 @@
 //! | `open` | OPEN, CREATE, RELEASE |
 //! | `data` | READ, WRITE, FLUSH, FSYNC |
 //! | `space` | FALLOCATE, LSEEK, COPY_FILE_RANGE |
+//! | `locks` | GETLK, SETLK, SETLKW |
 //! | `attributes` | GETATTR, SETATTR, ACCESS, STATFS |
 //! | `xattrs` | SETXATTR, GETXATTR, LISTXATTR, REMOVEXATTR |
 //! | `directories` | OPENDIR, READDIR, READDIRPLUS, RELEASEDIR, FSYNCDIR |
@@ -33,6 +34,7 @@ mod directories;
 mod dispatch;
 mod in_flight;
 mod kernel_cache;
+mod locks;
 mod names;
 mod negative_names;
 mod open;
@@ -48,7 +50,7 @@ use std::time::{Duration, Instant};
 
 use client::{AttributeUpdate, Attributes, Found, PathConf, Session};
 use rustix::io::Errno;
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, Semaphore};
 
 use crate::buffers::Buffers;
 use crate::fuse::device::Device;
@@ -62,10 +64,14 @@ use crate::settings::MountOptions;
 use crate::users::{User, Users};
 use blocking::BlockingCalls;
 use kernel_cache::KernelCache;
+pub(crate) use locks::RemoteLocks;
 use negative_names::NegativeNames;
 pub(crate) use open::ClosingFile;
 use path_cache::PathCache;
 use silly_rename::HiddenNames;
+
+/// The requests that wait for locks at once. A further one fails with ENOLCK.
+const MAX_LOCK_WAITS: usize = 8192;
 
 /// A mounted filesystem.
 #[derive(Debug)]
@@ -86,6 +92,9 @@ pub(crate) struct Filesystem {
     path_conf: OnceCell<PathConf>,
     /// The queues that requests come through; `None`: /dev/fuse.
     queues: OnceLock<Weak<Queues>>,
+    remote_locks: RemoteLocks,
+    /// Bounds the requests that wait for locks.
+    lock_waits: Semaphore,
 }
 
 /// The caller and the time of a request.
@@ -157,6 +166,7 @@ impl Filesystem {
         device: Arc<Device>,
         inodes: Arc<InodeTable>,
         passthrough: Passthrough,
+        remote_locks: RemoteLocks,
     ) -> Self {
         Self {
             users: Users::new(session.clone()),
@@ -174,6 +184,8 @@ impl Filesystem {
             buffers: Arc::default(),
             path_conf: OnceCell::new(),
             queues: OnceLock::new(),
+            remote_locks,
+            lock_waits: Semaphore::new(MAX_LOCK_WAITS),
         }
     }
 
@@ -215,6 +227,8 @@ impl Filesystem {
     /// Requests come through queues from now on.
     pub(crate) fn set_queues(&self, queues: &Arc<Queues>) {
         let _ = self.queues.set(Arc::downgrade(queues));
+        // All of them may come through one queue.
+        self.lock_waits.forget_permits(MAX_LOCK_WAITS.saturating_sub(queues.max_entries() / 2));
     }
 
     pub(crate) fn has_queues(&self) -> bool {

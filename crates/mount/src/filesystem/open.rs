@@ -247,14 +247,15 @@ impl Filesystem {
                 file.share_granted_fd(|_| ());
                 self.passthrough.note_passed();
                 let hold = state.opens.io_mode.share();
-                Ok(OpenReply { flags: fopen::PASSTHROUGH | fopen::NOFLUSH, backing: Some(backing), hold })
+                let flags = fopen::PASSTHROUGH | self.no_flush();
+                Ok(OpenReply { flags, backing: Some(backing), hold })
             }
             IoPlan::DirectWith(backing) => {
                 let hold = state.opens.io_mode.share();
                 let flags = fopen::PASSTHROUGH | fopen::DIRECT_IO;
                 Ok(OpenReply { flags, backing: Some(backing), hold })
             }
-            IoPlan::Register | IoPlan::Cached => Ok(open_cached(inode, state, args)),
+            IoPlan::Register | IoPlan::Cached => Ok(self.open_cached(inode, state, args)),
             IoPlan::Direct => Ok(OpenReply { flags: fopen::DIRECT_IO, backing: None, hold: IoHold::None }),
             IoPlan::Replace => {
                 self.inodes.replace(inode);
@@ -273,7 +274,7 @@ impl Filesystem {
                 self.passthrough.note_passed();
                 let backing = Arc::new(backing);
                 let hold = state.opens.io_mode.pass(BackingFile { file: backing.clone(), read_only });
-                let flags = fopen::PASSTHROUGH | fopen::NOFLUSH;
+                let flags = fopen::PASSTHROUGH | self.no_flush();
                 Some(OpenReply { flags, backing: Some(backing), hold })
             }
             (Err(refusal), _) => {
@@ -344,16 +345,22 @@ impl Filesystem {
             self.close(fh).await;
         }
     }
-}
 
-fn open_cached(inode: &Inode, state: &mut InodeState, args: &OpenArgs) -> OpenReply {
-    let mut keep_data = state.attributes.open_cached();
-    if args.write && args.has(OFlags::DIRECT) && !state.opens.is_open() {
-        // The pages would have to be dropped with each write.
-        keep_data = false;
-        inode.pages.note_dropped();
+    /// The flag of opens that leave nothing to be done at close(2). With it the kernel wouldn't tell of a
+    /// close(2), which ends the process's locks.
+    const fn no_flush(&self) -> u32 {
+        if self.remote_locks.posix { 0 } else { fopen::NOFLUSH }
     }
-    let keep = if keep_data { fopen::KEEP_CACHE } else { 0 };
-    let flush = if args.write { 0 } else { fopen::NOFLUSH };
-    OpenReply { flags: keep | flush, backing: None, hold: state.opens.io_mode.cache() }
+
+    fn open_cached(&self, inode: &Inode, state: &mut InodeState, args: &OpenArgs) -> OpenReply {
+        let mut keep_data = state.attributes.open_cached();
+        if args.write && args.has(OFlags::DIRECT) && !state.opens.is_open() {
+            // The pages would have to be dropped with each write.
+            keep_data = false;
+            inode.pages.note_dropped();
+        }
+        let keep = if keep_data { fopen::KEEP_CACHE } else { 0 };
+        let flush = if args.write { 0 } else { self.no_flush() };
+        OpenReply { flags: keep | flush, backing: None, hold: state.opens.io_mode.cache() }
+    }
 }

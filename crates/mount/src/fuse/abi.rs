@@ -40,6 +40,9 @@ pub(crate) mod opcode {
     pub(crate) const READDIR: u32 = 28;
     pub(crate) const RELEASEDIR: u32 = 29;
     pub(crate) const FSYNCDIR: u32 = 30;
+    pub(crate) const GETLK: u32 = 31;
+    pub(crate) const SETLK: u32 = 32;
+    pub(crate) const SETLKW: u32 = 33;
     pub(crate) const ACCESS: u32 = 34;
     pub(crate) const CREATE: u32 = 35;
     pub(crate) const INTERRUPT: u32 = 36;
@@ -55,8 +58,10 @@ pub(crate) mod opcode {
 /// INIT's flags.
 pub(crate) mod init {
     pub(crate) const ASYNC_READ: u64 = 1;
+    pub(crate) const POSIX_LOCKS: u64 = 1 << 1;
     pub(crate) const ATOMIC_O_TRUNC: u64 = 1 << 3;
     pub(crate) const BIG_WRITES: u64 = 1 << 5;
+    pub(crate) const FLOCK_LOCKS: u64 = 1 << 10;
     pub(crate) const AUTO_INVAL_DATA: u64 = 1 << 12;
     pub(crate) const DO_READDIRPLUS: u64 = 1 << 13;
     pub(crate) const READDIRPLUS_AUTO: u64 = 1 << 14;
@@ -106,6 +111,14 @@ pub(crate) mod notify {
 /// [`notify::INVAL_ENTRY`]: the kernel looks the name up again at its next use, and keeps the dentry (Linux
 /// 6.2).
 pub(crate) const EXPIRE_ONLY: u32 = 1;
+
+/// The types of locks (fcntl(2)), as the kernel numbers them.
+pub(crate) const F_RDLCK: u32 = 0;
+pub(crate) const F_WRLCK: u32 = 1;
+pub(crate) const F_UNLCK: u32 = 2;
+
+/// The last byte of a lock to the end of the file (`OFFSET_MAX`).
+pub(crate) const OFFSET_MAX: u64 = i64::MAX as u64;
 
 /// GETATTR: the file handle is valid.
 pub(crate) const GETATTR_FH: u32 = 1;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use client::{Attributes, FileKind, FsStat, Timestamp};
+use client::{Attributes, ByteRange, FileKind, FsStat, LockKind, Timestamp};
 
 use super::abi::{self, init};
 
@@ -142,6 +142,20 @@ impl FuseReply {
         self
     }
 
+    /// `struct fuse_lk_out`; `None`: no lock conflicts. The process that has the lock may be of another host.
+    pub(crate) fn lock(mut self, found: Option<(ByteRange, LockKind)>) -> Self {
+        let (range, kind) = match found {
+            Some((range, LockKind::Read)) => (range, abi::F_RDLCK),
+            Some((range, LockKind::Write)) => (range, abi::F_WRLCK),
+            None => (ByteRange::ALL, abi::F_UNLCK),
+        };
+        self.u64(range.first.min(abi::OFFSET_MAX));
+        self.u64(range.last.min(abi::OFFSET_MAX));
+        self.u32(kind);
+        self.u32(0);
+        self
+    }
+
     /// `struct fuse_statfs_out`.
     pub(crate) fn statfs(mut self, stat: &FsStat, name_max: u32) -> Self {
         let block = u64::from(STATFS_BLOCK);
@@ -261,6 +275,7 @@ mod tests {
         assert_eq!(len(new().no_entry(Duration::ZERO)), 128);
         assert_eq!(len(new().attr(&attributes, Duration::ZERO)), 104);
         assert_eq!(len(new().open(1, 0, 0)), 16);
+        assert_eq!(len(new().lock(None)), 24);
         assert_eq!(len(new().statfs(&FsStat::default(), 255)), 80);
         let agreed = Negotiated { flags: 0, max_readahead: 0, max_write: 4096, max_background: 1 };
         assert_eq!(len(new().init(&agreed)), 64);

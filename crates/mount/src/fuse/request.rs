@@ -6,7 +6,7 @@
 //! reaches one.
 
 use bytes::{Buf as _, Bytes};
-use client::{SeekTo, SetAttributes, SetTime, SetXattr, Timestamp};
+use client::{ByteRange, LockKind, LockOwner, SeekTo, SetAttributes, SetTime, SetXattr, Timestamp};
 use rustix::fs::{FallocateFlags, FileType, OFlags, XattrFlags};
 use rustix::io::Errno;
 
@@ -92,7 +92,9 @@ pub(crate) enum FileOperation {
     Create { name: Bytes, mode: u32, open: OpenArgs },
     Read(ReadArgs),
     Write(WriteArgs),
-    Flush { fh: u64 },
+    Flush { fh: u64, owner: LockOwner },
+    GetLock(LockArgs),
+    SetLock { lock: LockArgs, waits: bool },
     FSync { fh: u64 },
     OpenDir,
     ReadDir(ReadDirArgs),
@@ -196,6 +198,16 @@ pub(crate) struct FallocateArgs {
     pub(crate) offset: u64,
     pub(crate) len: u64,
     pub(crate) mode: FallocateFlags,
+}
+
+/// The arguments of GETLK, SETLK and SETLKW.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LockArgs {
+    pub(crate) fh: u64,
+    pub(crate) owner: LockOwner,
+    pub(crate) range: ByteRange,
+    /// `None` unlocks.
+    pub(crate) kind: Option<LockKind>,
 }
 
 /// COPY_FILE_RANGE's arguments.
@@ -364,7 +376,15 @@ fn file(opcode: u32, from: &mut Arguments) -> Result<FileOperation, Errno> {
                 kill_set_id: io.io_flags & abi::WRITE_KILL_SUIDGID != 0,
             })
         }
-        opcode::FLUSH => FileOperation::Flush { fh: from.u64()? },
+        opcode::FLUSH => {
+            let fh = from.u64()?;
+            from.skip::<8>()?;
+            FileOperation::Flush { fh, owner: LockOwner(from.u64()?) }
+        }
+        opcode::GETLK => FileOperation::GetLock(lock(from)?),
+        opcode::SETLK | opcode::SETLKW => {
+            FileOperation::SetLock { lock: lock(from)?, waits: opcode == opcode::SETLKW }
+        }
         opcode::RELEASEDIR => FileOperation::ReleaseDir { fh: from.u64()? },
         opcode::FSYNC => FileOperation::FSync { fh: from.u64()? },
         opcode::OPENDIR => FileOperation::OpenDir,
@@ -457,6 +477,24 @@ fn io(from: &mut Arguments) -> Result<Io, Errno> {
     let flags = OFlags::from_bits_retain(from.u32()?);
     from.skip::<4>()?;
     Ok(Io { fh, offset, size, io_flags, flags })
+}
+
+/// `struct fuse_lk_in`.
+fn lock(from: &mut Arguments) -> Result<LockArgs, Errno> {
+    let (fh, owner) = (from.u64()?, LockOwner(from.u64()?));
+    let (first, last, kind) = (from.u64()?, from.u64()?, from.u32()?);
+    let _pid = from.u32()?;
+    let last = if last >= abi::OFFSET_MAX { u64::MAX } else { last };
+    let kind = match kind {
+        abi::F_RDLCK => Some(LockKind::Read),
+        abi::F_WRLCK => Some(LockKind::Write),
+        abi::F_UNLCK => None,
+        _ => return Err(Errno::INVAL),
+    };
+    if first > last {
+        return Err(Errno::INVAL);
+    }
+    Ok(LockArgs { fh, owner, range: ByteRange { first, last }, kind })
 }
 
 /// `struct fuse_setattr_in`.
@@ -585,6 +623,17 @@ mod tests {
         let body = [&100u32.to_ne_bytes()[..], &[0; 4], b"user.a\0"].concat();
         assert_eq!(decode(opcode::GETXATTR, &body), Ok(FileOperation::GetXattr { name, room: 100 }));
         assert_eq!(decode(opcode::LISTXATTR, &body[..8]), Ok(FileOperation::ListXattr { room: 100 }));
+    }
+
+    #[test]
+    fn a_lock_to_the_end_of_the_file_has_no_end() {
+        let mut body = [3u64, 77, 5, i64::MAX as u64].map(u64::to_ne_bytes).concat();
+        body.extend([abi::F_WRLCK, 4242, 0, 0].map(u32::to_ne_bytes).concat());
+        let range = ByteRange { first: 5, last: u64::MAX };
+        let lock = LockArgs { fh: 3, owner: LockOwner(77), range, kind: Some(LockKind::Write) };
+        assert_eq!(decode(opcode::SETLKW, &body), Ok(FileOperation::SetLock { lock, waits: true }));
+        body[24..32].copy_from_slice(&4u64.to_ne_bytes());
+        assert_eq!(decode(opcode::SETLK, &body), Err(Errno::INVAL));
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod table;
 
 use std::time::Duration;
 
+use client::Version;
 pub use client::options::OptionError;
 use client::options::{Descriptor, SESSION, Setting, Source};
 
@@ -16,7 +17,7 @@ use control::exposition::MetricsAddress;
 pub use remount::{Remount, remount};
 pub use table::MOUNT;
 
-use crate::settings::MountOptions;
+use crate::settings::{LocalLocks, MountOptions};
 use split::Item;
 
 /// [`Parsed::retry`] in the foreground unless the option `retry` is given, as in nfs(5).
@@ -39,7 +40,18 @@ pub struct Parsed {
     pub metrics: Option<MetricsAddress>,
     /// With `sloppy`: the errors of the options that were skipped.
     pub skipped: Vec<OptionError>,
+    /// The option that asks for locks of the server.
+    server_locks: Option<&'static str>,
 }
+
+impl Parsed {
+    /// Keeps these locks on this host; `option` is the one that asks for the others to be the server's.
+    const fn keep_locks(&mut self, local: LocalLocks, option: Option<&'static str>) {
+        (self.mount.local_locks, self.server_locks) = (local, option);
+    }
+}
+
+const LOCAL_LOCKS: &str = "with vers=3 locks are kept on this host. Use nolock, vers=4.1 or vers=4.2";
 
 /// An option that was read.
 enum Read {
@@ -79,6 +91,7 @@ pub fn parse(
         retry: Duration::ZERO,
         metrics: None,
         skipped: Vec::new(),
+        server_locks: None,
     };
     let items = split::split(text)?;
     let sloppy = sloppy || items.iter().any(|item| item.name == "sloppy" && item.value.is_none());
@@ -90,6 +103,13 @@ pub fn parse(
             Err(error) if sloppy => parsed.skipped.push(error),
             Err(error) => return Err(error),
         }
+    }
+    if let (Some(option), Version::V3) = (parsed.server_locks, parsed.session.version) {
+        let error = OptionError::Refused { option: option.to_owned(), reason: LOCAL_LOCKS };
+        if !sloppy {
+            return Err(error);
+        }
+        parsed.skipped.push(error);
     }
     parsed.mount.softerr = parsed.session.softerr;
     let default = if parsed.background { RETRY_BG } else { RETRY_FG };

@@ -13,7 +13,7 @@ use client::options::{Descriptor, Kind, Source, Words};
 use control::exposition::MetricsAddress;
 
 use super::Parsed;
-use crate::settings::{Direct, LookupCache, UringMode};
+use crate::settings::{Direct, LocalLocks, LookupCache, UringMode};
 
 type Entry = Descriptor<Parsed>;
 type Refusals = &'static [(&'static str, &'static str)];
@@ -23,7 +23,6 @@ const NO_SESSIONS: &str = "NFSv4.0 has no sessions, and this client needs them. 
 const TCP_ONLY: &str = "this client speaks TCP. Use proto=tcp, or leave it out";
 const READDIRPLUS: &str = "directories are always read with READDIRPLUS. Leave it out";
 const WRITE_THROUGH: &str = "a write has reached the server when it returns. Use write=wait";
-const LOCAL_LOCKS: &str = "all locks are kept on this host. Use local_lock=all, or leave it out";
 const NO_TLS: &str = "there is no TLS here. Use xprtsec=none";
 const NOT_IN_FUSE: &str = "FUSE mounts don't have it. Leave it out";
 const NOT_REMOTE: &str = "it isn't about a filesystem on a server. Use mount(8) without -t";
@@ -217,14 +216,27 @@ pub const MOUNT: &[Entry] = &[
     refused("namlen", "the server says how long names may be. Leave it out"),
     implied("nosharecache"),
     refused("sharecache", "each mount is a process with a cache of its own. Use nosharecache"),
-    implied("nolock"),
-    refused("lock", "locks are kept on this host and don't reach the server. Use nolock, or leave it out"),
+    effective("nolock", "Keep all locks on this host, as always with vers=3", |to| {
+        to.keep_locks(LocalLocks { posix: true, flock: true }, None);
+    }),
+    default("lock", "Locks are the server's (vers=4.1 and 4.2)", |to| {
+        to.keep_locks(LocalLocks::default(), Some("lock"));
+    }),
     word(
         "local_lock",
-        "all",
-        "",
-        &[("all", |_| {})],
-        &[("none", LOCAL_LOCKS), ("flock", LOCAL_LOCKS), ("posix", LOCAL_LOCKS)],
+        "none",
+        "Which locks are kept on this host",
+        &[
+            ("all", |to| to.keep_locks(LocalLocks { posix: true, flock: true }, None)),
+            ("none", |to| to.keep_locks(LocalLocks::default(), Some("local_lock=none"))),
+            ("flock", |to| {
+                to.keep_locks(LocalLocks { posix: false, flock: true }, Some("local_lock=flock"));
+            }),
+            ("posix", |to| {
+                to.keep_locks(LocalLocks { posix: true, flock: false }, Some("local_lock=posix"));
+            }),
+        ],
+        &[],
     ),
     implied("rdirplus"),
     refused("nordirplus", READDIRPLUS),

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::settings::{Direct, LookupCache};
+use crate::settings::{Direct, LocalLocks, LookupCache};
 use client::{Credential, LaneMode, ReservedPort};
 
 fn read(text: &str) -> Result<Parsed, OptionError> {
@@ -20,7 +20,7 @@ fn says(text: &str) -> String {
 
 #[test]
 fn nothing_means_the_defaults_of_nfs() {
-    for text in ["", "defaults", ",,", "rw,hard,fg,tcp,vers=3,ac,cto,nosuid,nodev,exec,async,nolock"] {
+    for text in ["", "defaults", ",,", "rw,hard,fg,tcp,vers=3,ac,cto,nosuid,nodev,exec,async"] {
         let parsed = good(text);
         assert_eq!(parsed.mount, good("").mount, "{text}");
         assert_eq!(parsed.retry, Duration::from_secs(120));
@@ -58,6 +58,11 @@ fn names_and_units_are_those_of_nfs() {
     assert!(!without.attributes.on && without.sync);
     assert_eq!(good("lookupcache=pos").mount.lookup_cache, LookupCache::Positive);
     assert_eq!(good("lookupcache=none").mount.lookup_cache, LookupCache::None);
+    let locks = |text| good(text).mount.local_locks;
+    assert_eq!(locks("nolock"), LocalLocks { posix: true, flock: true });
+    assert_eq!(locks("vers=4.2,nolock,lock"), LocalLocks::default());
+    assert_eq!(locks("local_lock=flock,vers=4.1"), LocalLocks { posix: false, flock: true });
+    assert_eq!(locks("vers=4,local_lock=posix"), LocalLocks { posix: true, flock: false });
     let soft = good("softerr");
     assert!(!soft.session.hard && soft.mount.softerr);
     let soft = good("softerr,soft");
@@ -124,7 +129,9 @@ fn what_is_wrong_is_named_with_what_would_be_right() {
         ("port=65536", &["port=65536", "0 to 65535"]),
         ("port=+5", &["port=+5"]),
         ("sec=krb5p", &["sec=krb5p", "sec=sys"]),
-        ("lock", &["'lock'", "on this host", "nolock"]),
+        ("lock", &["'lock'", "on this host", "vers=4.2"]),
+        ("local_lock=none", &["'local_lock=none'", "on this host", "vers=4.2"]),
+        ("vers=4.2,lock,vers=3", &["'lock'", "on this host", "vers=4.2"]),
         ("nocto", &["'nocto'", "Leave it out"]),
         ("lane=maybe", &["lane=maybe", "auto, off or required"]),
         ("run_dir=here", &["run_dir=here", "absolute path"]),

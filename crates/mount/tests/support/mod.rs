@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use client::{LaneMode, Url};
+use client::{LaneMode, Url, Version};
 use samehost_mount::{Mount, MountOptions};
 pub use served::{BOUND, Served, pattern};
 use tempfile::TempDir;
@@ -36,7 +36,12 @@ impl Served {
     }
 
     pub fn mount_with(&self, transport: Transport, options: MountOptions) -> Mounted {
-        Mounted::new(self, transport, options)
+        Mounted::new(self, transport, Version::V3, options)
+    }
+
+    /// A mount by this version of NFS.
+    pub fn mount_by(&self, version: Version, transport: Transport, options: MountOptions) -> Mounted {
+        Mounted::new(self, transport, version, options)
     }
 }
 
@@ -61,7 +66,7 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    fn new(served: &Served, transport: Transport, options: MountOptions) -> Self {
+    fn new(served: &Served, transport: Transport, version: Version, options: MountOptions) -> Self {
         let at = tempfile::tempdir().unwrap();
         fs::set_permissions(at.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let runtime = samehost_mount::runtime().unwrap();
@@ -69,6 +74,7 @@ impl Mounted {
         let lane = if transport == Transport::Wire { LaneMode::Off } else { LaneMode::Auto };
         let session = client::Options::new()
             .lane(lane)
+            .version(version)
             .run_dir(served.run_dir())
             .search_namespaces(false)
             .timeo(Duration::from_secs(20));

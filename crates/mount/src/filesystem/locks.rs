@@ -1,0 +1,86 @@
+//! GETLK, SETLK and SETLKW: fcntl(2) locks, those of open file descriptions, and flock(2), all of them byte
+//! ranges at the server.
+//!
+//! The kernel names an owner by a number: a process for fcntl(2), and an open file description for the
+//! others. A process's locks end with each of its close(2)s of the file (FLUSH), and all that were made
+//! through an open at the latest with its RELEASE, when the client closes the file at the server.
+//!
+//! A lock is used to see what others have written before they gave it back, so the kernel's cached data of
+//! the file is dropped when one is had.
+
+use std::time::Instant;
+
+use client::{ByteRange, LockKind, LockOwner, LockRequest, Status};
+use rustix::io::Errno;
+
+use super::Filesystem;
+use crate::fuse::reply::FuseReply;
+use crate::fuse::request::LockArgs;
+use crate::open_table::OpenFile;
+
+/// Which locks go to the server. The kernel keeps the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct RemoteLocks {
+    /// fcntl(2)'s, and those of open file descriptions.
+    pub(crate) posix: bool,
+    /// flock(2)'s.
+    pub(crate) flock: bool,
+}
+
+impl Filesystem {
+    /// GETLK.
+    pub(super) async fn get_lock(&self, args: &LockArgs) -> Result<FuseReply, Errno> {
+        let open = self.open_file(args.fh)?;
+        let kind = args.kind.ok_or(Errno::INVAL)?;
+        let found = open.file.test_lock(args.owner, args.range, kind).await;
+        let found = found.map_err(|error| self.errno(&error))?;
+        Ok(FuseReply::with_capacity(24).lock(found.map(|found| (found.range, found.kind))))
+    }
+
+    /// SETLK, and SETLKW, which waits.
+    pub(super) async fn set_lock(&self, args: &LockArgs, waits: bool) -> Result<FuseReply, Errno> {
+        let open = self.open_file(args.fh)?;
+        match args.kind {
+            Some(kind) => self.lock(&open, (args.owner, args.range, kind), waits).await?,
+            None => {
+                // What was written through a mapping belongs to what the lock has protected.
+                self.kernel.write_back_mappings(&open.inode).await;
+                let unlocked = open.file.unlock(args.owner, Some(args.range)).await;
+                unlocked.map_err(|error| self.errno(&error))?;
+            }
+        }
+        Ok(FuseReply::default())
+    }
+
+    async fn lock(
+        &self,
+        open: &OpenFile,
+        (owner, range, kind): (LockOwner, ByteRange, LockKind),
+        waits: bool,
+    ) -> Result<(), Errno> {
+        let mut request = LockRequest { owner, range, kind, waits: false };
+        let mut locked = open.file.lock(request).await;
+        if matches!(&locked, Err(error) if error.status() == Some(Status::Locked)) {
+            if !waits {
+                return Err(Errno::AGAIN);
+            }
+            // A request that waits must leave room for the one that ends its wait.
+            let _permit = self.lock_waits.try_acquire().map_err(|_| Errno::NOLCK)?;
+            request.waits = true;
+            locked = open.file.lock(request).await;
+        }
+        locked.map_err(|error| self.errno(&error))?;
+        open.inode.lock().attributes.expire(Instant::now());
+        self.kernel.drop_data(&open.inode).await;
+        Ok(())
+    }
+
+    /// A process has closed the file: its fcntl(2) locks on it end, whichever open they were made through.
+    pub(super) async fn end_process_locks(&self, open: &OpenFile, owner: LockOwner) {
+        if self.remote_locks.posix
+            && let Err(error) = open.file.unlock(owner, None).await
+        {
+            tracing::warn!(%error, "locks may last until the server takes them back");
+        }
+    }
+}
