@@ -1,8 +1,8 @@
-//! Close-to-open consistency between three kinds of clients of one export: a mount over the wire, a mount
-//! over the lane, and the Linux kernel's client. What one of them has written and closed, named, or removed,
-//! the others see at their next open, whatever they have cached.
+//! Close-to-open consistency between the clients of one directory: a mount over each data path, and the Linux
+//! kernel's client. What one of them has written and closed, named, or removed, the others see at their next
+//! open, whatever they have cached.
 //!
-//! The guest is in charge: it lets each of the three make every change, and all three check each result.
+//! The guest is in charge: it lets each client make every change, and all clients check each result.
 
 use std::fs::{self, Permissions};
 use std::io::{ErrorKind, Result, Write as _};
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use samehost_tests::qemu::{self, Job};
-use samehost_tests::{Mount, Scratch, Serve, need_root, wait_for};
+use samehost_tests::{DataPath, Mount, Scratch, Serve, Server, need_root, wait_for};
 
 /// Under emulation a guest boots in some seconds, and runs the plan in less than a minute.
 const GUEST_TIMEOUT: Duration = Duration::from_secs(300);
@@ -19,11 +19,12 @@ const GUEST_TIMEOUT: Duration = Duration::from_secs(300);
 /// Changes that are further apart have different time stamps, by which NFSv3 clients detect them.
 const TICK: Duration = Duration::from_millis(20);
 
-/// The guest's plan; `EXPORT` is replaced by the export's path.
+/// The guest's plan. `EXPORT` is replaced by the export's path, `CLIENTS` by the names of the mounts and
+/// `kernel`.
 const PLAN: &str = r#"
 mount_export shared EXPORT rw && echo PASS mounted
 top=/mnt/shared
-clients="wire lane kernel"
+clients="CLIENTS"
 
 # does CLIENT VERB NAME WORD: runs it on that client; the reason of a failure goes to /tmp/why.
 does() {
@@ -75,7 +76,7 @@ for writer in $clients; do
 done
 name=log
 sum=
-for writer in wire kernel lane kernel wire lane wire; do
+for writer in $clients $clients; do
     sum=$sum$writer,
     round append "$writer," is "$sum"
 done
@@ -144,16 +145,24 @@ fn changes_closed_by_one_client_are_seen_by_the_others_opens() {
     need_root();
     let scratch = Scratch::in_memory();
     let export = scratch.mkdir("export");
-    let server = Serve::openly(&export).start();
-    let wire = Mount::new(&server, &export, "lane=off");
-    let lane = Mount::new(&server, &export, "lane=required");
-    let plan = PLAN.replace("EXPORT", &export.display().to_string());
-    let job = Job { nfs_port: server.port(), mount_port: server.port(), anon_uid: 65534, plan: &plan };
-    let mounts = [("wire", &wire), ("lane", &lane)];
+    let mut clients: Vec<(DataPath, Server, Mount)> = Vec::new();
+    for path in DataPath::all() {
+        let server = path.serve(&export).start();
+        if let Some(mount) = path.mount(&server, &export, "") {
+            clients.push((path, server, mount));
+        }
+    }
+    let mounts: Vec<_> = clients.iter().map(|(path, _, mount)| (path.name, mount)).collect();
+    let names: Vec<_> = mounts.iter().map(|(name, _)| *name).chain(["kernel"]).collect();
+    let plan = PLAN.replace("EXPORT", &export.display().to_string()).replace("CLIENTS", &names.join(" "));
+    let port = clients[0].1.port();
+    let job = Job { nfs_port: port, mount_port: port, anon_uid: 65534, plan: &plan };
     let report = qemu::boot(&job, None, GUEST_TIMEOUT, |request| answer(request, &mounts, &export));
-    // Eight changes by each of three writers, and seven by all in turn; three readers check each change.
-    report.assert_passed(1 + (3 * 8 + 7) * 3 + 1);
-    assert_eq!(lane.status().expect("a mount")["road"], "lane, passed through");
+    // Each client makes eight changes, and each makes two in turn with the others; all check each change.
+    report.assert_passed(1 + names.len() * (8 + 2) * names.len() + 1);
+    for (path, _, mount) in &clients {
+        assert_eq!(mount.status().expect("a mount")["road"], path.status, "{}", path.name);
+    }
 }
 
 /// A missing name may be cached for as long as its directory's attributes are valid, except with these
