@@ -10,7 +10,7 @@ MAN = target/man
 COMPLETIONS = target/completions
 FUZZ_SECONDS ?= 60
 
-.PHONY: all demo test test-cluster test-fast check msrv bench nfsload fuzz xfstests man completions install clean
+.PHONY: all demo test test-cluster test-fast check msrv package bench nfsload fuzz xfstests man completions install clean
 
 all:
 	$(CARGO) build --release --locked -p samehost
@@ -49,6 +49,12 @@ check:
 msrv:
 	scripts/setup build
 	scripts/check-msrv
+
+# Packages the crates in target/package as they would be published, and compiles each from its package. cargo resolves those
+# that no registry has to the other packages; that needs cargo 1.90 or later.
+package:
+	scripts/setup build
+	$(CARGO) package --workspace --exclude samehost-tests --exclude samehost-bench --locked
 
 # Measures, and writes the results into docs/benchmarks.md. Takes an hour and a half on an otherwise idle machine. Parts only:
 # make bench BENCH='--only mount', or a cell: '--only mount:tmpfs:randread:16-jobs', '--only trees:ext4'; --profile profiles it.

@@ -75,6 +75,11 @@ mod url;
 mod user;
 mod wire;
 
+// The examples of the package's front page are compiled with the others.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use ::bytes::Bytes;
 pub use attribute_sink::{AttributeSink, AttributeUpdate, PreOpAttributes};
 pub use client_state::{ByteRange, LockKind};

@@ -59,6 +59,23 @@ impl Session {
 
     /// Lists a directory: names only (READDIR), or with `plus` handles and attributes as well (READDIRPLUS).
     /// A server without READDIRPLUS is asked for names only.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/example_server.in")); }
+    /// # let server = example::ExampleServer::start();
+    /// # use samehost_client::{Options, Session};
+    /// # let session = Session::connect(&server.url(), Options::new()).await?;
+    /// let mut entries = session.read_dir(&session.root(), true);
+    /// while let Some(entry) = entries.next().await? {
+    ///     let size = entry.attributes.map(|attributes| attributes.size);
+    ///     println!("{} {size:?}", String::from_utf8_lossy(&entry.name));
+    /// #   assert_eq!((&entry.name[..], size), (&b"greeting"[..], Some(6)));
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn read_dir(&self, directory: &Handle, plus: bool) -> Directory {
         Directory {

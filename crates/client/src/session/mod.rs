@@ -122,6 +122,33 @@ impl Session {
     }
 
     /// Whether the session has a lane, and the reasons if it has none.
+    ///
+    /// ```
+    /// use samehost_client::{DataPath, LaneMode, OpenOptions, Options, Session};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/example_server.in")); }
+    /// # let server = example::ExampleServer::start();
+    /// # let url = server.url();
+    /// # let run_dir = server.run_dir();
+    /// let options = Options::new().lane(LaneMode::Required).run_dir(&run_dir);
+    /// let session = Session::connect(&url, options).await?;
+    /// assert!(session.lane().local);
+    ///
+    /// let file = session.open(b"greeting", &OpenOptions::reading()).await?;
+    /// assert_eq!(file.data_path(), DataPath::Lane);
+    ///
+    /// // The file remains usable without a lane, and the report says why there is none.
+    /// session.set_lane_mode(LaneMode::Off);
+    /// let mut buffer = [0; 5];
+    /// assert_eq!(file.read_at(&mut buffer, 0).await?, 5);
+    /// assert_eq!((&buffer, file.data_path()), (b"hello", DataPath::Wire));
+    /// assert!(!session.lane().local);
+    /// println!("{}", session.lane().reasons.join("; "));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn lane(&self) -> LaneReport {
         self.inner.lane.report()

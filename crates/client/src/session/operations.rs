@@ -180,6 +180,26 @@ impl Session {
 
     /// Moves a name, replacing what is at the new one (RENAME).
     ///
+    /// ```
+    /// use samehost_client::{Follow, SetAttributes, Status};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/example_server.in")); }
+    /// # let server = example::ExampleServer::start();
+    /// # use samehost_client::{Options, Session};
+    /// # let session = Session::connect(&server.url(), Options::new()).await?;
+    /// let root = session.root();
+    /// let directory = session.make_dir(&root, b"old", &SetAttributes::default()).await?.handle;
+    /// session.rename(&root, b"greeting", &directory, b"moved").await?;
+    /// assert_eq!(session.walk(b"old/moved", Follow::Yes).await?.attributes.unwrap().size, 6);
+    ///
+    /// let gone = session.lookup(&root, b"greeting").await;
+    /// assert_eq!(gone.unwrap_err().status(), Some(Status::NoEntry));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// The server's or the call's.
     pub async fn rename(
