@@ -32,7 +32,8 @@ fn resources() -> Resources {
     }
 }
 
-/// Writes and reads until `stop` is set or the server is gone, of which a soft client gets an error.
+/// Writes and reads until `stop` is set or a call fails. A soft client gets an error when the server is gone,
+/// or when the machine is busy.
 fn run_client(url: &Url, lane: LaneMode, run_dir: &Path, name: &str, stop: &AtomicBool, done: &AtomicU64) {
     let timeo = Duration::from_millis(200);
     let options = Options::new().lane(lane).run_dir(run_dir).hard(false).timeo(timeo).retrans(0);
@@ -41,7 +42,9 @@ fn run_client(url: &Url, lane: LaneMode, run_dir: &Path, name: &str, stop: &Atom
     session.run(async {
         if lane != LaneMode::Off {
             let found = inner.probe().await;
-            assert!(found.local, "{:?}", found.reasons);
+            if !found.local {
+                return eprintln!("{:?}", found.reasons);
+            }
         }
         let path = [inner.target(), b"/", name.as_bytes()].concat();
         let open = OpenOptions::new().read(true).write(true).create(true);
@@ -82,7 +85,11 @@ fn two_hundred_servers_in_one_process() {
         std::thread::scope(|scope| {
             for (i, lane) in [LaneMode::Auto, LaneMode::Off].into_iter().enumerate() {
                 let (url, run_dir, stop, done) = (&url, &run_dir, &stop, &done[i]);
-                scope.spawn(move || run_client(url, lane, run_dir, &format!("file{i}"), stop, done));
+                scope.spawn(move || {
+                    while !stop.load(Ordering::Relaxed) {
+                        run_client(url, lane, run_dir, &format!("file{i}"), stop, done);
+                    }
+                });
             }
             wait_for("both clients to work", || {
                 done.iter().all(|d| d.load(Ordering::Relaxed) > 2).then_some(())

@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::process::{Daemon, run_ok, wait_for};
-use crate::{Netns, Scratch, workspace};
+use crate::{Netns, Scratch, TIMEOUT, workspace};
 
 /// The `samehost` command, built in the profile of the tests. `SAMEHOST_BIN` names another one.
 ///
@@ -390,7 +390,7 @@ pub fn status_in(run_dir: &Path) -> Option<Status> {
     sockets.sort();
     sockets.iter().find_map(|path| {
         let mut stream = UnixStream::connect(path).ok()?;
-        stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
+        stream.set_read_timeout(Some(TIMEOUT)).ok()?;
         // An empty request asks for the status.
         stream.shutdown(std::net::Shutdown::Write).ok()?;
         let mut text = String::new();

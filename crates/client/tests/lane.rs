@@ -234,7 +234,7 @@ async fn a_lane_that_does_not_reply_is_given_up() {
     for hard in [false, true] {
         for lane in [LaneMode::Auto, LaneMode::Required] {
             let patient = served.options(lane);
-            let options = patient.hard(hard).timeo(Duration::from_millis(250)).retrans(1);
+            let options = patient.hard(hard).timeo(Duration::from_secs(1)).retrans(1).retry(support::BOUND);
             let session = Session::connect(&served.url(), options).await.unwrap();
             let idle = session.open(b"file", &OpenOptions::reading()).await.unwrap();
             served.freeze();

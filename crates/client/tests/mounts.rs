@@ -322,7 +322,8 @@ async fn cancelled_calls_leave_no_state() {
 async fn a_soft_session_gives_up_with_a_timeout() {
     let served = Served::wire_only();
     let mut options = served.options(LaneMode::Off);
-    (options.hard, options.retrans, options.timeo) = (false, 0, std::time::Duration::from_millis(100));
+    (options.hard, options.retrans, options.timeo) = (false, 0, std::time::Duration::from_millis(500));
+    options.retry = Some(support::BOUND);
     let session = Session::connect(&served.url(), options).await.unwrap();
     served.freeze();
     let error = session.attributes(&session.root()).await.unwrap_err();

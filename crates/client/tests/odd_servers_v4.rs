@@ -30,7 +30,7 @@ const SOFT: Duration = Duration::from_secs(1);
 const HANDLE: &[u8] = b"a handle";
 
 /// An operation of a COMPOUND.
-struct Request<'a> {
+struct CompoundRequest<'a> {
     operation: Operation,
     /// All operations of the COMPOUND.
     compound: &'a [Operation],
@@ -38,7 +38,7 @@ struct Request<'a> {
     args: &'a [u8],
 }
 
-impl Request<'_> {
+impl CompoundRequest<'_> {
     /// Whether it is the SEQUENCE of a COMPOUND of an ordinary request.
     fn is_ordinary_sequence(&self) -> bool {
         self.operation == Operation::Sequence
@@ -47,7 +47,7 @@ impl Request<'_> {
 }
 
 /// What a script answers.
-enum Answer {
+enum ScriptedAnswer {
     /// The result of a server without faults.
     Good,
     /// An error.
@@ -61,12 +61,12 @@ enum Answer {
 }
 
 /// Why a COMPOUND has no results.
-enum NoResults {
+enum NoReply {
     Denied,
     Silence,
 }
 
-type Script = dyn Fn(&Request<'_>) -> Answer + Send + Sync;
+type Script = dyn Fn(&CompoundRequest<'_>) -> ScriptedAnswer + Send + Sync;
 
 fn words(to: &mut Encoder, words: &[u32]) {
     words.iter().for_each(|word| to.u32(*word));
@@ -81,10 +81,10 @@ fn encoded(value: &impl xdr::Encode) -> Vec<u8> {
 
 struct OddServer {
     port: u16,
-    shared: Arc<Shared>,
+    shared: Arc<OddServerState>,
 }
 
-struct Shared {
+struct OddServerState {
     script: Box<Script>,
     sessions: AtomicU64,
     compounds: AtomicU64,
@@ -97,10 +97,10 @@ struct Shared {
 }
 
 impl OddServer {
-    fn new(script: impl Fn(&Request<'_>) -> Answer + Send + Sync + 'static) -> Self {
+    fn new(script: impl Fn(&CompoundRequest<'_>) -> ScriptedAnswer + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(OddServerState {
             script: Box::new(script),
             sessions: AtomicU64::new(0),
             compounds: AtomicU64::new(0),
@@ -179,7 +179,7 @@ fn send_record(to: &mut TcpStream, record: &[u8]) -> std::io::Result<()> {
     to.write_all(&bytes)
 }
 
-impl Shared {
+impl OddServerState {
     fn serve(&self, mut from: TcpStream, to: &Mutex<TcpStream>) -> std::io::Result<()> {
         loop {
             let mut mark = [0; 4];
@@ -208,8 +208,8 @@ impl Shared {
                         reply.raw(&results);
                     }
                     // MSG_DENIED, AUTH_ERROR, AUTH_REJECTEDCRED.
-                    Err(NoResults::Denied) => words(&mut reply, &[1, 1, 2]),
-                    Err(NoResults::Silence) => continue,
+                    Err(NoReply::Denied) => words(&mut reply, &[1, 1, 2]),
+                    Err(NoReply::Silence) => continue,
                 }
             }
             send_record(&mut to.lock(), reply.as_slice())?;
@@ -217,7 +217,7 @@ impl Shared {
     }
 
     /// The results of a COMPOUND.
-    fn compound(&self, from: &mut Decoder<'_>) -> Result<Vec<u8>, NoResults> {
+    fn compound(&self, from: &mut Decoder<'_>) -> Result<Vec<u8>, NoReply> {
         self.compounds.fetch_add(1, SeqCst);
         from.opaque(1024).unwrap();
         let (_minor, count) = (from.u32().unwrap(), from.u32().unwrap());
@@ -234,17 +234,17 @@ impl Shared {
         }
         let (mut results, mut status, mut done) = (Encoder::new(), Nfsstat4::Ok, 0);
         for (operation, args) in operations {
-            let request = Request { operation, compound: &names, args };
+            let request = CompoundRequest { operation, compound: &names, args };
             let is_destroyed =
                 operation == Operation::Sequence && self.destroyed.lock().contains(&args[..16]);
             let answer = (self.script)(&request);
             let (of, body) = match answer {
                 _ if is_destroyed => (Nfsstat4::Badsession, Vec::new()),
-                Answer::Good => (Nfsstat4::Ok, self.good(&request)),
-                Answer::Ok(body) => (Nfsstat4::Ok, body),
-                Answer::Status(status) => (status, Vec::new()),
-                Answer::Denied => return Err(NoResults::Denied),
-                Answer::Silence => return Err(NoResults::Silence),
+                ScriptedAnswer::Good => (Nfsstat4::Ok, self.good(&request)),
+                ScriptedAnswer::Ok(body) => (Nfsstat4::Ok, body),
+                ScriptedAnswer::Status(status) => (status, Vec::new()),
+                ScriptedAnswer::Denied => return Err(NoReply::Denied),
+                ScriptedAnswer::Silence => return Err(NoReply::Silence),
             };
             results.u32(operation.number());
             results.put(&of);
@@ -263,7 +263,7 @@ impl Shared {
     }
 
     /// The result of a server without faults, which has one directory.
-    fn good(&self, request: &Request<'_>) -> Vec<u8> {
+    fn good(&self, request: &CompoundRequest<'_>) -> Vec<u8> {
         let mut args = Decoder::new(request.args);
         match request.operation {
             Operation::ExchangeId => encoded(&exchanged(1, 0)),
@@ -422,10 +422,10 @@ async fn replies_of_other_slots_are_errors() {
         if request.operation != Operation::Sequence
             || request.compound.get(1) == Some(&Operation::ReclaimComplete)
         {
-            return Answer::Good;
+            return ScriptedAnswer::Good;
         }
         let good = sequence(request.args);
-        Answer::Ok(match which.load(SeqCst) {
+        ScriptedAnswer::Ok(match which.load(SeqCst) {
             1 => encoded(&Sequence4ResOk { slotid: good.slotid + 1, ..good }),
             2 => encoded(&Sequence4ResOk { sequenceid: good.sequenceid + 1, ..good }),
             3 => encoded(&Sequence4ResOk { sessionid: session_id(u64::MAX), ..good }),
@@ -466,8 +466,8 @@ async fn requests_that_are_never_executed_are_paced_and_end() {
         let is_odd = Arc::new(AtomicBool::new(false));
         let odd = is_odd.clone();
         let server = OddServer::new(move |request| match request.is_ordinary_sequence() {
-            true if odd.load(SeqCst) => Answer::Status(status),
-            _ => Answer::Good,
+            true if odd.load(SeqCst) => ScriptedAnswer::Status(status),
+            _ => ScriptedAnswer::Good,
         });
         let session = server.session().await;
         is_odd.store(true, SeqCst);
@@ -486,7 +486,8 @@ async fn requests_that_are_never_executed_are_paced_and_end() {
 async fn denied_calls_keep_no_slots() {
     let is_odd = Arc::new(AtomicBool::new(false));
     let odd = is_odd.clone();
-    let server = OddServer::new(move |_| if odd.load(SeqCst) { Answer::Denied } else { Answer::Good });
+    let server =
+        OddServer::new(move |_| if odd.load(SeqCst) { ScriptedAnswer::Denied } else { ScriptedAnswer::Good });
     let session = server.session().await;
     is_odd.store(true, SeqCst);
     for _ in 0..200 {
@@ -515,14 +516,14 @@ async fn absurd_channels_are_used_in_part_or_refused() {
                     maxrequests: value,
                     ..ChannelAttrs4::default()
                 };
-                Answer::Ok(encoded(&created(&args, 1, fore)))
+                ScriptedAnswer::Ok(encoded(&created(&args, 1, fore)))
             }
             Operation::Sequence => {
                 let ok = sequence(request.args);
                 let limits = Sequence4ResOk { highest_slotid: value, target_highest_slotid: value, ..ok };
-                Answer::Ok(encoded(&limits))
+                ScriptedAnswer::Ok(encoded(&limits))
             }
-            _ => Answer::Good,
+            _ => ScriptedAnswer::Good,
         });
         let connected = Session::connect(&server.url(), soft()).await;
         if is_refused {
@@ -549,14 +550,14 @@ async fn a_single_slot_serves_every_request() {
         Operation::CreateSession => {
             let args: CreateSession4Args<'_> = Decoder::new(request.args).get().unwrap();
             let fore = ChannelAttrs4 { maxrequests: 0, ..args.fore_chan_attrs.clone() };
-            Answer::Ok(encoded(&created(&args, 1, fore)))
+            ScriptedAnswer::Ok(encoded(&created(&args, 1, fore)))
         }
         Operation::Sequence => {
             let ok = sequence(request.args);
             let highest_slotid = [0, u32::MAX, 1, 0][highest.fetch_add(1, SeqCst) as usize % 4];
-            Answer::Ok(encoded(&Sequence4ResOk { highest_slotid, target_highest_slotid: 0, ..ok }))
+            ScriptedAnswer::Ok(encoded(&Sequence4ResOk { highest_slotid, target_highest_slotid: 0, ..ok }))
         }
-        _ => Answer::Good,
+        _ => ScriptedAnswer::Good,
     });
     let session = server.session().await;
     let root = session.root();
@@ -572,25 +573,25 @@ async fn a_session_that_is_never_established_is_an_error() {
     let ids = AtomicU64::new(1);
     let scripts: Vec<Box<Script>> = vec![
         Box::new(|request| match request.operation {
-            Operation::ExchangeId => Answer::Status(Nfsstat4::Delay),
-            _ => Answer::Good,
+            Operation::ExchangeId => ScriptedAnswer::Status(Nfsstat4::Delay),
+            _ => ScriptedAnswer::Good,
         }),
         Box::new(|request| match request.operation {
-            Operation::CreateSession => Answer::Status(Nfsstat4::Delay),
-            _ => Answer::Good,
+            Operation::CreateSession => ScriptedAnswer::Status(Nfsstat4::Delay),
+            _ => ScriptedAnswer::Good,
         }),
         Box::new(move |request| match request.operation {
             Operation::ExchangeId => {
                 let id = ids.fetch_add(1, SeqCst);
-                Answer::Ok(encoded(&exchanged(id, EXCHGID_CONFIRMED_R)))
+                ScriptedAnswer::Ok(encoded(&exchanged(id, EXCHGID_CONFIRMED_R)))
             }
-            Operation::CreateSession => Answer::Status(Nfsstat4::StaleClientid),
-            _ => Answer::Good,
+            Operation::CreateSession => ScriptedAnswer::Status(Nfsstat4::StaleClientid),
+            _ => ScriptedAnswer::Good,
         }),
         Box::new(|request| match request.operation {
-            Operation::ReclaimComplete => Answer::Status(Nfsstat4::Badsession),
-            Operation::Sequence => Answer::Status(Nfsstat4::Badsession),
-            _ => Answer::Good,
+            Operation::ReclaimComplete => ScriptedAnswer::Status(Nfsstat4::Badsession),
+            Operation::Sequence => ScriptedAnswer::Status(Nfsstat4::Badsession),
+            _ => ScriptedAnswer::Good,
         }),
     ];
     for script in scripts {
@@ -613,9 +614,9 @@ async fn a_faulty_back_channel_delays_no_request() {
         // Once.
         Operation::Sequence if faulty.swap(false, SeqCst) => {
             let status_flags = nfs4::SEQ4_BACKCHANNEL_FAULT;
-            Answer::Ok(encoded(&Sequence4ResOk { status_flags, ..sequence(request.args) }))
+            ScriptedAnswer::Ok(encoded(&Sequence4ResOk { status_flags, ..sequence(request.args) }))
         }
-        _ => Answer::Good,
+        _ => ScriptedAnswer::Good,
     });
     let session = server.session().await;
     let root = session.root();
@@ -635,11 +636,11 @@ async fn listings_are_checked() {
     let which = kind.clone();
     let server = OddServer::new(move |request| {
         if request.operation != Operation::Readdir {
-            return Answer::Good;
+            return ScriptedAnswer::Good;
         }
         let args: Readdir4Args = Decoder::new(request.args).get().unwrap();
         let names: [&[u8]; 8] = [b"good", b"", b".", b"..", b"a/b", b"../..", b"nul\0", b"/"];
-        Answer::Ok(match which.load(SeqCst) {
+        ScriptedAnswer::Ok(match which.load(SeqCst) {
             0 => page(&names.map(|name| (name, 9)), true),
             // The same page again and again; cookies that are the client's own; a circle.
             1 => page(&[(b"same", 9)], false),
@@ -688,14 +689,18 @@ async fn a_listing_waits_for_another_session() {
     let (lost, may) = (is_lost.clone(), may_create.clone());
     let server = OddServer::new(move |request| match request.operation {
         Operation::Sequence if lost.load(SeqCst) && request.args[..16] == session_id(1) => {
-            Answer::Status(Nfsstat4::Badsession)
+            ScriptedAnswer::Status(Nfsstat4::Badsession)
         }
-        Operation::CreateSession if !may.load(SeqCst) => Answer::Status(Nfsstat4::Delay),
+        Operation::CreateSession if !may.load(SeqCst) => ScriptedAnswer::Status(Nfsstat4::Delay),
         Operation::Readdir => {
             let args: Readdir4Args = Decoder::new(request.args).get().unwrap();
-            if args.maxcount < 4096 { Answer::Status(Nfsstat4::Toosmall) } else { Answer::Good }
+            if args.maxcount < 4096 {
+                ScriptedAnswer::Status(Nfsstat4::Toosmall)
+            } else {
+                ScriptedAnswer::Good
+            }
         }
-        _ => Answer::Good,
+        _ => ScriptedAnswer::Good,
     });
     let session = Session::connect(&server.url(), soft().timeo(BOUND)).await.unwrap();
     let root = session.root();
@@ -748,7 +753,7 @@ fn status_of(reply: &[u8]) -> u32 {
 /// Callbacks of other sessions, slots and sequence ids, and with more operations than the back channel has.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn callbacks_that_break_the_rules_are_refused() {
-    let server = OddServer::new(|_| Answer::Good);
+    let server = OddServer::new(|_| ScriptedAnswer::Good);
     let session = server.session().await;
     let own = session_id(1);
     for (operations, count, status) in [
@@ -775,8 +780,8 @@ async fn a_flood_of_recalled_slots_makes_one_request() {
     let is_silent = Arc::new(AtomicBool::new(false));
     let silent = is_silent.clone();
     let server = OddServer::new(move |request| match request.operation {
-        Operation::Sequence if silent.load(SeqCst) => Answer::Silence,
-        _ => Answer::Good,
+        Operation::Sequence if silent.load(SeqCst) => ScriptedAnswer::Silence,
+        _ => ScriptedAnswer::Good,
     });
     let session = Session::connect(&server.url(), soft().timeo(BOUND)).await.unwrap();
     is_silent.store(true, SeqCst);
@@ -797,9 +802,9 @@ async fn a_dropped_session_closes_its_connection() {
     let is_silent = Arc::new(AtomicBool::new(false));
     let silent = is_silent.clone();
     let server = OddServer::new(move |request| match request.operation {
-        Operation::Sequence if silent.load(SeqCst) => Answer::Silence,
-        Operation::Getattr => Answer::Ok(short_lease(request.args)),
-        _ => Answer::Good,
+        Operation::Sequence if silent.load(SeqCst) => ScriptedAnswer::Silence,
+        Operation::Getattr => ScriptedAnswer::Ok(short_lease(request.args)),
+        _ => ScriptedAnswer::Good,
     });
     let session = Session::connect(&server.url(), soft().hard(true)).await.unwrap();
     is_silent.store(true, SeqCst);

@@ -7,9 +7,8 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
 
-use common::{Ran, Server, run, samehost};
+use common::{Ran, Server, run, samehost, wait_for};
 use rustix::process::Signal;
 
 fn check(file: &Path) -> Ran {
@@ -143,14 +142,6 @@ fn a_reload_that_hangs_is_reported_and_does_not_block_the_socket() {
     wait_for("the change to end", || {
         !server.run(&["ctl", "unexport", "/nowhere"]).stderr.contains("still under way")
     });
-}
-
-fn wait_for(what: &str, mut ready: impl FnMut() -> bool) {
-    let deadline = Instant::now() + common::TIMEOUT;
-    while !ready() {
-        assert!(Instant::now() < deadline, "timeout waiting for {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use common::{Server, ready, run, samehost};
+use common::{Server, ready, run, samehost, wait_for};
 use rustix::process::Signal;
 
 #[test]
@@ -272,14 +272,6 @@ fn record(program: u32, procedure: u32, args: &[u8]) -> Vec<u8> {
 fn opaque(bytes: &[u8]) -> Vec<u8> {
     let padding = bytes.len().next_multiple_of(4) - bytes.len();
     [&u32::try_from(bytes.len()).unwrap().to_be_bytes(), bytes, &[0; 3][..padding]].concat()
-}
-
-fn wait_for(what: &str, mut ready: impl FnMut() -> bool) {
-    let deadline = Instant::now() + common::TIMEOUT;
-    while !ready() {
-        assert!(Instant::now() < deadline, "timeout waiting for {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 #[test]

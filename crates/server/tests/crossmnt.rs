@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 use common::disk::{Disk, run};
 use common::local::user;
 use common::v4::{NFS_OK, Session, get};
-use common::{Client, Scratch, wait_for, what};
+use common::{Client, Results, Scratch, wait_for, what};
 use lane::{Access, Target};
 use proto::nfs3::{self, Lookup3Args, Nfsstat3, Procedure};
 use proto::nfs4::{Fsid4, Nfsstat4, OpenClaim4, Operation, Putfh4Args};
@@ -51,6 +51,13 @@ impl Rig {
         Server::start(Config { exports, export_files, ..self.scratch.config("") }).unwrap()
     }
 
+    /// A client of NFSv3, and the exported directory.
+    fn client(&self, server: &Server) -> (Client, Vec<u8>) {
+        let mut client = Client::new(server);
+        let root = client.mnt(&self.scratch.export()).unwrap();
+        (client, root)
+    }
+
     fn at(&self, name: &str) -> PathBuf {
         self.scratch.at(name)
     }
@@ -85,6 +92,18 @@ fn try_lookup(client: &mut Client, dir: &[u8], name: &str) -> Result<Vec<u8>, u3
     }
 }
 
+/// READDIRPLUS from the beginning.
+fn readdirplus(client: &mut Client, dir: &[u8]) -> Results {
+    let args = nfs3::Readdirplus3Args {
+        dir: Opaque(dir),
+        cookie: 0,
+        cookieverf: [0; 8],
+        dircount: 4096,
+        maxcount: 32768,
+    };
+    client.nfs(Procedure::Readdirplus, &args)
+}
+
 /// The status of GETATTR.
 fn status_of(client: &mut Client, handle: &[u8]) -> u32 {
     client.nfs(Procedure::Getattr, &nfs3::Getattr3Args { object: Opaque(handle) }).status()
@@ -107,8 +126,7 @@ fn clients_of_nfsv3_cross_into_a_filesystem_with_its_own_fsid_and_handles() {
     let rig = Rig::new(&[&format!("@ *({OPEN},crossmnt)")]);
     let _mounted = Tmpfs::at(rig.at("disk"));
     let server = rig.serve();
-    let mut client = Client::new(&server);
-    let root = client.mnt(&rig.scratch.export()).unwrap();
+    let (mut client, root) = rig.client(&server);
     let disk = client.lookup(&root, "disk");
     let (outer, inner) = (client.getattr(&root), client.getattr(&disk));
     assert_ne!(outer.fsid, inner.fsid);
@@ -137,16 +155,8 @@ fn readdirplus_leaves_what_is_mounted_to_lookup() {
     let rig = Rig::new(&[&format!("@ *({OPEN},crossmnt)")]);
     let _mounted = Tmpfs::at(rig.at("disk"));
     let server = rig.serve();
-    let mut client = Client::new(&server);
-    let root = client.mnt(&rig.scratch.export()).unwrap();
-    let args = nfs3::Readdirplus3Args {
-        dir: Opaque(&root),
-        cookie: 0,
-        cookieverf: [0; 8],
-        dircount: 4096,
-        maxcount: 32768,
-    };
-    let results = client.nfs(Procedure::Readdirplus, &args);
+    let (mut client, root) = rig.client(&server);
+    let results = readdirplus(&mut client, &root);
     let nfs3::Outcome::Ok(listed) = results.get::<nfs3::Readdirplus3Res<'_>>() else { panic!("no list") };
     let with_handle = |name: &[u8]| {
         listed.reply.entries.0.iter().find(|entry| entry.name.0 == name).unwrap().name_handle.is_some()
@@ -190,8 +200,7 @@ fn what_is_mounted_without_crossmnt_is_hidden() {
     let rig = Rig::new(&[&format!("@ *({OPEN})")]);
     let _mounted = Tmpfs::at(rig.at("disk"));
     let server = rig.serve();
-    let mut client = Client::new(&server);
-    let root = client.mnt(&rig.scratch.export()).unwrap();
+    let (mut client, root) = rig.client(&server);
     assert!(!sees(&mut client, &root, "disk"));
     let below = client.lookup(&root, "disk");
     assert!(try_lookup(&mut client, &below, "hidden").is_ok());
@@ -280,8 +289,7 @@ fn a_line_of_its_own_wins() {
     fs::create_dir(rig.at("disk/deeper")).unwrap();
     let _deeper = Tmpfs::at(rig.at("disk/deeper"));
     let server = rig.serve();
-    let mut client = Client::new(&server);
-    let root = client.mnt(&rig.scratch.export()).unwrap();
+    let (mut client, root) = rig.client(&server);
     let disk = client.lookup(&root, "disk");
     assert!(sees(&mut client, &root, "disk"));
     assert_eq!(client.create(&disk, "new").err(), Some(Nfsstat3::Rofs));
@@ -309,8 +317,7 @@ fn an_export_inside_a_crossed_filesystem_keeps_its_rules() {
     fs::create_dir(rig.at("disk/in")).unwrap();
     fs::write(rig.at("disk/in/f"), "data").unwrap();
     let server = rig.serve();
-    let mut client = Client::new(&server);
-    let root = client.mnt(&rig.scratch.export()).unwrap();
+    let (mut client, root) = rig.client(&server);
     let disk = client.lookup(&root, "disk");
     let within = client.lookup(&disk, "in");
     assert_eq!(within, client.mnt(&rig.at("disk/in")).unwrap());
@@ -325,8 +332,7 @@ fn nohide_shows_an_export_in_the_one_around_it() {
         let rig = Rig::new(&[&format!("@ *({OPEN})"), &format!("@/disk *({OPEN}{options})")]);
         let _mounted = Tmpfs::at(rig.at("disk"));
         let server = rig.serve();
-        let mut client = Client::new(&server);
-        let root = client.mnt(&rig.scratch.export()).unwrap();
+        let (mut client, root) = rig.client(&server);
         assert_eq!(sees(&mut client, &root, "disk"), expected, "{options}");
     }
 }
@@ -340,8 +346,7 @@ fn filesystems_of_the_kernel_and_what_is_below_them_are_not_crossed() {
     let _below = Tmpfs::at(rig.at("other/t"));
     fs::write(rig.at("other/f"), "").unwrap();
     let server = rig.serve();
-    let mut client = Client::new(&server);
-    let root = client.mnt(&rig.scratch.export()).unwrap();
+    let (mut client, root) = rig.client(&server);
     assert!(!sees(&mut client, &root, "other"));
     assert!(client.mnt(&rig.at("other/t")).is_err());
 }
@@ -352,8 +357,7 @@ fn the_lane_reaches_crossed_filesystems_and_trees_stop_at_them() {
     let mounted = Tmpfs::at(rig.at("disk"));
     fs::set_permissions(rig.at("disk"), fs::Permissions::from_mode(0o755)).unwrap();
     let server = rig.serve();
-    let mut client = Client::new(&server);
-    let root = client.mnt(&rig.scratch.export()).unwrap();
+    let (mut client, root) = rig.client(&server);
     let disk = client.lookup(&root, "disk");
     let file = client.lookup(&disk, "f");
     let tree = |server: &Server, crossed: bool| {
@@ -402,15 +406,7 @@ fn nordirplus_makes_clients_use_readdir() {
     let server = scratch.serve(&format!("*({OPEN},nordirplus)"));
     let mut client = Client::new(&server);
     let root = client.mnt(&scratch.export()).unwrap();
-    let args = nfs3::Readdirplus3Args {
-        dir: Opaque(&root),
-        cookie: 0,
-        cookieverf: [0; 8],
-        dircount: 4096,
-        maxcount: 32768,
-    };
-    let status = client.nfs(Procedure::Readdirplus, &args).status();
-    assert_eq!(status, Nfsstat3::Notsupp as u32);
+    assert_eq!(readdirplus(&mut client, &root).status(), Nfsstat3::Notsupp as u32);
     let args = nfs3::Readdir3Args { dir: Opaque(&root), cookie: 0, cookieverf: [0; 8], count: 4096 };
     assert_eq!(client.nfs(Procedure::Readdir, &args).status(), 0);
 }

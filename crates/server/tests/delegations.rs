@@ -21,6 +21,8 @@ use proto::nfs4::*;
 use samehost_server::{Config, Server};
 use xdr::{Array, Decoder, Opaque};
 
+/// Leases that run out in a test. A busy machine does a few requests within one.
+const LEASE: Duration = Duration::from_secs(10);
 const DELAY: u32 = Nfsstat4::Delay as u32;
 const READ_DELEG: u32 = SHARE_ACCESS_READ | SHARE_ACCESS_WANT_READ_DELEG;
 const WRITE_DELEG: u32 = SHARE_ACCESS_BOTH | SHARE_ACCESS_WANT_WRITE_DELEG;
@@ -435,7 +437,7 @@ fn the_holder_is_asked_for_other_versions_and_for_directory_listings() {
 #[test]
 fn a_delegation_that_is_not_returned_is_revoked() {
     let scratch = Scratch::new();
-    let server = Server::start(Config { lease: Duration::from_secs(2), ..scratch.config(ANYBODY) }).unwrap();
+    let server = Server::start(Config { lease: LEASE, ..scratch.config(ANYBODY) }).unwrap();
     std::fs::write(scratch.at("f"), "data").unwrap();
     let (mut one, root) = session(&server, &scratch, b"one");
     let (mut other, _) = session(&server, &scratch, b"other");
@@ -462,7 +464,7 @@ fn a_delegation_that_is_not_returned_is_revoked() {
 #[test]
 fn a_client_that_ignores_recalls_delays_a_local_process_once() {
     let scratch = Scratch::new();
-    let server = Server::start(Config { lease: Duration::from_secs(1), ..scratch.config(ANYBODY) }).unwrap();
+    let server = Server::start(Config { lease: LEASE, ..scratch.config(ANYBODY) }).unwrap();
     ["f", "g", "h"].iter().for_each(|name| std::fs::write(scratch.at(name), "data").unwrap());
     let (mut one, root) = session(&server, &scratch, b"one");
     let delegated = |session: &mut Session, name: &[u8]| {
@@ -522,8 +524,7 @@ fn a_grant_and_a_delegation_exclude_each_other() {
 #[test]
 fn a_silent_clients_delegation_ends_for_a_grant() {
     let scratch = Scratch::new();
-    let lease = Duration::from_secs(1);
-    let server = Server::start(Config { lease, ..scratch.config(ANYBODY) }).unwrap();
+    let server = Server::start(Config { lease: LEASE, ..scratch.config(ANYBODY) }).unwrap();
     std::fs::write(scratch.at("f"), "data").unwrap();
     let (mut one, root) = session(&server, &scratch, b"one");
     let (delegation, file) = open_f(&mut one, &root, WRITE_DELEG).unwrap();

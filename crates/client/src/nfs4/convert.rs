@@ -37,24 +37,12 @@ pub(super) const FILE: Bitmap4 = Bitmap4::of(&[
 ]);
 
 /// As [`FILE`], for the entries of a directory.
-pub(super) const ENTRY: Bitmap4 = Bitmap4::of(&[
-    number::TYPE,
-    number::CHANGE,
-    number::SIZE,
-    number::FSID,
-    number::RDATTR_ERROR,
-    number::FILEHANDLE,
-    number::FILEID,
-    number::MODE,
-    number::NUMLINKS,
-    number::OWNER,
-    number::OWNER_GROUP,
-    number::RAWDEV,
-    number::SPACE_USED,
-    number::TIME_ACCESS,
-    number::TIME_METADATA,
-    number::TIME_MODIFY,
-]);
+pub(super) const ENTRY: Bitmap4 = {
+    let mut all = FILE;
+    all.insert(number::RDATTR_ERROR);
+    all.insert(number::FILEHANDLE);
+    all
+};
 
 /// The attributes of a directory's entry that is listed by name only.
 pub(super) const ENTRY_NUMBER: Bitmap4 = Bitmap4::of(&[number::RDATTR_ERROR, number::FILEID]);

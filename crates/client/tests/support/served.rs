@@ -5,6 +5,7 @@
 //! environment variable is set, and otherwise does nothing.
 
 use std::fs;
+use std::hash::{BuildHasher as _, RandomState};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -61,6 +62,17 @@ fn server_process() {
     }
 }
 
+/// A port that is free also between a kill and a restart: below those that the kernel gives to connections.
+fn free_port() -> u16 {
+    loop {
+        let random = RandomState::new().hash_one(()) % 20_000;
+        let port = 10_000 + u16::try_from(random).expect("it is less than 20,000");
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
+}
+
 /// A server process with a scratch export.
 pub struct Served {
     dir: TempDir,
@@ -85,7 +97,7 @@ impl Served {
         for name in ["export", "run", "state"] {
             fs::create_dir(dir.path().join(name)).unwrap();
         }
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let mut served = Self { dir, port, lane, child: None, said: None };
         served.export_with(options);
         served.restart();

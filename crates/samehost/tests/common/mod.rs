@@ -203,6 +203,15 @@ impl Drop for Server {
     }
 }
 
+/// Waits until `ready` is true.
+pub fn wait_for(what: &str, mut ready: impl FnMut() -> bool) {
+    let deadline = Instant::now() + TIMEOUT;
+    while !ready() {
+        assert!(Instant::now() < deadline, "timeout waiting for {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// Starts a server and waits for its ready line, or until it ends.
 pub fn ready(command: &mut Command) -> (Child, String) {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the server starts");

@@ -1,9 +1,8 @@
 //! A lane of a client in this process.
 
 use std::os::unix::fs::MetadataExt as _;
-use std::time::Duration;
 
-use super::{Client, Scratch};
+use super::{Client, Scratch, TIMEOUT};
 use lane::{
     Access, Lane, LaneCredential, OpenError, OpenRequest, OpenStatus, Rendezvous, RendezvousOptions, Target,
 };
@@ -19,7 +18,7 @@ pub async fn lane(scratch: &Scratch, client: &mut Client) -> Lane {
     let candidates = Rendezvous::register(options).await.unwrap();
     let (status, results) = client.raw(localio::PROGRAM, 1, 1, &candidates.nonce());
     assert_eq!((status, results.0), (ReplyStatus::Success, vec![]));
-    candidates.finish(Duration::from_secs(5)).await.unwrap_or_else(|error| panic!("{error:?}"))
+    candidates.finish(TIMEOUT).await.unwrap_or_else(|error| panic!("{error:?}"))
 }
 
 pub fn user(uid: u32, gid: u32, gids: &[u32]) -> LaneCredential {

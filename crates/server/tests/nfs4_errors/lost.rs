@@ -46,7 +46,7 @@ fn fails(b: &mut Bench, file: &[u8], all: Vec<(Op, Vec<u8>)>, status: S) {
 /// Errors of a delegation that was revoked because the client didn't return it.
 pub fn revoked() -> Table {
     let scratch = Scratch::new();
-    let server = Server::start(Config { lease: Duration::from_secs(4), ..scratch.config(ANYBODY) }).unwrap();
+    let server = Server::start(Config { lease: Duration::from_secs(10), ..scratch.config(ANYBODY) }).unwrap();
     std::fs::write(scratch.at("f"), "data").unwrap();
     let [mut session, mut rival] = [b"one", b"two"].map(|name| {
         let mut session = Session::callable(&server, 2, name);
