@@ -109,8 +109,10 @@ pub enum Effect {
     /// Give no new state. Answer: [`Event::Enforcing`], when the operations that are giving some have ended.
     /// [`Member::service`](crate::Member::service) has said so already.
     StartEnforcing,
-    /// Create this node's records for an epoch, or empty them, and record clients there from now on. Answer:
-    /// [`Event::RecordsOpened`], when it is done.
+    /// Create this node's records for an epoch, or empty them, and record clients there from now on. With
+    /// [`Carry::Recorded`], clients that lose their records until [`Effect::Resume`] lose those of the last
+    /// epoch, too: until all nodes enforce, others may get their state, and a crash would make the last
+    /// epoch's records count. Answer: [`Event::RecordsOpened`], when it is done.
     OpenRecords {
         /// The epoch.
         epoch: u64,

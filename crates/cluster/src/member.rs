@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::changes::ChangeRefused;
-use crate::database::{Database, Versioned};
+use crate::database::{Database, Flags, Versioned};
 use crate::event::{Carry, Effect, Event, RestartReason, Service};
 use contact::{Contact, RETRY_FRACTION};
 use ending::RunEnd;
@@ -75,6 +75,8 @@ pub struct Member {
     records: Option<u64>,
     /// The clients of this node's former runs and of nodes that it takes over, by node.
     claims: BTreeMap<String, FormerClients>,
+    /// Since when all other nodes have been seen to enforce.
+    others_enforce: Option<Instant>,
     /// Since when the nodes that are taken over have been seen not to have left the cluster.
     awaited: BTreeMap<String, Instant>,
     ending: Option<RunEnd>,
@@ -119,6 +121,7 @@ impl Member {
             has_served: false,
             records: None,
             claims,
+            others_enforce: None,
             awaited: BTreeMap::new(),
             ending: None,
             is_silent: false,
@@ -223,6 +226,9 @@ impl Member {
         if found.database.flags(node).is_some() && !found.database.is_taken_over(node) {
             self.reads.heard(sent);
         }
+        let enforces = |(of, flags): (&String, &Flags)| of == node || flags.enforces();
+        let others_enforce = found.database.in_grace() && found.database.nodes.iter().all(enforces);
+        self.others_enforce = others_enforce.then(|| self.others_enforce.unwrap_or(now));
         let awaited = found.database.predecessors(node).filter(|of| found.database.nodes.contains_key(*of));
         let since = |of: &str| self.awaited.get(of).copied().unwrap_or(now);
         self.awaited = awaited.map(|of| (of.to_owned(), since(of))).collect();

@@ -34,8 +34,11 @@ impl Member {
             // The successor has removed it, and has yet to see that the filesystem holds its clients' state.
             return (is_released || !database.is_taken_over(&node)) && self.finish();
         };
+        // It must be seen that the session is still alive when all others enforce.
+        let probed = self.probes.since();
+        let is_held = self.others_enforce.is_some_and(|since| probed.is_some_and(|probed| probed >= since));
         if database.is_taken_over(&node) {
-            return self.write(now, seen, database.depart(&node));
+            return is_held && self.write(now, seen, database.depart(&node, &self.config.session));
         }
         let has_state = match self.ending {
             Some(RunEnd::Stop { has_clients }) => has_clients || flags.needs_grace(),
@@ -56,7 +59,7 @@ impl Member {
         if is_released {
             return self.finish();
         }
-        self.write(now, seen, database.release(&node, &self.config.session, &[&node]))
+        is_held && self.write(now, seen, database.release(&node, &self.config.session, &[&node]))
     }
 
     fn finish(&mut self) -> bool {

@@ -1,5 +1,6 @@
 //! Clients that may reclaim from this node: those of its former runs, and those of nodes that it takes over.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use super::{Member, Task};
@@ -154,8 +155,10 @@ impl Member {
                 let of: Vec<_> = verified.iter().map(String::as_str).collect();
                 return self.write(now, seen, database.release(&node, &session, &of));
             }
-            let sessions = verified.iter().flat_map(|of| notes(of).sessions);
-            let sessions = sessions.filter(|other| *other != session).collect();
+            // A former run of this node may have held what the clients of others had reclaimed from it.
+            let sessions: BTreeSet<_> =
+                verified.iter().chain([&node]).flat_map(|of| notes(of).sessions).collect();
+            let sessions = sessions.into_iter().filter(|other| *other != session).collect();
             return self.begin(Task::Release, Effect::Release { sessions });
         }
         if self.records != Some(database.current) {
