@@ -12,7 +12,7 @@ use client::{Attributes, Timestamp};
 use super::attributes::Stamp;
 
 /// A directory that changed this shortly before it was listed may change again in the same tick of its
-/// filesystem's clock, and look unchanged. (Linux 6.13 has finer time stamps, where the filesystem takes part.)
+/// filesystem's clock, and look unchanged. Linux 6.13 has finer time stamps, on some filesystems.
 const MAX_CLOCK_TICK: Duration = Duration::from_millis(20);
 
 /// The directory's state when its last listing was requested.
