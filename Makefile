@@ -10,6 +10,8 @@ MAN = target/man
 COMPLETIONS = target/completions
 FUZZ_SECONDS ?= 60
 
+CLUSTER_TESTS = -p samehost-rados -p samehost-recovery -p samehost-server -p samehost-tests --test namespace --test cluster
+
 .PHONY: all demo test test-cluster test-fast check msrv package bench nfsload fuzz xfstests man completions install clean
 
 all:
@@ -31,8 +33,8 @@ test:
 test-cluster:
 	scripts/setup cluster
 	$(CARGO) build --locked -p samehost
-	$(CARGO) test --locked -p samehost-rados -p samehost-recovery -p samehost-tests --test namespace --test cluster --no-run
-	tests/ceph/run target/ceph $(CARGO) test --locked -p samehost-rados -p samehost-recovery -p samehost-tests --test namespace --test cluster
+	$(CARGO) test --locked $(CLUSTER_TESTS) --no-run
+	SAMEHOST_BIN=$(CURDIR)/target/debug/samehost tests/ceph/run target/ceph $(CARGO) test --locked $(CLUSTER_TESTS)
 
 # The tests that an ordinary user can run: under three minutes with the dependencies built.
 test-fast:

@@ -103,5 +103,5 @@ fn a_cluster_that_cannot_be_reached_is_an_error_with_a_next_step() {
     assert!(code == Some(4) && said.contains("ceph osd pool ls"), "{said}");
     let user = ["--cluster", "rados://cephfs.a.meta/n", "--ceph-conf", &ceph, "--ceph-user", "nobody"];
     let (code, said) = run(&user);
-    assert!(code == Some(4) && said.contains("no key of client.nobody"), "{said}");
+    assert!(code == Some(4) && said.contains("there is no key of client.nobody"), "{said}");
 }

@@ -72,16 +72,10 @@ fn connect_advice(step: &str, reason: Errno, user: &str, configuration: Option<&
     let file = configuration.map_or("/etc/ceph/ceph.conf".to_owned(), |path| path.display().to_string());
     match (step, reason) {
         ("read the configuration", _) => format!("copy a Ceph configuration to {file}, or name one"),
-        ("connect", Errno::NOENT) => {
-            format!(
-                "no key of client.{user}: `ceph auth get client.{user}` into the keyring that {file} names"
-            )
-        }
-        ("connect", Errno::ACCESS | Errno::PERM) => {
-            format!(
-                "the cluster refuses the key of client.{user}: compare it with `ceph auth get client.{user}`"
-            )
-        }
+        ("connect", Errno::NOENT | Errno::ACCESS | Errno::PERM) => format!(
+            "there is no key of client.{user}, or the cluster refuses it: write the output of `ceph auth get \
+             client.{user}` into the keyring that {file} names"
+        ),
         ("connect", Errno::TIMEDOUT) => {
             format!("check that the monitors in {file} can be reached from here, and `ceph -s`")
         }

@@ -47,14 +47,16 @@ fn main() -> ExitCode {
             return if error.use_stderr() { Exit::Usage.into() } else { Exit::Done.into() };
         }
     };
-    match run(cli) {
-        Ok(exit) => exit.into(),
-        Err(Stop::ReaderGone) => Exit::Done.into(),
+    let exit = match run(cli) {
+        Ok(exit) => exit,
+        Err(Stop::ReaderGone) => Exit::Done,
         Err(Stop::Failed(failure)) => {
             output::print_error(&failure.to_string());
-            failure.exit.into()
+            failure.exit
         }
-    }
+    };
+    sys::librados::exit_with_librados(exit as u8);
+    exit.into()
 }
 
 fn run(cli: Cli) -> CommandResult {

@@ -4,72 +4,17 @@
 mod common;
 
 use std::fs::File;
-use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 use std::time::Duration;
 
+use common::manager::Manager;
 use common::v4::{ANYBODY, NFS_OK, Session, get};
 use common::{Scratch, wait_for};
 use proto::nfs4::*;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
-use samehost_server::{Config, LockStore, Server};
+use samehost_server::{Config, Server};
 use store::FileLock;
 use xdr::Opaque;
-
-/// A service manager that stores descriptors, as systemd does.
-struct Manager {
-    socket: UnixDatagram,
-    path: PathBuf,
-    kept: Vec<(String, OwnedFd)>,
-}
-
-impl Manager {
-    fn new(scratch: &Scratch) -> Self {
-        let path = scratch.run_dir().with_file_name("notify");
-        let socket = UnixDatagram::bind(&path).unwrap();
-        socket.set_nonblocking(true).unwrap();
-        Self { socket, path, kept: Vec::new() }
-    }
-
-    /// Handles the service's pending messages; the names of the stored descriptors.
-    fn names(&mut self) -> Vec<String> {
-        loop {
-            let mut bytes = [0; 4096];
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-            let mut control = RecvAncillaryBuffer::new(&mut space);
-            let parts = &mut [std::io::IoSliceMut::new(&mut bytes)];
-            let Ok(received) =
-                rustix::net::recvmsg(&self.socket, parts, &mut control, RecvFlags::CMSG_CLOEXEC)
-            else {
-                return self.kept.iter().map(|(name, _)| name.clone()).collect();
-            };
-            let files = control.drain().filter_map(|message| match message {
-                RecvAncillaryMessage::ScmRights(files) => Some(files),
-                _ => None,
-            });
-            let file = files.flatten().next();
-            let message = String::from_utf8(bytes[..received.bytes].to_vec()).unwrap();
-            let (what, name) = message.split_once("\nFDNAME=").unwrap();
-            let name = name.lines().next().unwrap().to_owned();
-            match what {
-                "FDSTORE=1" => self.kept.push((name, file.expect("a descriptor comes with it"))),
-                "FDSTOREREMOVE=1" => self.kept.retain(|(other, _)| *other != name),
-                other => panic!("{other}"),
-            }
-        }
-    }
-
-    /// The store of the next server, which gets all stored descriptors.
-    fn store(&mut self, max: usize) -> Arc<LockStore> {
-        self.names();
-        let passed = self.kept.iter().map(|(name, file)| (name.clone(), file.try_clone().unwrap()));
-        let address = SocketAddr::from_pathname(&self.path).unwrap();
-        Arc::new(LockStore::new(address, max, passed.collect()))
-    }
-}
 
 /// LOCK by one owner; the status if it isn't granted.
 fn lock(

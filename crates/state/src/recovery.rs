@@ -12,6 +12,10 @@
 //! need wait for it. That shortens the grace period of NFSv4.0's clients, which never say that they have
 //! reclaimed everything.
 //!
+//! A server of a cluster is told when to give no new state, because clients of another server reclaim
+//! ([`Engine::enforce_grace`]), and when the clients of its former run may reclaim
+//! ([`Engine::accept_reclaims`]). These are recorded anew when they have reclaimed.
+//!
 //! Invariant: `recorded` is what stable storage has once all effects are applied.
 
 use std::collections::HashSet;
@@ -32,6 +36,8 @@ pub(crate) struct Recovery {
     reclaiming: HashSet<Vec<u8>>,
     /// Unknown clients may have had state: the grace period lasts its whole time.
     is_incomplete: bool,
+    /// No client gets new state, whether or not clients may reclaim from this server.
+    is_enforced: bool,
     grace_ends: Time,
     /// The end of the grace period if clients are still reclaiming.
     latest_end: Time,
@@ -48,6 +54,7 @@ impl Recovery {
         Self {
             reclaiming: recorded.clone(),
             is_incomplete: false,
+            is_enforced: false,
             grace_ends,
             latest_end: grace_ends.plus(lease),
             step: lease / STEP_FRACTION,
@@ -65,6 +72,11 @@ impl Recovery {
 
     /// Whether the grace period is on.
     fn in_grace(&self, now: Time) -> bool {
+        self.is_enforced || self.is_reclaiming(now)
+    }
+
+    /// Whether clients may still reclaim.
+    fn is_reclaiming(&self, now: Time) -> bool {
         now < self.grace_ends && (self.is_incomplete || !self.reclaiming.is_empty())
     }
 
@@ -102,6 +114,41 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// whole time. Unknown clients that reclaim are refused (`NoGrace`), as RFC 8881 section 8.4.3 demands.
     pub fn recovered_incompletely(&mut self) {
         self.recovery.is_incomplete = true;
+    }
+
+    /// Gives no new state until this is called with `false`. Clients that may reclaim do.
+    pub fn enforce_grace(&mut self, is_enforced: bool) {
+        self.recovery.is_enforced = is_enforced;
+    }
+
+    /// Lets these clients reclaim, too, for `time` milliseconds, and up to a lease longer while they are at
+    /// it. If `is_incomplete`, not all of them are known, and the whole time is to be waited for.
+    pub fn accept_reclaims(
+        &mut self,
+        now: Time,
+        clients: impl IntoIterator<Item = Vec<u8>>,
+        is_incomplete: bool,
+        time: u64,
+    ) {
+        let recovery = &mut self.recovery;
+        recovery.reclaiming.extend(clients);
+        recovery.is_incomplete |= is_incomplete;
+        recovery.grace_ends = recovery.grace_ends.max(now.plus(time));
+        recovery.latest_end = recovery.grace_ends.plus(self.config.lease);
+    }
+
+    /// Whether clients may still reclaim.
+    pub fn is_reclaiming(&mut self, now: Time) -> bool {
+        self.end_grace_if_over(now);
+        self.recovery.is_reclaiming(now)
+    }
+
+    /// Accepts no reclaims any more.
+    pub fn end_reclaims(&mut self, now: Time) {
+        let recovery = &mut self.recovery;
+        recovery.grace_ends = recovery.grace_ends.min(now);
+        recovery.is_incomplete = false;
+        self.end_grace_if_over(now);
     }
 
     /// Whether the grace period is on, in which no client gets new state.
@@ -215,6 +262,8 @@ mod tests {
         assert!(recovery.in_grace(Time(0)) && !recovery.may_reclaim(Time(0), b"a"));
         recovery.end_reclaim(b"b");
         assert!(!recovery.in_grace(Time(0)));
+        recovery.is_enforced = true;
+        assert!(recovery.in_grace(Time(5000)) && !recovery.is_reclaiming(Time(0)));
         let mut recovery = Recovery::new(recorded(), Time(1000), 800);
         for now in (900..3000).step_by(50) {
             recovery.extend_grace(Time(now), b"a");

@@ -8,9 +8,11 @@
 //! makes a client see its own times changed, so it is the coarsest. Nothing is known of what lies behind
 //! overlayfs, FUSE and the network filesystems.
 
-use std::os::fd::AsFd;
+use std::hash::Hasher as _;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 
 use rustix::fs::{fstatfs, fstatvfs};
+use siphasher::sip::SipHasher13;
 
 use crate::attributes::status;
 use crate::error::Result;
@@ -71,14 +73,18 @@ pub(crate) struct Filesystem {
 }
 
 impl Filesystem {
-    pub fn of(root: impl AsFd) -> Result<Filesystem> {
+    pub fn of(root: impl AsFd, export: u32) -> Result<Filesystem> {
         let root = root.as_fd();
         let magic = fstatfs(root)?.f_type as u64 & 0xFFFF_FFFF;
         // Inodes of 128 bytes, as in ext2 and most ext3, have no room for birth times or for fractions of a
         // second.
         let old_ext = magic == EXT && status(root, 0)?.birth.is_none();
         let vfs = fstatvfs(root)?;
-        let fsid = if vfs.f_fsid == 0 { rustix::fs::fstat(root)?.st_dev } else { vfs.f_fsid };
+        let fsid = match (vfs.f_fsid, ceph_fsid(root, export)) {
+            (0, Some(fsid)) => fsid,
+            (0, None) => rustix::fs::fstat(root)?.st_dev,
+            (fsid, _) => fsid,
+        };
         let foreign = matches!(magic, MSDOS | EXFAT);
         Ok(Filesystem {
             fsid,
@@ -153,6 +159,19 @@ fn tmpfs_keeps_cookies(release: &[u8]) -> bool {
         .map(|digits| std::str::from_utf8(digits).ok().and_then(|digits| digits.parse::<u32>().ok()));
     let version = (numbers.next().flatten(), numbers.next().flatten());
     matches!(version, (Some(major), Some(minor)) if (major, minor) >= (6, 6))
+}
+
+/// A number for an export of a filesystem that is mounted by ceph-fuse, which has none of its own: the same
+/// on every mount. A Ceph cluster may have several filesystems, whose files may have the same inode numbers.
+fn ceph_fsid(root: BorrowedFd<'_>, export: u32) -> Option<u64> {
+    let mut value = [0; 64];
+    // Works for O_PATH descriptors, too.
+    let path = format!("/proc/self/fd/{}", root.as_raw_fd());
+    let length = rustix::fs::getxattr(path, "ceph.cluster_fsid", &mut value[..]).ok()?;
+    let mut hasher = SipHasher13::new();
+    hasher.write(&value[..length]);
+    hasher.write_u32(export);
+    Some(hasher.finish())
 }
 
 #[cfg(test)]

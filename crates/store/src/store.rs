@@ -249,7 +249,7 @@ fn set_up(options: StoreOptions, original: OwnedFd, proc: OwnedFd) -> Result<Sto
         None => original.try_clone().map_err(|_| Error::TryLater)?,
     };
     let attached = AttachedMount::new(original)?;
-    let filesystem = Filesystem::of(&root)?;
+    let filesystem = Filesystem::of(&root, options.export_id)?;
 
     let privilege = Privilege::detect();
     let sealer = HandleSealer::new(options.key.clone(), options.export_id);

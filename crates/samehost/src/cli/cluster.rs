@@ -86,7 +86,27 @@ pub enum ClusterCommand {
         #[arg(required = true, value_name = "NODE")]
         nodes: Vec<String>,
     },
+    /// Let one server take over the clients of another, which leaves the cluster
+    #[command(after_long_help = DRAIN_LONG_HELP)]
+    Drain {
+        /// The server that leaves
+        #[arg(value_name = "FROM")]
+        from: String,
+        /// The server that takes over
+        #[arg(long, value_name = "TO")]
+        to: String,
+    },
 }
+
+const DRAIN_LONG_HELP: &str = "\
+TO begins a grace period, takes over FROM's client records and, by its --address-hook, its address. FROM \
+leaves the cluster; it may be down already. Its clients reconnect to the same address and reclaim. The \
+command returns when the order is given; `samehost cluster status` shows the progress.
+
+Exit codes:
+  0  ordered
+  1  not permitted, or the cluster refused
+  4  the cluster couldn't be reached";
 
 const STATUS_LONG_HELP: &str = "\
 The flags are those of ganesha-rados-grace: N, the server has clients that may reclaim; E, it gives no new \

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use super::cluster::CephArgs;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args, ValueEnum};
 use server::{IoMode, LaneOffer, MetricsAddress};
@@ -128,6 +129,29 @@ pub struct ServeArgs {
     /// The path is /metrics. Everybody who can connect can read them: they name the exports, not the clients.
     #[arg(long, value_name = "ADDR:PORT|PATH")]
     pub metrics: Option<MetricsAddress>,
+
+    /// Serve as a node of a cluster: several servers of one CephFS, whose state is in a namespace of a RADOS
+    /// pool
+    ///
+    /// `samehost cluster add` adds the node first. All nodes export the same directories of CephFS by the
+    /// same paths, or with the same fsid=. NFSv4.0 is off.
+    #[arg(long, value_name = "rados://POOL/NAMESPACE")]
+    pub cluster: Option<rados::ClusterAddress>,
+
+    /// This server's name in the cluster
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub node: Option<String>,
+
+    /// A program that moves addresses between the nodes of a cluster
+    ///
+    /// It is run as `PROGRAM take NODE` on the server that takes over the clients of the drained node NODE,
+    /// and as `PROGRAM give-up NODE` on that node, if it runs.
+    #[arg(long, value_name = "PROGRAM")]
+    pub address_hook: Option<PathBuf>,
+
+    /// How to reach the cluster.
+    #[command(flatten)]
+    pub ceph: CephArgs,
 
     /// Don't register with rpcbind, even if one is running
     #[arg(

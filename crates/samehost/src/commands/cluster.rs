@@ -38,6 +38,9 @@ pub fn cluster(args: &ClusterArgs) -> CommandResult {
             let remove = |old: &Database| nodes.iter().try_fold(old.clone(), |new, node| new.remove(node));
             grace.update(false, remove).map_err(failed)?;
         }
+        ClusterCommand::Drain { from, to } => {
+            grace.update(false, |old| old.drain(from, to)).map_err(failed)?;
+        }
     }
     Ok(Exit::Done)
 }

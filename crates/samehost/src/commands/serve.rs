@@ -26,6 +26,10 @@ pub fn serve(global: &Global, args: ServeArgs) -> CommandResult {
     // The handlers come first, so that no signal during the start is lost.
     let mut signals =
         Signals::new([SIGHUP, SIGTERM, SIGINT]).map_err(|error| Failure::new("signal handlers", error))?;
+    if args.cluster.is_some() != args.node.is_some() {
+        let failure = Failure::usage("serve", "a node of a cluster needs both --cluster and --node");
+        return Err(failure.into());
+    }
     let until_stdin_ends = args.until_stdin_ends;
     let lane = args.lane;
     let source = args.config.as_deref().map(ServeConfigSource::new).transpose()?;
@@ -63,6 +67,10 @@ pub fn serve(global: &Global, args: ServeArgs) -> CommandResult {
 
 /// The configuration that the options stand for.
 pub fn config(global: &Global, args: ServeArgs) -> Config {
+    let cluster = args.cluster.as_ref().zip(args.node).map(|(address, node)| {
+        let settings = args.ceph.settings(address);
+        server::ClusterConfig { settings, node, address_hook: args.address_hook.clone() }
+    });
     let system_exports = args.exports.is_empty() && args.export.is_empty();
     Config {
         listen: args.listen,
@@ -82,6 +90,7 @@ pub fn config(global: &Global, args: ServeArgs) -> Config {
         nfs4_domain: args.nfs4_domain,
         nfs4_names: args.nfs4_owners == Owners::Names,
         lock_store: None,
+        cluster,
         source: None,
         metrics: args.metrics,
         takeover: Duration::from_secs(args.takeover.into()),

@@ -326,6 +326,11 @@ mod tests {
         threads = 32
         max-connections = 0x100
         metrics = "127.0.0.1:9464"
+        cluster = "rados://pool/namespace"
+        node = "alpha"
+        address-hook = "/etc/samehost/address"
+        ceph-conf = "/etc/ceph/other.conf"
+        ceph-user = "nfs"
         no-rpcbind = true
         no-audit = true
         takeover = 0

@@ -79,6 +79,18 @@ pub struct NewConfig {
     pub needs_restart: Vec<String>,
 }
 
+/// The cluster of which a server is a node. Its handle key and client records are in RADOS.
+#[derive(Debug, Clone)]
+pub struct ClusterConfig {
+    /// How to reach RADOS.
+    pub settings: rados::Settings,
+    /// The server's name in the grace database.
+    pub node: String,
+    /// The program that moves the address of a drained node: it is run as `PROGRAM take NODE` on the server
+    /// that takes the node's clients over, and as `PROGRAM give-up NODE` on that node, if it runs.
+    pub address_hook: Option<PathBuf>,
+}
+
 /// The configuration of a server. Everything but the exports has a default.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -121,6 +133,8 @@ pub struct Config {
     pub nfs4_names: bool,
     /// The service manager that keeps NFSv4's locks across restarts.
     pub lock_store: Option<Arc<LockStore>>,
+    /// The cluster of which this server is a node; `None` for a server by itself.
+    pub cluster: Option<ClusterConfig>,
     /// Reads the configuration again at a reload. Without it, only the exports files are read again.
     pub source: Option<Arc<dyn ConfigSource>>,
     /// Where metrics for Prometheus are served by HTTP; `None`: nowhere.
@@ -152,6 +166,7 @@ impl Default for Config {
             nfs4_domain: None,
             nfs4_names: false,
             lock_store: None,
+            cluster: None,
             source: None,
             metrics: None,
             takeover: Duration::from_secs(10),

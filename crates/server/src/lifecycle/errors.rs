@@ -61,6 +61,9 @@ pub enum StartError {
         /// Why.
         source: io::Error,
     },
+    /// The server can't be a node of its cluster.
+    #[error(transparent)]
+    Cluster(Box<crate::lifecycle::cluster::ClusterError>),
     /// The process's limit of open files is too low.
     #[error(transparent)]
     Descriptors(#[from] crate::lifecycle::descriptors::TooFew),
@@ -72,6 +75,12 @@ pub enum StartError {
         /// The error.
         source: io::Error,
     },
+}
+
+impl From<crate::lifecycle::cluster::ClusterError> for StartError {
+    fn from(error: crate::lifecycle::cluster::ClusterError) -> Self {
+        Self::Cluster(Box::new(error))
+    }
 }
 
 /// Why a reload failed: the server keeps its exports and its configuration.

@@ -1,6 +1,7 @@
 //! The life cycle of a server: start, reload, stop.
 
 pub(crate) mod change;
+pub(crate) mod cluster;
 pub mod config;
 pub(crate) mod descriptors;
 pub(crate) mod errors;
@@ -21,6 +22,7 @@ use std::{fmt, io};
 
 use control::exposition::{MetricsAddress, MetricsEndpoint};
 use parking_lot::Mutex;
+use recovery::{Recovered, RecoveryStore};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use store::HandleKey;
@@ -29,6 +31,7 @@ use crate::authorization::access::AccessControl;
 use crate::export_table::io_modes::IoModeSettings;
 use crate::export_table::sources::ExportSources;
 use crate::export_table::{ExportTable, StoreSettings};
+use crate::lifecycle::cluster::{CephSession, ClusterNode, JoinedCluster};
 use crate::lifecycle::config::{Config, LaneOffer};
 use crate::lifecycle::descriptors::{Demands, Descriptors};
 use crate::lifecycle::errors::{ReloadError, StartError};
@@ -37,9 +40,10 @@ use crate::lifecycle::reloads::Reloads;
 use crate::lifecycle::running::{Reloaded, RunningServer};
 use crate::lifecycle::stale_sockets::StaleSockets;
 use crate::lifecycle::start::{
-    handle_key, identity, start_lane, start_metrics, start_wire, state_directory, wait_for_addresses,
+    handle_key, identity, scope, start_lane, start_metrics, start_wire, state_directory, wait_for_addresses,
 };
 use crate::programs::rpcbind::{self, Registrations};
+use crate::service::cluster_gate::ClusterGate;
 use crate::service::drc::Drc;
 use crate::service::nfs4_state::StateManager;
 use crate::service::{AsyncClients, LaneAttempts, MountList, Owners, RunningWrites, Service, Trees};
@@ -54,6 +58,7 @@ use crate::status::{Counters, Status};
 ///    sockets.
 pub struct Server {
     // In the order in which they must be dropped.
+    node: Option<ClusterNode>,
     status_socket: Option<control::Socket>,
     metrics: Option<MetricsEndpoint>,
     registrations: Option<Registrations>,
@@ -84,7 +89,11 @@ impl Server {
             connections: config.max_connections,
         };
         let descriptors = Descriptors::divide(limit, demands)?;
-        let key = handle_key(&config)?;
+        let joined = config.cluster.as_ref().map(JoinedCluster::connect).transpose()?;
+        let key = match &joined {
+            Some(joined) => joined.key,
+            None => handle_key(&config)?,
+        };
         let Descriptors { nodes, data, state: preserved, .. } = descriptors;
         let limits = store::DescriptorLimits { nodes, data, preserved };
         let opening = StoreSettings {
@@ -101,7 +110,22 @@ impl Server {
         }
         let mut problems: Vec<_> = descriptors.note(demands).into_iter().collect();
         let identity = identity(&key, &config);
-        let (records, recovered) = recovery::open_client_records(&state_directory(&config)?, &identity);
+        let session = match &joined {
+            Some(_) => {
+                let served = table.entries().iter().filter(|entry| entry.store.is_ok());
+                let paths: Vec<_> = served.map(|entry| entry.export.path().to_owned()).collect();
+                CephSession::of(&paths)?
+            }
+            None => None,
+        };
+        let (records, recovered) = match &joined {
+            // Clients reclaim when the cluster is in grace.
+            Some(joined) => {
+                let records = Box::new(Arc::clone(&joined.records)) as Box<dyn RecoveryStore>;
+                (Some(records), Recovered::default())
+            }
+            None => recovery::open_client_records(&state_directory(&config)?, &identity),
+        };
         recovered.damaged.iter().for_each(|what| tracing::error!("no record of an NFSv4 client: {what}"));
         problems.extend(recovered.problem(records.is_some()));
         let service = Arc::new(Service {
@@ -110,16 +134,29 @@ impl Server {
             drc: Drc::default(),
             writes: RunningWrites::default(),
             mounts: MountList::default(),
-            state: StateManager::new(identity, config.lease, preserved, records, recovered)
-                .map_err(|source| StartError::System { what: "a thread for callbacks", source })?,
+            state: StateManager::new(
+                identity,
+                scope(&key, &config),
+                config.lease,
+                preserved,
+                records,
+                recovered,
+            )
+            .map_err(|source| StartError::System { what: "a thread for callbacks", source })?,
             owners: Owners::new(config.nfs4_domain.clone(), config.nfs4_names),
+            cluster: joined.is_some().then(ClusterGate::new),
             lane_attempts: LaneAttempts::default(),
             async_clients: AsyncClients::default(),
             trees: Trees::new(config.lane == LaneOffer::On),
             verifier: Arc::clone(&opening.verifier),
             call_sockets: OnceLock::new(),
         });
+        service.state.run(|engine, _| engine.enforce_grace(joined.is_some()));
+        let keeps_locks = config.lock_store.as_ref().is_some_and(|store| store.has_mark());
         if let Some(store) = &config.lock_store {
+            if joined.is_some() {
+                store.mark();
+            }
             service.state.keep_locks(Arc::clone(store));
         }
         service.state.callbacks.paths.with(|paths| paths.limit_connections(descriptors.callbacks));
@@ -142,6 +179,13 @@ impl Server {
             reloading: Mutex::new(()),
             is_changing: AtomicBool::new(false),
         });
+        let node = match (joined, session) {
+            (Some(joined), Some(session)) => {
+                let started = ClusterNode::start(&running, joined, session, keeps_locks);
+                Some(started.map_err(|source| StartError::Threads { source })?)
+            }
+            _ => None,
+        };
         let status_socket = running.status_socket();
         let metrics = start_metrics(&running)?;
         let watch = MountWatch::start(Arc::downgrade(&running)).map_err(|error| {
@@ -150,6 +194,7 @@ impl Server {
             running.problems.lock().push(problem);
         });
         Ok(Self {
+            node,
             _watch: watch.ok(),
             status_socket,
             metrics,
@@ -238,6 +283,10 @@ impl Server {
     /// drains the running calls, each step bounded by [`Config::grace`], and removes the sockets.
     pub fn stop(mut self) {
         drop(self.registrations.take());
+        if let Some(node) = self.node.take() {
+            let (clients, _, _) = self.running.service.state.run(|engine, _| engine.counts());
+            node.stop(clients > 0);
+        }
         let grace = self.running.config.lock().grace;
         if let Some(lane) = &self.running.lane
             && !lane.drain(grace)

@@ -34,7 +34,23 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 pub(crate) fn identity(key: &[u8; 16], config: &Config) -> [u8; 16] {
     let mut hasher = SipHasher24::new_with_key(key);
     hasher.write(b"NFSv4 server owner");
+    if let Some(cluster) = &config.cluster {
+        // The nodes may have the same addresses, each on its host.
+        hasher.write(cluster.node.as_bytes());
+        return hasher.finish128().as_bytes();
+    }
     config.listen.iter().for_each(|address| hasher.write(address.to_string().as_bytes()));
+    hasher.finish128().as_bytes()
+}
+
+/// The server scope that NFSv4 clients see: the same on all servers of a cluster, whose file handles are the
+/// same. A server by itself is its own scope.
+pub(crate) fn scope(key: &[u8; 16], config: &Config) -> [u8; 16] {
+    if config.cluster.is_none() {
+        return identity(key, config);
+    }
+    let mut hasher = SipHasher24::new_with_key(key);
+    hasher.write(b"NFSv4 server scope");
     hasher.finish128().as_bytes()
 }
 

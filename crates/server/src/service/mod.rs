@@ -3,6 +3,7 @@
 //! Programs depend on it. No module here depends on a program.
 
 mod async_clients;
+pub(crate) mod cluster_gate;
 pub(crate) mod drc;
 mod lane_attempts;
 pub(crate) mod limits;
@@ -23,6 +24,7 @@ use store::{AccessMode, Node, UserContext, WriteVerifier};
 use crate::authorization::access::{AccessControl, ExportAccess};
 use crate::status::Counters;
 pub(crate) use async_clients::AsyncClients;
+use cluster_gate::ClusterGate;
 use drc::Drc;
 pub(crate) use lane_attempts::{LaneAttempt, LaneAttempts};
 pub(crate) use mount_list::MountList;
@@ -44,6 +46,8 @@ pub(crate) struct Service {
     pub state: Arc<StateManager>,
     /// The names of owners and groups in NFSv4.
     pub owners: Owners,
+    /// Which NFSv4 calls may be executed now, on a server of a cluster.
+    pub cluster: Option<ClusterGate>,
     /// The last attempt of each connection to get a lane.
     pub lane_attempts: LaneAttempts,
     /// Connections of clients that share this kernel and sync their changes themselves.

@@ -4,6 +4,7 @@
 pub mod called;
 pub mod disk;
 pub mod local;
+pub mod manager;
 pub mod users;
 pub mod v4;
 pub mod v40;

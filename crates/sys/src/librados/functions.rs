@@ -138,12 +138,22 @@ pub enum LoadError {
     },
 }
 
+static FUNCTIONS: OnceLock<Result<Functions, LoadError>> = OnceLock::new();
+
+/// Ends the process without its exit handlers if librados is loaded, and else does nothing. The handlers
+/// destroy what threads of librados use that are still running: those of connections that were abandoned.
+pub fn exit_with_librados(code: u8) {
+    if let Some(Ok(_)) = FUNCTIONS.get() {
+        // SAFETY: `_exit` has no preconditions.
+        unsafe { libc::_exit(code.into()) }
+    }
+}
+
 /// Loads librados if that hasn't been done yet.
 ///
 /// # Errors
 /// [`LoadError`], the same for each call.
 pub fn load() -> Result<&'static Functions, LoadError> {
-    static FUNCTIONS: OnceLock<Result<Functions, LoadError>> = OnceLock::new();
     FUNCTIONS.get_or_init(open).as_ref().map_err(Clone::clone)
 }
 

@@ -12,7 +12,7 @@ mod operation;
 mod session;
 mod watch;
 
-pub use functions::{Functions, LoadError, load};
+pub use functions::{Functions, LoadError, exit_with_librados, load};
 pub use operation::{Completed, Entries, OperationError, Pending};
 pub use session::{RadosSession, ReadParts, WriteStep};
 pub use watch::{Watch, WatchEvent};

@@ -1,18 +1,19 @@
 //! An operation that librados executes, and the memory that it writes the result to.
 //!
-//! Invariant: librados has one reference to the operation, as the argument of its callback, and writes to
-//! the output until it has called it. A caller reads the output after that.
+//! Invariant: librados has one reference to the operation, but none to the connection, so that a callback
+//! never shuts it down. It writes to the output until it has called the callback, and a caller reads the
+//! output after that.
 
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_void};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::functions::{AttributesPointer, CompletionPointer, OmapPointer, OperationPointer};
+use super::functions::{AttributesPointer, CompletionPointer, Functions, OmapPointer, OperationPointer};
 use super::session::Connected;
 
 /// Keys and values of an object's omap, in the order of the keys; or names and values of its extended
@@ -39,7 +40,9 @@ pub(super) struct Output {
 
 /// An operation that was started.
 pub(super) struct RadosOperation {
-    connected: Arc<Connected>,
+    functions: &'static Functions,
+    /// The number of the connection's operations that librados isn't done with.
+    in_flight: Arc<AtomicUsize>,
     /// The return value and the object's version, once librados is done.
     result: Mutex<Option<(c_int, u64)>>,
     done: Condvar,
@@ -81,10 +84,11 @@ pub enum OperationError {
     Failed(Errno),
 }
 
-/// An operation in progress. Dropping it leaves the operation to librados.
+/// An operation in progress. Dropping it leaves the operation to librados, which ends it with the connection.
 #[must_use]
 pub struct Pending {
     operation: Arc<RadosOperation>,
+    connected: Arc<Connected>,
 }
 
 impl std::fmt::Debug for Pending {
@@ -117,7 +121,8 @@ impl RadosOperation {
             answers_length: 0,
         };
         let operation = Arc::new(Self {
-            connected: Arc::clone(connected),
+            functions,
+            in_flight: Arc::clone(&connected.in_flight),
             result: Mutex::new(None),
             done: Condvar::new(),
             output: UnsafeCell::new(output),
@@ -136,18 +141,21 @@ impl RadosOperation {
         };
         let started = super::check(created).and_then(|_| {
             operation.completion.store(completion, Ordering::Release);
+            operation.in_flight.fetch_add(1, Ordering::AcqRel);
             // SAFETY: no other thread has the output before the operation starts, and librados is given
             // pointers to it only.
             let (started, read) = start(completion, unsafe { &mut *operation.output.get() });
             operation.read.store(read, Ordering::Release);
-            super::check(started)
+            super::check(started).inspect_err(|_| {
+                operation.in_flight.fetch_sub(1, Ordering::AcqRel);
+            })
         });
         if let Err(error) = started {
             // SAFETY: what wasn't started is not called back, so the callback's reference is this one's.
             drop(unsafe { Arc::from_raw(callback) });
             return Err(OperationError::Failed(error));
         }
-        Ok(Pending { operation })
+        Ok(Pending { operation, connected: Arc::clone(connected) })
     }
 
     /// Copies the output.
@@ -160,7 +168,7 @@ impl RadosOperation {
         super::check(output.attributes_result)?;
         let mut data = std::mem::take(&mut output.data);
         data.truncate(output.data_length);
-        let functions = self.connected.functions;
+        let functions = self.functions;
         let omap = entries(output.omap, |iterator, entry| {
             let IteratorEntry { name, value, name_length, value_length } = entry;
             // SAFETY: the iterator is the output of a completed operation, and the entry's fields are valid
@@ -234,18 +242,19 @@ unsafe fn bytes(start: *const c_char, length: usize) -> Vec<u8> {
 unsafe extern "C" fn complete(completion: CompletionPointer, operation: *mut c_void) {
     // SAFETY: as librados promises.
     let operation = unsafe { Arc::from_raw(operation.cast_const().cast::<RadosOperation>()) };
-    let functions = operation.connected.functions;
+    let functions = operation.functions;
     // SAFETY: the completion is valid during its callback.
     let result = unsafe {
         ((functions.rados_aio_get_return_value)(completion), (functions.rados_aio_get_version)(completion))
     };
     *operation.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
     operation.done.notify_all();
+    operation.in_flight.fetch_sub(1, Ordering::AcqRel);
 }
 
 impl Drop for RadosOperation {
     fn drop(&mut self) {
-        let functions = self.connected.functions;
+        let functions = self.functions;
         let output = self.output.get_mut();
         // SAFETY: librados is done with all of them, and each is released once.
         unsafe {
@@ -286,9 +295,9 @@ impl Pending {
         let Some((returned, version)) = *result else {
             drop(result);
             let completion = operation.completion.load(Ordering::Acquire);
-            let connected = &operation.connected;
-            // SAFETY: the operation holds the completion and the I/O context. Cancelling what is completed
-            // meanwhile does nothing.
+            let connected = &self.connected;
+            // SAFETY: the operation holds the completion, and the connection is open. Cancelling what is
+            // completed meanwhile does nothing.
             unsafe { (connected.functions.rados_aio_cancel)(connected.io, completion) };
             return Err(OperationError::TimedOut);
         };

@@ -2,7 +2,9 @@
 
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
@@ -10,6 +12,10 @@ use super::functions::{ClusterPointer, Functions, IoPointer};
 use super::operation::{OperationError, Output, Pending, RadosOperation};
 use super::watch::WatchContext;
 
+/// How long dropping a connection waits until it is shut down.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
+/// The time between two looks at operations in flight.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
 /// `LIBRADOS_CREATE_EXCLUSIVE`.
 const CREATE_EXCLUSIVE: c_int = 1;
 /// `LIBRADOS_CREATE_IDEMPOTENT`.
@@ -58,6 +64,8 @@ pub(super) struct Connected {
     pub functions: &'static Functions,
     cluster: ClusterPointer,
     pub io: IoPointer,
+    /// The number of operations that librados isn't done with.
+    pub in_flight: Arc<AtomicUsize>,
     /// The contexts of all watches, to which librados has pointers until the shutdown.
     pub watches: Mutex<Vec<Arc<WatchContext>>>,
 }
@@ -67,7 +75,8 @@ unsafe impl Send for Connected {}
 // SAFETY: as above.
 unsafe impl Sync for Connected {}
 
-/// A connection to one namespace of a pool. Operations in progress keep it open.
+/// A connection to one namespace of a pool. Dropping the last clone closes it, and waits for that for a
+/// second at most.
 #[derive(Clone)]
 pub struct RadosSession {
     pub(super) connected: Arc<Connected>,
@@ -129,7 +138,8 @@ impl RadosSession {
         // SAFETY: as above.
         unsafe { (functions.rados_ioctx_set_namespace)(io, namespace.as_ptr()) };
         std::mem::forget(handle);
-        let connected = Connected { functions, cluster, io, watches: Mutex::default() };
+        let connected =
+            Connected { functions, cluster, io, in_flight: Arc::default(), watches: Mutex::default() };
         Ok(Self { connected: Arc::new(connected) })
     }
 
@@ -328,6 +338,7 @@ struct Closing {
     functions: &'static Functions,
     cluster: ClusterPointer,
     io: IoPointer,
+    in_flight: Arc<AtomicUsize>,
     watches: Vec<Arc<WatchContext>>,
 }
 
@@ -335,9 +346,18 @@ struct Closing {
 unsafe impl Send for Closing {}
 
 impl Closing {
-    /// Shuts the connection down. Blocks while librados waits for its threads.
+    /// Shuts the connection down, and blocks while librados waits for its threads. A connection with
+    /// operations that aren't answered stays open until the process ends: librados may crash otherwise.
     fn close(self) {
-        let Self { functions, cluster, io, watches } = self;
+        let Self { functions, cluster, io, in_flight, watches } = self;
+        let deadline = Instant::now() + SHUTDOWN_TIMEOUT;
+        while in_flight.load(Ordering::Acquire) > 0 {
+            if Instant::now() >= deadline {
+                std::mem::forget(watches);
+                return;
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
         // A notification that arrives from now on isn't answered.
         watches.iter().for_each(|watch| watch.end());
         // SAFETY: no operation uses them any more, and no watch.
@@ -352,9 +372,22 @@ impl Closing {
 impl Drop for Connected {
     fn drop(&mut self) {
         let watches = std::mem::take(&mut *self.watches.lock().unwrap_or_else(PoisonError::into_inner));
-        let closing = Closing { functions: self.functions, cluster: self.cluster, io: self.io, watches };
-        // The last reference may be that of a callback, on a thread for which the shutdown would wait.
-        // Without a thread the connection stays open until the process ends.
-        let _ = std::thread::Builder::new().name("rados-shutdown".to_owned()).spawn(|| closing.close());
+        let closing = Closing {
+            functions: self.functions,
+            cluster: self.cluster,
+            io: self.io,
+            in_flight: Arc::clone(&self.in_flight),
+            watches,
+        };
+        // A shutdown may wait for a cluster that doesn't answer. Without a thread the connection stays open
+        // until the process ends.
+        let (done, wait) = std::sync::mpsc::sync_channel(1);
+        let close = move || {
+            closing.close();
+            let _ = done.send(());
+        };
+        if std::thread::Builder::new().name("rados-shutdown".to_owned()).spawn(close).is_ok() {
+            let _ = wait.recv_timeout(SHUTDOWN_TIMEOUT);
+        }
     }
 }

@@ -61,6 +61,7 @@ impl Rig {
             mounts: Default::default(),
             state: crate::service::nfs4_state::StateManager::new(
                 [0; 16],
+                [0; 16],
                 Duration::from_secs(90),
                 1024,
                 None,
@@ -68,6 +69,7 @@ impl Rig {
             )
             .unwrap(),
             owners: crate::service::Owners::new(None, false),
+            cluster: None,
             lane_attempts: Default::default(),
             async_clients: Default::default(),
             trees: crate::service::Trees::new(false),

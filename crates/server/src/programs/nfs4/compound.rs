@@ -18,6 +18,7 @@ use super::owner_seqid;
 use super::status::Result;
 use crate::programs::request::data_path;
 use crate::service::Service;
+use crate::service::cluster_gate::CallEntry;
 use crate::service::drc::{self, Key, Seen};
 use crate::service::limits::MAX_OPERATIONS;
 use crate::status::counters::{BegunCall, CallEnd, CountedOperation};
@@ -59,6 +60,12 @@ pub(super) fn run(
     args: &mut Decoder<'_>,
     reply: &mut Reply,
 ) -> std::result::Result<(), CallError> {
+    let entry = service.cluster.as_ref().map(|gate| gate.enter());
+    match &entry {
+        Some(CallEntry::Refused) => return Err(CallError::Drop),
+        Some(CallEntry::Postponed) => return postpone(args, reply),
+        Some(CallEntry::Executed { .. }) | None => {}
+    }
     let request = args.rest();
     let tag: Opaque<'_, MAX_TAG> = args.get()?;
     let minor = args.u32()?;
@@ -73,6 +80,11 @@ pub(super) fn run(
         to.patch_u32(start, Nfsstat4::MinorVersMismatch as u32);
         return Ok(());
     };
+    if minor == MinorVersion::V0 && service.cluster.is_some() {
+        // Its clients never say that they have reclaimed everything: grace would take its whole time.
+        to.patch_u32(start, Nfsstat4::MinorVersMismatch as u32);
+        return Ok(());
+    }
     // The engine checks that of a session.
     if minor == MinorVersion::V0 && operations > MAX_OPERATIONS {
         to.patch_u32(start, Nfsstat4::Resource as u32);

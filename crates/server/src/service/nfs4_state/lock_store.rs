@@ -18,6 +18,9 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 /// The prefix of the names of all stored descriptors.
 const NAME: &str = "nfs4-locks";
 
+/// The name of a descriptor that says that the process which stored it has kept its locks. It has no owner.
+const MARK: &str = "nfs4-locks-0-mark";
+
 /// The service manager's store of open files with locks.
 #[derive(Debug)]
 pub struct LockStore {
@@ -26,6 +29,8 @@ pub struct LockStore {
     room: AtomicUsize,
     /// The descriptors that the previous process has left, by name.
     inherited: Mutex<Vec<(String, OwnedFd)>>,
+    /// The previous process has kept its locks here.
+    has_mark: bool,
     /// Whether this process leaves its descriptors to the next one.
     left: AtomicBool,
     /// A random number, so that this process's names differ from those of other processes.
@@ -51,6 +56,7 @@ impl LockStore {
     /// which [`is_lock`] is false are ignored.
     #[must_use]
     pub fn new(manager: SocketAddr, most: usize, inherited: Vec<(String, OwnedFd)>) -> Self {
+        let (marks, inherited): (Vec<_>, Vec<_>) = inherited.into_iter().partition(|(name, _)| name == MARK);
         let mut process = [0; 8];
         // Without random numbers a name might repeat, and a wrong descriptor be removed.
         let _ = getrandom::fill(&mut process);
@@ -58,9 +64,27 @@ impl LockStore {
             manager,
             room: AtomicUsize::new(most.saturating_sub(inherited.len())),
             inherited: Mutex::new(inherited),
+            has_mark: !marks.is_empty(),
             left: AtomicBool::new(false),
             process: u64::from_ne_bytes(process),
             next: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether the previous process has kept its locks here: all that aren't here were released.
+    pub(crate) const fn has_mark(&self) -> bool {
+        self.has_mark
+    }
+
+    /// Says to the next process that this one keeps its locks here.
+    pub(crate) fn mark(&self) {
+        if self.has_mark {
+            return;
+        }
+        let message = format!("FDSTORE=1\nFDNAME={MARK}\nFDPOLL=0");
+        let mark = std::fs::File::open("/dev/null").and_then(|file| self.send(&message, &[file.as_fd()]));
+        if let Err(error) = mark {
+            tracing::warn!(%error, "the service manager keeps no locks: after a crash no client can reclaim");
         }
     }
 

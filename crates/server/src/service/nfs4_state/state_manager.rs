@@ -111,8 +111,10 @@ pub(crate) struct StateManager {
     pub callbacks: Callbacks,
     /// Copies in progress.
     pub copies: Copies,
-    /// `so_major_id` and `eir_server_scope`.
+    /// `so_major_id`.
     pub identity: [u8; 16],
+    /// `eir_server_scope`: the same on all servers of a cluster, whose file handles are the same.
+    pub scope: [u8; 16],
     /// The length of a lease.
     pub lease: Duration,
     /// The start in nanoseconds since 1970: the change attribute of pseudo directories.
@@ -128,6 +130,7 @@ impl StateManager {
     /// If the threads for callbacks and leases can't be created.
     pub(crate) fn new(
         identity: [u8; 16],
+        scope: [u8; 16],
         lease: Duration,
         descriptors: usize,
         records: Option<Box<dyn RecoveryStore>>,
@@ -176,6 +179,7 @@ impl StateManager {
             callbacks,
             copies: Copies::default(),
             identity,
+            scope,
             lease,
             since,
         });
@@ -190,6 +194,15 @@ impl StateManager {
         })?;
         let _ = manager.leases.set(leases);
         Ok(manager)
+    }
+
+    /// Lets the clients of a former run, or of another node of the cluster, reclaim.
+    pub(crate) fn accept_reclaims(&self, recovered: Recovered) {
+        recovered.damaged.iter().for_each(|what| tracing::error!("no record of an NFSv4 client: {what}"));
+        let promised = recovered.lease.map_or(self.lease, |promised| promised.max(self.lease));
+        let time = u64::try_from(promised.as_millis()).unwrap_or(u64::MAX);
+        let is_incomplete = !recovered.damaged.is_empty();
+        self.run(|engine, now| engine.accept_reclaims(now, recovered.clients, is_incomplete, time));
     }
 
     /// Sets what is called when an open denies access and none did before. It must not call this manager.
@@ -436,7 +449,7 @@ mod tests {
     /// A manager with records in that directory.
     fn start(directory: &Path, lease: Duration) -> Arc<StateManager> {
         let (records, recovered) = open_client_records(directory, &[0; 16]);
-        StateManager::new([0; 16], lease, 1024, records, recovered).unwrap()
+        StateManager::new([0; 16], [0; 16], lease, 1024, records, recovered).unwrap()
     }
 
     #[test]

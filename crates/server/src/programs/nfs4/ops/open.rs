@@ -40,6 +40,10 @@ struct Opened {
 
 pub(crate) fn open(c: &mut Context<'_>, args: Open4Args<'_>) -> Result<()> {
     let share = share(c.minor, args.share_access, args.share_deny)?;
+    if share.deny != 0 && c.service.cluster.is_some() {
+        // Clients of the cluster's other servers may have it open, and would not be refused.
+        return Err(Nfsstat4::ShareDenied);
+    }
     let client = c.client(args.owner.clientid)?;
     let reclaim = matches!(args.claim, OpenClaim4::Previous(_));
     let here = match c.object()? {

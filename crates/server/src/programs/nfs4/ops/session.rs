@@ -61,7 +61,7 @@ pub(crate) fn exchange_id(c: &mut Context<'_>, args: ExchangeId4Args<'_>) -> Res
         flags: EXCHGID_USE_NON_PNFS | confirmed,
         state_protect: StateProtect4R::None,
         server_owner: ServerOwner4 { minor_id: 0, major_id: Opaque(&state.identity) },
-        server_scope: Opaque(&state.identity),
+        server_scope: Opaque(&state.scope),
         server_impl_id: Array(vec![NfsImplId4 {
             domain: Opaque(b"samehost.org"),
             name: Opaque(concat!("samehost ", env!("CARGO_PKG_VERSION")).as_bytes()),

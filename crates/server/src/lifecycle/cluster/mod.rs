@@ -1,0 +1,91 @@
+//! This server as a node of a cluster: what it shares with the others, and the thread that keeps their rules.
+//!
+//! [`JoinedCluster`] is made when the server starts, before any client is answered. [`ClusterNode`] runs the
+//! machine in crate `cluster`: it executes the effects, and tells the service's gate and the NFSv4 engine
+//! what is permitted.
+
+mod node;
+mod session;
+mod workers;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rados::{ObjectError, ObjectNamespace};
+use recovery::{ClusterRecords, GraceDatabase, GraceError, cluster_handle_key};
+
+use crate::lifecycle::config::ClusterConfig;
+
+pub(crate) use node::ClusterNode;
+pub(crate) use session::CephSession;
+
+/// Why a server can't be a node of its cluster.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    /// RADOS can't be used.
+    #[error(transparent)]
+    Connect(Box<rados::Error>),
+    /// The key of the file handles can't be read.
+    #[error(transparent)]
+    Object(Box<ObjectError>),
+    /// The grace database can't be read.
+    #[error("{0}; `samehost cluster add {1}` adds this server, and creates the cluster if there is none")]
+    Grace(Box<GraceError>, String),
+    /// The server isn't a node.
+    #[error("{0} is not a node of the cluster; `samehost cluster add {0}` adds it")]
+    NotMember(String),
+    /// An exported directory isn't on CephFS.
+    #[error("{path}: not on CephFS ({source}); all exports of a cluster's server are on one CephFS mount")]
+    NotCephFs {
+        /// The directory.
+        path: PathBuf,
+        /// Why its session isn't known.
+        source: std::io::Error,
+    },
+    /// Two exported directories are on different mounts.
+    #[error("{0} and {1} are on different CephFS mounts; all exports of a cluster's server are on one")]
+    TwoMounts(PathBuf, PathBuf),
+    /// No file can be made to see whether the metadata server answers.
+    #[error("{path}: {source}; a server of a cluster needs to create a file there for a moment")]
+    Probe {
+        /// The directory.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+}
+
+/// What this server shares with the others of its cluster.
+#[derive(Debug)]
+pub(crate) struct JoinedCluster {
+    pub node: String,
+    pub grace: GraceDatabase,
+    pub records: Arc<ClusterRecords>,
+    /// The key of the file handles.
+    pub key: [u8; 16],
+    /// The program that moves addresses.
+    pub hook: Option<PathBuf>,
+}
+
+impl JoinedCluster {
+    /// Connects to RADOS, and checks that this server is a node.
+    pub fn connect(config: &ClusterConfig) -> Result<Self, ClusterError> {
+        let objects = ObjectNamespace::connect(&config.settings);
+        let objects = objects.map_err(|error| ClusterError::Connect(Box::new(error)))?;
+        let grace = GraceDatabase::new(objects.clone());
+        let node = config.node.clone();
+        let failed = |error| ClusterError::Grace(Box::new(error), node.clone());
+        let database = grace.read().map_err(failed)?.database;
+        if database.flags(&node).is_none() {
+            return Err(ClusterError::NotMember(node));
+        }
+        let key = cluster_handle_key(&objects).map_err(|error| ClusterError::Object(Box::new(error)))?;
+        Ok(Self {
+            records: ClusterRecords::new(objects, &node),
+            node,
+            grace,
+            key,
+            hook: config.address_hook.clone(),
+        })
+    }
+}

@@ -1,0 +1,134 @@
+//! Which NFSv4 calls a server of a cluster may execute now.
+//!
+//! The cluster's thread permits calls for a short time, again and again (`lifecycle::cluster`). If it can't
+//! run, the time passes, and calls get no answer: what the server would confirm may be another's by now.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// The time between two looks at running calls.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+
+/// The gate of a server of a cluster.
+///
+/// At first calls are postponed (NFS4ERR_DELAY), until it is known whether clients may reclaim: a client that
+/// is refused gives up what it had.
+#[derive(Debug)]
+pub(crate) struct ClusterGate {
+    start: Instant,
+    /// The time until which calls are executed, in milliseconds since `start`.
+    open_until: AtomicU64,
+    /// Calls are executed, and no longer postponed.
+    executes: AtomicBool,
+    /// The running calls of even and of odd generations.
+    running: [AtomicUsize; 2],
+    generation: AtomicUsize,
+}
+
+/// What happens to a call.
+#[derive(Debug)]
+pub(crate) enum CallEntry<'a> {
+    /// It gets no answer.
+    Refused,
+    /// The client is to try again later.
+    Postponed,
+    /// It is executed.
+    Executed {
+        /// Counts as running until it is dropped.
+        _call: RunningCall<'a>,
+    },
+}
+
+/// A call in execution.
+#[derive(Debug)]
+pub(crate) struct RunningCall<'a>(&'a AtomicUsize);
+
+impl Drop for RunningCall<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl ClusterGate {
+    pub fn new() -> Self {
+        Self {
+            start: Instant::now(),
+            open_until: AtomicU64::new(0),
+            executes: AtomicBool::new(false),
+            running: Default::default(),
+            generation: AtomicUsize::new(0),
+        }
+    }
+
+    fn millis(&self, at: Instant) -> u64 {
+        u64::try_from(at.saturating_duration_since(self.start).as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Begins a call.
+    pub fn enter(&self) -> CallEntry<'_> {
+        loop {
+            let generation = self.generation.load(Ordering::SeqCst);
+            let running = &self.running[generation & 1];
+            running.fetch_add(1, Ordering::SeqCst);
+            let call = RunningCall(running);
+            // A call that has entered after the generation's end would not be waited for.
+            if self.generation.load(Ordering::SeqCst) == generation {
+                let is_open = self.millis(Instant::now()) < self.open_until.load(Ordering::SeqCst);
+                return match (self.executes.load(Ordering::SeqCst), is_open) {
+                    (false, _) => CallEntry::Postponed,
+                    (true, false) => CallEntry::Refused,
+                    (true, true) => CallEntry::Executed { _call: call },
+                };
+            }
+        }
+    }
+
+    /// From now on calls are executed while it is open.
+    pub fn execute_calls(&self) {
+        self.executes.store(true, Ordering::SeqCst);
+    }
+
+    /// Opens it until then; `None` closes it.
+    pub fn open(&self, until: Option<Instant>) {
+        self.open_until.store(until.map_or(0, |until| self.millis(until)), Ordering::SeqCst);
+    }
+
+    /// Waits until all calls that have begun before have ended. One thread at a time may wait.
+    pub fn wait_for_running(&self) {
+        let generation = self.generation.fetch_add(1, Ordering::SeqCst);
+        while self.running[generation & 1].load(Ordering::SeqCst) > 0 {
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_run_while_it_is_open_and_are_waited_for() {
+        let gate = ClusterGate::new();
+        assert!(matches!(gate.enter(), CallEntry::Postponed));
+        gate.execute_calls();
+        assert!(matches!(gate.enter(), CallEntry::Refused), "closed");
+        gate.open(Some(Instant::now() + Duration::from_secs(3600)));
+        let early = gate.enter();
+        assert!(matches!(early, CallEntry::Executed { .. }));
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| gate.wait_for_running());
+            while gate.generation.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            // Later calls run meanwhile, and aren't waited for.
+            let late = gate.enter();
+            assert!(!waiting.is_finished());
+            drop(early);
+            waiting.join().unwrap();
+            drop(late);
+        });
+        gate.open(None);
+        assert!(matches!(gate.enter(), CallEntry::Refused));
+        assert!(gate.running.iter().all(|running| running.load(Ordering::SeqCst) == 0));
+    }
+}
