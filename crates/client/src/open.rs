@@ -1,8 +1,8 @@
 //! Opens: from a name or a handle to an open file.
 //!
 //! Over a lane one message does it all: lookup or creation, access check, attributes and grant. Over the wire
-//! an OPEN does it by NFSv4, and a LOOKUP or CREATE by NFSv3. The latter needs no ACCESS, because with AUTH_SYS
-//! the server checks every READ and WRITE.
+//! an OPEN does it by NFSv4, and a LOOKUP or CREATE by NFSv3. The latter needs no ACCESS, because with
+//! AUTH_SYS the server checks every READ and WRITE.
 //!
 //! A file with a grant isn't opened over the wire: the server counts the grant as an open, and share
 //! reservations and delegations of other clients take it into account. If the grant ends, the file is opened

@@ -628,8 +628,8 @@ async fn a_faulty_back_channel_delays_no_request() {
     }
 }
 
-/// A listing may have any cookies, names, handles and attributes. It ends, with the names that a directory can
-/// contain.
+/// A listing may have any cookies, names, handles and attributes. It ends, with the names that a directory
+/// can contain.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn listings_are_checked() {
     let kind = Arc::new(AtomicU32::new(0));

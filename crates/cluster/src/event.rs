@@ -134,8 +134,8 @@ pub enum Effect {
         /// The newest epoch whose records count.
         up_to: u64,
     },
-    /// Take over the address of a node whose clients this node takes over: they may come. Nothing is awaited; a run that
-    /// starts again in the same grace period says it again.
+    /// Take over the address of a node whose clients this node takes over: they may come. Nothing is
+    /// awaited; a run that starts again in the same grace period says it again.
     TakeAddress {
         /// The node.
         of: String,

@@ -14,8 +14,8 @@ impl File {
     ///
     /// # Errors
     /// [`Status::Locked`](crate::Status::Locked) if another owner's lock conflicts and the request doesn't
-    /// wait; [`Status::NotSupported`](crate::Status::NotSupported) by NFSv3; [`Status::Io`](crate::Status::Io)
-    /// if the owner has lost locks on the file; the server's or the call's.
+    /// wait; [`Status::NotSupported`](crate::Status::NotSupported) by NFSv3;
+    /// [`Status::Io`](crate::Status::Io) if the owner has lost locks on the file; the server's or the call's.
     pub async fn lock(&self, request: LockRequest) -> Result<()> {
         let inner = &self.inner;
         let Some(open) = &inner.open_on_wire().await?.open else { return Err(not_supported("LOCK")) };
