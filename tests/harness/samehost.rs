@@ -6,7 +6,6 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::sync::OnceLock;
-use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;

@@ -8,9 +8,9 @@
 //! 3. FORGET and RELEASE take effect before the next request is read from /dev/fuse, or received by the same
 //!    queue, in the kernel's order. A request that depends on RELEASEs of other queues waits for them
 //!    ([`Filesystem::receive_releases`]).
-//! 4. INTERRUPT says that the caller got a signal. It ends a wait for a lock (SETLKW). Otherwise, as on a hard
-//!    mount of the kernel's client, only a fatal signal counts: the task is aborted if the caller is dying, now or later, because the kernel sends
-//!    INTERRUPT only once. The server may still execute the call, as with every kill between two machines.
+//! 4. INTERRUPT says that the caller got a signal. It ends a wait for a lock (SETLKW). Otherwise, as on a
+//!    hard mount of the kernel's client, only a fatal signal counts: the task is aborted if the caller is
+//!    dying, now or later, because the kernel sends INTERRUPT only once. The server may still execute the call, as with every kill between two machines.
 
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
