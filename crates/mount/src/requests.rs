@@ -10,7 +10,8 @@
 //!    ([`Filesystem::receive_releases`]).
 //! 4. INTERRUPT says that the caller got a signal. It ends a wait for a lock (SETLKW). Otherwise, as on a
 //!    hard mount of the kernel's client, only a fatal signal counts: the task is aborted if the caller is
-//!    dying, now or later, because the kernel sends INTERRUPT only once. The server may still execute the call, as with every kill between two machines.
+//!    dying, now or later, because the kernel sends INTERRUPT only once. The server may still execute the
+//!    call.
 
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;

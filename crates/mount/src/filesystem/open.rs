@@ -1,8 +1,8 @@
 //! OPEN, CREATE and RELEASE.
 //!
 //! Every OPEN asks the server: over the lane for a grant of exactly the wanted access, over the wire with
-//! ACCESS, which NFSv4 sends together with its OPEN. Either reply brings the attributes, and with them whether
-//! the kernel's cached data is still valid (close-to-open consistency).
+//! ACCESS, which NFSv4 sends together with its OPEN. Either reply has the attributes. They say whether the
+//! kernel's cached data is still valid (close-to-open consistency).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
