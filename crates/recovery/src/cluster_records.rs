@@ -36,6 +36,8 @@ pub struct ClusterRecords {
 struct OpenRecords {
     /// The epoch in which clients are recorded; `None` before the first.
     epoch: Option<u64>,
+    /// The last epoch, whose records would count after a crash, from which clients are removed, too.
+    last: Option<u64>,
     clients: Vec<Vec<u8>>,
     lease: Option<Duration>,
 }
@@ -96,7 +98,8 @@ impl ClusterRecords {
     }
 
     /// Creates this node's records of `epoch`, or empties them, and records clients there from now on. They
-    /// begin with the clients of this run if `carries`.
+    /// begin with the clients of this run if `carries`; then clients are also removed from the records of the
+    /// last epoch, until these are removed.
     ///
     /// # Errors
     /// If they can't be written; clients are recorded where they were.
@@ -112,6 +115,7 @@ impl ClusterRecords {
         let change =
             ObjectChange { data: Some(lease.as_bytes()), clear: true, set: &set, ..ObjectChange::default() };
         self.objects.change(&object_name(epoch, &self.node), Guard::None, change)?;
+        open.last = open.epoch.filter(|last| carries && *last != epoch).or(open.last.filter(|_| carries));
         open.epoch = Some(epoch);
         Ok(())
     }
@@ -122,6 +126,10 @@ impl ClusterRecords {
     /// # Errors
     /// If they can't be removed. The newest are removed last.
     pub fn remove(&self, of: &str, up_to: u64) -> Result<(), ObjectError> {
+        if of == self.node {
+            let mut open = self.open.lock();
+            open.last = open.last.filter(|last| *last > up_to);
+        }
         let epochs: Vec<_> = Self::epochs(up_to).collect();
         for epoch in epochs.into_iter().rev() {
             match self.objects.remove(&object_name(epoch, of)) {
@@ -132,9 +140,9 @@ impl ClusterRecords {
         Ok(())
     }
 
-    /// Changes the open records of this epoch. `change` is given the object's name.
-    fn write(&self, open: &OpenRecords, change: ObjectChange<'_>) -> io::Result<()> {
-        let Some(epoch) = open.epoch else {
+    /// Changes this node's records of an epoch.
+    fn write(&self, epoch: Option<u64>, change: ObjectChange<'_>) -> io::Result<()> {
+        let Some(epoch) = epoch else {
             return Err(io::Error::other("this node has no epoch to record its clients in yet"));
         };
         self.objects.change(&object_name(epoch, &self.node), Guard::None, change)?;
@@ -156,14 +164,14 @@ impl RecoveryStore for Arc<ClusterRecords> {
             return Ok(());
         }
         let data = lease_data(lease);
-        self.write(&open, ObjectChange { data: Some(data.as_bytes()), ..ObjectChange::default() })
+        self.write(open.epoch, ObjectChange { data: Some(data.as_bytes()), ..ObjectChange::default() })
     }
 
     fn add_client(&self, instance: &[u8]) -> io::Result<()> {
         let (key, value) = (client_key(instance), encode(instance));
         let mut open = self.open.lock();
         let set = [(key.as_bytes(), value.as_bytes())];
-        self.write(&open, ObjectChange { set: &set, ..ObjectChange::default() })?;
+        self.write(open.epoch, ObjectChange { set: &set, ..ObjectChange::default() })?;
         if !open.clients.iter().any(|client| client == instance) {
             open.clients.push(instance.to_owned());
         }
@@ -175,7 +183,11 @@ impl RecoveryStore for Arc<ClusterRecords> {
         let mut open = self.open.lock();
         // What isn't removed from the object isn't carried into the next epoch.
         open.clients.retain(|client| client != instance);
-        self.write(&open, ObjectChange { remove: &[key.as_bytes()], ..ObjectChange::default() })
+        let remove = &[key.as_bytes()][..];
+        if open.last.is_some() {
+            self.write(open.last, ObjectChange { remove, ..ObjectChange::default() })?;
+        }
+        self.write(open.epoch, ObjectChange { remove, ..ObjectChange::default() })
     }
 }
 

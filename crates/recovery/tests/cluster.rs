@@ -81,6 +81,13 @@ fn clients_are_recorded_by_epoch() {
     let next = ClusterRecords::new(objects.clone(), "a");
     assert_eq!(next.find("a", 6).unwrap().unwrap().recovered.clients, [two.to_vec()]);
     assert_eq!(next.find("a", 5).unwrap().unwrap().epoch, 5);
+    // Until the last epoch's records are removed, a client loses both.
+    records.remove_client(two).unwrap();
+    assert!(next.find("a", 5).unwrap().unwrap().recovered.clients.is_empty());
+    records.add_client(two).unwrap();
+    records.remove("a", 5).unwrap();
+    records.remove_client(one).unwrap();
+    assert!(next.find("a", 5).unwrap().is_none(), "it is not created again");
     assert!(next.find("b", 6).unwrap().is_none());
     // nfs-ganesha's records and other damage are reported.
     let foreign: [(&[u8], &[u8]); 1] = [(b"4711", b"10.0.0.1-(4:host)")];

@@ -60,7 +60,7 @@ impl ClusterNode {
             reads: Worker::start("cluster-read", events.clone())?,
             tasks: Worker::start("cluster-task", events.clone())?,
             probes: Worker::start("cluster-probe", events.clone())?,
-            accepts: Arc::default(),
+            accepts: false,
             stops: Arc::clone(&stops),
         };
         start_watch(joined.grace, events.clone(), Arc::clone(&stops))?;
@@ -108,7 +108,7 @@ struct NodeThread {
     tasks: Worker,
     probes: Worker,
     /// Reclaims are being accepted, and the machine doesn't know that all are done.
-    accepts: Arc<AtomicBool>,
+    accepts: bool,
     stops: Arc<AtomicBool>,
 }
 
@@ -133,9 +133,10 @@ impl NodeThread {
             if self.stops.load(Ordering::Acquire) {
                 return;
             }
+            self.accepts |= event == Event::ReclaimsAccepted;
             self.member.handle(Instant::now(), event);
-            if self.accepts.load(Ordering::Acquire) && !self.is_reclaiming() {
-                self.accepts.store(false, Ordering::Release);
+            if self.accepts && !self.is_reclaiming() {
+                self.accepts = false;
                 self.member.handle(Instant::now(), Event::Reclaimed);
             }
         }
@@ -199,7 +200,7 @@ impl NodeThread {
             (self.grace.clone(), Arc::clone(&self.records), Arc::clone(&self.stops));
         let (running, name) = (self.running.clone(), self.name.clone());
         let (session, keeps_locks) = (self.session.name.clone(), self.keeps_locks);
-        let (accepts, hook) = (Arc::clone(&self.accepts), self.hook.clone());
+        let hook = self.hook.clone();
         let is_drained = self.member.seen().is_some_and(|seen| seen.database.is_taken_over(&self.name));
         let current = self.member.seen().map_or(0, |seen| seen.database.current);
         let task = move || -> Option<Event> {
@@ -253,9 +254,8 @@ impl NodeThread {
                         let state = Arc::clone(&running.upgrade()?.service.state);
                         state.accept_reclaims(found.recovered);
                     }
-                    accepts.store(true, Ordering::Release);
                     running.upgrade()?.service.cluster.as_ref()?.execute_calls();
-                    None
+                    Some(Event::ReclaimsAccepted)
                 }
                 Effect::EndReclaims => {
                     let running = running.upgrade()?;
