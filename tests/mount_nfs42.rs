@@ -8,7 +8,7 @@ use std::time::Duration;
 use samehost_tests::disk::Disk;
 use samehost_tests::process::run_within;
 use samehost_tests::scratch::pattern;
-use samehost_tests::{DataPath, Mount, Scratch, Serve, need_root};
+use samehost_tests::{DataPath, Mount, Scratch, Serve, need_root, run_ok};
 
 /// The longest time for one step; generous, so that slow machines pass.
 const STEP_TIMEOUT: Duration = Duration::from_secs(300);
@@ -201,6 +201,46 @@ fn copies_share_blocks_where_the_servers_filesystem_can() {
         assert_eq!(output(mount.path(), "cp data copy && cmp data copy"), "status 0\n", "{name}");
         let extents = output(&export, "filefrag -v copy");
         assert!(extents.contains("shared"), "{name}: {extents}");
+        std::fs::remove_file(export.join("copy")).expect("removed");
+    }
+}
+
+#[test]
+fn files_have_birth_times() {
+    need_root();
+    let disk = Disk::in_directory("ext4", 100, Path::new("/dev/shm"));
+    let export = disk.path().join("export");
+    std::fs::create_dir(&export).expect("a directory");
+    std::fs::write(export.join("file"), "").expect("a file");
+    let birth = |at: &Path| output(at, "stat -c '%W %w' file .");
+    for name in DATA_PATHS {
+        let path = DataPath::named(name);
+        let server = path.serve(&export).start();
+        for (version, is_told) in [("4.2", true), ("4.1", true), ("3", false)] {
+            let options = format!("vers={version}");
+            let Some(mount) = path.mount(&server, &export, &options) else { continue };
+            assert_eq!(birth(mount.path()) == birth(&export), is_told, "{name}, {version}");
+            assert_eq!(output(mount.path(), "stat -c %s file"), "0\nstatus 0\n", "{name}, {version}");
+        }
+    }
+}
+
+/// Copies between two files of one server leave the data there.
+#[test]
+fn samehost_cp_within_a_server_is_a_copy_by_the_server() {
+    need_root();
+    let scratch = Scratch::in_memory();
+    let export = scratch.mkdir("export");
+    let data = pattern(5, 20 << 20);
+    std::fs::write(export.join("data"), &data).expect("a file");
+    let server = Serve::openly(&export).start();
+    for version in ["4.2", "4.1"] {
+        let url = |name: &str| format!("{}?vers={version}&lane=off", server.url(export.join(name)));
+        let read = || server.status().calls("wire", "NFS4.READ");
+        let before = read();
+        run_ok(&mut server.client(&["cp", &url("data"), &url("copy")]));
+        assert!(std::fs::read(export.join("copy")).expect("a file") == data, "{version}");
+        assert_eq!(read() == before, version == "4.2", "{version}: the data stays on the server");
         std::fs::remove_file(export.join("copy")).expect("removed");
     }
 }

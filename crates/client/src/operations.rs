@@ -128,6 +128,13 @@ pub(crate) trait Operations {
     /// A file's attributes.
     fn attributes(&self, user: &User, file: &Handle) -> impl Future<Output = Result<Attributes>> + Send;
 
+    /// When a file was made; `None` if its filesystem doesn't tell.
+    fn birth_time(
+        &self,
+        user: &User,
+        file: &Handle,
+    ) -> impl Future<Output = Result<Option<Timestamp>>> + Send;
+
     /// Changes attributes; with `guard` only if the file's ctime equals it. Returns the attributes
     /// afterwards, if the server sent them. Fails with [`Status::Invalid`](crate::Status::Invalid) if the
     /// version can't express a time.

@@ -105,6 +105,7 @@ macro_rules! forward {
 forward! {
     fn null(user: &User) -> Result<()>;
     fn attributes(user: &User, file: &Handle) -> Result<Attributes>;
+    fn birth_time(user: &User, file: &Handle) -> Result<Option<Timestamp>>;
     fn set_attributes(
         user: &User,
         file: &Handle,

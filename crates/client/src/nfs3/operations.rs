@@ -94,6 +94,10 @@ impl Operations for Nfs3 {
         Ok(convert::attributes(&attributes))
     }
 
+    async fn birth_time(&self, _: &User, _: &Handle) -> Result<Option<Timestamp>> {
+        Err(not_supported("reading the birth time"))
+    }
+
     async fn set_attributes(
         &self,
         user: &User,

@@ -83,6 +83,9 @@ pub(super) const NAMES: Bitmap4 = Bitmap4::of(&[
 /// The access control list.
 pub(super) const ACL: Bitmap4 = Bitmap4::of(&[number::ACL]);
 
+/// When the file was made.
+pub(super) const BIRTH: Bitmap4 = Bitmap4::of(&[number::TIME_CREATE]);
+
 /// The attributes in a reply; those that the server didn't send have default values.
 #[derive(Debug, Default)]
 pub(super) struct ReplyAttributes<'a> {
@@ -93,6 +96,8 @@ pub(super) struct ReplyAttributes<'a> {
     pub(super) handle: Option<&'a [u8]>,
     /// Why an entry of a directory has no attributes.
     pub(super) error: Option<Nfsstat4>,
+    /// When the file was made.
+    pub(super) birth: Option<Timestamp>,
     /// Seconds.
     pub(super) lease: Option<u32>,
     /// The access control list.
@@ -157,6 +162,7 @@ impl<'a> ReplyAttributes<'a> {
             number::SPACE_TOTAL => stat.total_bytes = values.u64()?,
             number::SPACE_USED => file.used = values.u64()?,
             number::TIME_ACCESS => file.atime = timestamp(values.get()?),
+            number::TIME_CREATE => self.birth = Some(timestamp(values.get()?)),
             number::TIME_DELTA => info.time_delta = timestamp(values.get()?),
             number::TIME_METADATA => file.ctime = timestamp(values.get()?),
             number::TIME_MODIFY => file.mtime = timestamp(values.get()?),

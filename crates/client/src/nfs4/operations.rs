@@ -21,7 +21,7 @@ use rpc::client::Receive;
 use xdr::{Decode, Decoder, Encode, Encoder, Opaque};
 
 use super::compound::{Compound, Results, malformed, refused};
-use super::convert::{self, ACL, ENTRY, ENTRY_NUMBER, FILE, NAMES, ReplyAttributes, SPACE, Settable};
+use super::convert::{self, ACL, BIRTH, ENTRY, ENTRY_NUMBER, FILE, NAMES, ReplyAttributes, SPACE, Settable};
 use super::open::{before, create_how, settable_at_create};
 use super::session::CompoundReply;
 use super::state;
@@ -231,6 +231,14 @@ impl Operations for Nfs4 {
         let attributes = reply_attributes(&mut results)?.file();
         report.send(file, None, attributes);
         attributes.ok_or_else(|| malformed(Op::Getattr.name()))
+    }
+
+    async fn birth_time(&self, user: &User, file: &Handle) -> Result<Option<Timestamp>> {
+        let compound = Compound::new().put_fh(file).get_attributes(&BIRTH);
+        let reply = self.call(user, Operation::Getattr, &compound).await?;
+        let mut results = reply.results()?;
+        results.succeeded(Op::Putfh)?;
+        Ok(reply_attributes(&mut results)?.birth)
     }
 
     async fn set_attributes(

@@ -1,4 +1,4 @@
-//! Extended attributes (RFC 8276) and NFSv4's access control lists (RFC 8881 section 6.2).
+//! Extended attributes (RFC 8276), NFSv4's access control lists (RFC 8881 section 6.2), and birth times.
 //!
 //! What the session's NFS version doesn't have isn't done in its tree either: a session can do the same with
 //! and without a lane.
@@ -8,7 +8,7 @@ use super::local_first::LocalFirst;
 use crate::error::{Error, Result, not_supported};
 use crate::operations::Operations as _;
 use crate::options::Version;
-use crate::types::{Handle, SetXattr};
+use crate::types::{Handle, SetXattr, Timestamp};
 
 /// The kernel's limit on a list of extended attributes in bytes (`XATTR_LIST_MAX`).
 const MAX_LIST: usize = 64 << 10;
@@ -69,6 +69,17 @@ impl Session {
     /// Those of [`Session::xattr`].
     pub async fn remove_xattr(&self, file: &Handle, name: &[u8]) -> Result<()> {
         self.if_4_2("REMOVEXATTR")?.perform(&[file], |nfs, user| nfs.remove_xattr(user, file, name)).await
+    }
+
+    /// When a file was made; `None` if its filesystem doesn't tell.
+    ///
+    /// # Errors
+    /// [`Status::NotSupported`](crate::Status::NotSupported) by NFSv3; the server's or the call's.
+    pub async fn birth_time(&self, file: &Handle) -> Result<Option<Timestamp>> {
+        if self.version() == Version::V3 {
+            return Err(not_supported("reading the birth time"));
+        }
+        self.local_first().perform(&[file], |nfs, user| nfs.birth_time(user, file)).await
     }
 
     /// A file's NFSv4 access control list: the value of Linux's attribute `system.nfs4_acl`, `fattr4_acl` in

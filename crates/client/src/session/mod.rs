@@ -9,7 +9,7 @@
 //! | `mount_grant` | the export's own mount |
 //! | `listed` | names that a listing leaves out after it has started over |
 //! | `cookie_loop` | listings whose cookies repeat |
-//! | `extended` | extended attributes and NFSv4's access control lists |
+//! | `extended` | extended attributes, NFSv4's access control lists, birth times |
 //! | `local_first` | the choice between the tree and the wire, for each operation |
 
 mod connect;

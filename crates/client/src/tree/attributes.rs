@@ -5,8 +5,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
 use rustix::fs::{
-    Access as Rights, AtFlags, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid, chmodat,
-    chownat, fstatvfs, ftruncate, getxattr, readlinkat, utimensat,
+    Access as Rights, AtFlags, Gid, Mode, OFlags, StatxFlags, StatxTimestamp, Timespec, Timestamps,
+    UTIME_NOW, UTIME_OMIT, Uid, chmodat, chownat, fstatvfs, ftruncate, getxattr, readlinkat, statx,
+    utimensat,
 };
 use rustix::io::Errno;
 use user_ids::with_set_id_kept;
@@ -55,6 +56,15 @@ impl LocalTree {
         let attributes = self.live(&*self.find(call, file)?)?;
         self.report(file, None, Some(attributes), asked);
         Ok(attributes)
+    }
+
+    pub(crate) fn birth_time(&self, call: Call<'_>, file: &Handle) -> Result<Option<Timestamp>> {
+        let descriptor = self.find(call, file)?;
+        let flags = AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        let stat = statx(&*descriptor, c"", flags, StatxFlags::BTIME)?;
+        let is_told = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
+        let StatxTimestamp { tv_sec: seconds, tv_nsec: nanoseconds, .. } = stat.stx_btime;
+        Ok(is_told.then_some(Timestamp { seconds, nanoseconds }))
     }
 
     pub(crate) fn set_attributes(

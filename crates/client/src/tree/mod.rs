@@ -300,6 +300,10 @@ impl Operations for Tree {
         perform!(self, "GETATTR", user, attributes(file;))
     }
 
+    async fn birth_time(&self, user: &User, file: &Handle) -> Result<Option<Timestamp>> {
+        perform!(self, "GETATTR", user, birth_time(file;))
+    }
+
     async fn set_attributes(
         &self,
         user: &User,

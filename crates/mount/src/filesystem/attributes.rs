@@ -1,9 +1,10 @@
-//! GETATTR, SETATTR, ACCESS and STATFS.
+//! GETATTR, STATX, SETATTR, ACCESS and STATFS.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use client::{Access, Attributes};
+use client::{Access, Attributes, Version};
+use futures_util::future::join;
 use rustix::io::Errno;
 
 use super::{Filesystem, RequestContext};
@@ -26,23 +27,46 @@ impl Filesystem {
         request: &RequestContext,
         fh: Option<u64>,
     ) -> Result<FuseReply, Errno> {
-        let inode = self.inode(request)?;
+        let (attributes, valid) = self.fetch_attributes(request, &self.inode(request)?, fh).await?;
+        Ok(FuseReply::with_capacity(104).attr(&attributes, valid))
+    }
+
+    /// The kernel sends this for statx(2) with `STATX_BTIME`. NFSv3 has no birth times: `ENOSYS`, upon which
+    /// the kernel sends GETATTR instead.
+    pub(super) async fn statx(&self, request: &RequestContext, fh: Option<u64>) -> Result<FuseReply, Errno> {
+        if self.session.version() == Version::V3 {
+            return Err(Errno::NOSYS);
+        }
+        let (inode, user) = (self.inode(request)?, self.user(request));
+        let birth = user.session.birth_time(&inode.handle);
+        let (fetched, birth) = join(self.fetch_attributes(request, &inode, fh), birth).await;
+        let (attributes, valid) = fetched?;
+        // A file without a name, for instance, is known by its descriptor only.
+        let birth = birth.unwrap_or_default();
+        Ok(FuseReply::with_capacity(288).statx(&attributes, birth, valid))
+    }
+
+    /// The attributes of a file, and for how long the kernel may cache them.
+    async fn fetch_attributes(
+        &self,
+        request: &RequestContext,
+        inode: &Arc<Inode>,
+        fh: Option<u64>,
+    ) -> Result<(Attributes, Duration), Errno> {
         let asked = Instant::now();
-        if let Some(attributes) = self.cached_attributes(&inode, asked) {
-            let valid = self.report_attributes(&inode, asked);
-            return Ok(FuseReply::with_capacity(104).attr(&attributes, valid));
+        if let Some(attributes) = self.cached_attributes(inode, asked) {
+            return Ok((attributes, self.report_attributes(inode, asked)));
         }
         let attributes = match fh.and_then(|fh| self.files.get(fh)) {
             Some(open) => open.file.attributes().await,
             None => self.user(request).session.attributes(&inode.handle).await,
         };
-        let attributes = attributes.map_err(|error| self.errno_for(&inode, &error))?;
-        self.update_attributes(&inode, attributes, asked);
-        self.invalidate_stale_data(&inode);
+        let attributes = attributes.map_err(|error| self.errno_for(inode, &error))?;
+        self.update_attributes(inode, attributes, asked);
+        self.invalidate_stale_data(inode);
         // The cache may be newer than this reply.
         let attributes = inode.attributes().unwrap_or(attributes);
-        let valid = self.report_attributes(&inode, Instant::now());
-        Ok(FuseReply::with_capacity(104).attr(&attributes, valid))
+        Ok((attributes, self.report_attributes(inode, Instant::now())))
     }
 
     /// Attributes that need no GETATTR. The kernel drops its own with every write, but the replies to WRITEs

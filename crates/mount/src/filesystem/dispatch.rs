@@ -32,6 +32,7 @@ impl Filesystem {
             FileOperation::OpenDir => return self.open_dir(request).await,
             FileOperation::Lookup { name } => self.lookup(request, &name).await,
             FileOperation::GetAttr { fh } => self.get_attributes(request, fh).await,
+            FileOperation::Statx { fh } => self.statx(request, fh).await,
             FileOperation::SetAttr(args) => self.set_attributes(request, &args).await,
             FileOperation::ReadLink => self.read_link(request).await,
             FileOperation::Symlink { name, target } => self.symlink(request, &name, &target).await,

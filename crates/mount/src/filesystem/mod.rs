@@ -22,7 +22,7 @@
 //! | `data` | READ, WRITE, FLUSH, FSYNC |
 //! | `space` | FALLOCATE, LSEEK, COPY_FILE_RANGE |
 //! | `locks` | GETLK, SETLK, SETLKW |
-//! | `attributes` | GETATTR, SETATTR, ACCESS, STATFS |
+//! | `attributes` | GETATTR, STATX, SETATTR, ACCESS, STATFS |
 //! | `xattrs` | SETXATTR, GETXATTR, LISTXATTR, REMOVEXATTR |
 //! | `directories` | OPENDIR, READDIR, READDIRPLUS, RELEASEDIR, FSYNCDIR |
 //! | `search_permission` | access control lists, on behalf of LOOKUP and OPENDIR |

@@ -53,6 +53,8 @@ pub(crate) mod opcode {
     pub(crate) const RENAME2: u32 = 45;
     pub(crate) const LSEEK: u32 = 46;
     pub(crate) const COPY_FILE_RANGE: u32 = 47;
+    /// Linux 6.6.
+    pub(crate) const STATX: u32 = 52;
 }
 
 /// INIT's flags.

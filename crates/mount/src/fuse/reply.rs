@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use client::{Attributes, ByteRange, FileKind, FsStat, LockKind, Timestamp};
+use rustix::fs::StatxFlags;
 
 use super::abi::{self, init};
 
@@ -111,6 +112,40 @@ impl FuseReply {
         self.u32(valid.subsec_nanos());
         self.u32(0);
         self.attributes(attributes);
+        self
+    }
+
+    /// `struct fuse_statx_out`, with the birth time if it is known.
+    pub(crate) fn statx(
+        mut self,
+        attributes: &Attributes,
+        birth: Option<Timestamp>,
+        valid: Duration,
+    ) -> Self {
+        let Attributes { kind, mode, nlink, uid, gid, size, used, rdev, fileid, .. } = *attributes;
+        self.u64(valid.as_secs());
+        self.u32(valid.subsec_nanos());
+        self.0.extend([0; 20]);
+        let birth_flag = if birth.is_some() { StatxFlags::BTIME } else { StatxFlags::empty() };
+        self.u32((StatxFlags::BASIC_STATS | birth_flag).bits());
+        self.u32(BLOCK);
+        self.u64(0);
+        for value in [nlink, uid, gid] {
+            self.u32(value);
+        }
+        self.u16((type_bits(kind) | mode & 0o7777) as u16);
+        self.u16(0);
+        for value in [fileid, size, used.div_ceil(512), 0] {
+            self.u64(value);
+        }
+        for time in [attributes.atime, birth.unwrap_or_default(), attributes.ctime, attributes.mtime] {
+            self.u64(time.seconds.cast_unsigned());
+            self.u32(time.nanoseconds);
+            self.u32(0);
+        }
+        self.u32(rdev.0);
+        self.u32(rdev.1);
+        self.0.extend([0; 120]);
         self
     }
 
@@ -274,6 +309,7 @@ mod tests {
         assert_eq!(len(new().entry(2, &attributes, CacheTimes::default())), 128);
         assert_eq!(len(new().no_entry(Duration::ZERO)), 128);
         assert_eq!(len(new().attr(&attributes, Duration::ZERO)), 104);
+        assert_eq!(len(new().statx(&attributes, None, Duration::ZERO)), 288);
         assert_eq!(len(new().open(1, 0, 0)), 16);
         assert_eq!(len(new().lock(None)), 24);
         assert_eq!(len(new().statfs(&FsStat::default(), 255)), 80);

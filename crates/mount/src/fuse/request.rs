@@ -74,11 +74,12 @@ pub(crate) enum ControlOperation {
     Destroy,
 }
 
-/// Operations on files, which run concurrently.
+/// Operations on files, which run concurrently. `Statx` is `GetAttr` with the birth time.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum FileOperation {
     Lookup { name: Bytes },
     GetAttr { fh: Option<u64> },
+    Statx { fh: Option<u64> },
     SetAttr(SetAttrArgs),
     ReadLink,
     Symlink { name: Bytes, target: Bytes },
@@ -312,12 +313,8 @@ fn control(opcode: u32, from: &mut Arguments) -> Result<Option<ControlOperation>
 fn file(opcode: u32, from: &mut Arguments) -> Result<FileOperation, Errno> {
     Ok(match opcode {
         opcode::LOOKUP => FileOperation::Lookup { name: from.name()? },
-        opcode::GETATTR => {
-            let flags = from.u32()?;
-            from.skip::<4>()?;
-            let fh = from.u64()?;
-            FileOperation::GetAttr { fh: (flags & abi::GETATTR_FH != 0).then_some(fh) }
-        }
+        opcode::GETATTR => FileOperation::GetAttr { fh: getattr_fh(from)? },
+        opcode::STATX => FileOperation::Statx { fh: getattr_fh(from)? },
         opcode::SETATTR => FileOperation::SetAttr(set_attr(from)?),
         opcode::READLINK => FileOperation::ReadLink,
         opcode::SYMLINK => FileOperation::Symlink { name: from.name()?, target: from.name()? },
@@ -459,6 +456,15 @@ fn open(flags: u32, open_flags: u32) -> Result<OpenArgs, Errno> {
         execute: flags & FMODE_EXEC != 0,
         kill_set_id: open_flags & abi::OPEN_KILL_SUIDGID != 0,
     })
+}
+
+/// `struct fuse_getattr_in`, and the beginning of `fuse_statx_in`. The rest of that tells which attributes
+/// the application asks for; the reply has all.
+fn getattr_fh(from: &mut Arguments) -> Result<Option<u64>, Errno> {
+    let flags = from.u32()?;
+    from.skip::<4>()?;
+    let fh = from.u64()?;
+    Ok((flags & abi::GETATTR_FH != 0).then_some(fh))
 }
 
 /// `struct fuse_read_in` and `fuse_write_in`, which have the same layout.

@@ -61,6 +61,11 @@ async fn file(copy: &Copy<'_>, job: &Job) -> Result<(), Failure> {
     let from = job.item.at.open().await?;
     let mode = facts.mode & 0o777;
     let (to, at) = job.goal.create(mode).await?;
+    let beside = match (&job.item.at, &at) {
+        (Location::Remote(source), Location::Remote(goal)) => source.open_beside(goal).await,
+        _ => None,
+    };
+    let from = beside.map_or(from, Open::Remote);
     let bytes = transfer(copy, &from, &to, &job.item.at, &at).await?;
     if let Open::Remote(file) = to {
         file.close().await.map_err(|error| to_failure(&at, &at, error))?;

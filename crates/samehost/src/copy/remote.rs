@@ -2,7 +2,7 @@
 
 use client::{
     Attributes, Error, File, FileKind, Follow, Found, Handle, OpenOptions, Session, SetAttributes, SetTime,
-    Status, Url,
+    Status, Url, Version,
 };
 
 use super::location::{CopyEntry, CopyItem, EntryKind, Facts, Location};
@@ -116,6 +116,17 @@ impl RemoteFile {
     pub async fn open(&self) -> Result<File, Failure> {
         let reading = OpenOptions::reading();
         self.session.open_handle(&self.handle, self.url.path(), &reading).await.map_err(self.to_failure())
+    }
+
+    /// The file opened once more, in the session of `goal` on the same server, which can then copy by itself.
+    /// `None` if it can't: it doesn't speak NFSv4.2, or the URLs have other options.
+    pub async fn open_beside(&self, goal: &Self) -> Option<File> {
+        let root = |file: &Self| file.url.with_path(b"/").to_string();
+        if goal.session.version() != Version::V4_2 || root(self) != root(goal) {
+            return None;
+        }
+        let reading = OpenOptions::reading();
+        goal.session.open_handle(&self.handle, self.url.path(), &reading).await.ok()
     }
 
     pub async fn existing(&self, name: &[u8], follow: Follow) -> Result<Option<CopyItem>, Failure> {
