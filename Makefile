@@ -12,7 +12,7 @@ FUZZ_SECONDS ?= 60
 
 CLUSTER_TESTS = -p samehost-rados -p samehost-recovery -p samehost-server -p samehost-tests --test namespace --test cluster
 
-.PHONY: all demo test test-cluster test-fast check msrv package bench nfsload fuzz xfstests man completions install clean
+.PHONY: all demo test test-cluster test-cluster-model test-fast check msrv package bench nfsload fuzz xfstests man completions install clean
 
 all:
 	$(CARGO) build --release --locked -p samehost
@@ -35,6 +35,11 @@ test-cluster:
 	$(CARGO) build --locked -p samehost
 	$(CARGO) test --locked $(CLUSTER_TESTS) --no-run
 	SAMEHOST_BIN=$(CURDIR)/target/debug/samehost tests/ceph/run target/ceph $(CARGO) test --locked $(CLUSTER_TESTS)
+
+# 100,000 histories of simulated clusters, without Ceph.
+test-cluster-model:
+	scripts/setup build
+	SAMEHOST_CLUSTER_HISTORIES=100000 $(CARGO) test --release --locked -p samehost-cluster --test model
 
 # The tests that an ordinary user can run: under three minutes with the dependencies built.
 test-fast:

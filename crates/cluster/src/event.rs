@@ -65,7 +65,8 @@ pub enum Fate {
     Lost,
 }
 
-/// What a node wants done. Effects are executed in order.
+/// What a node wants done. Effects are executed in order, each after the one before it has ended;
+/// [`Effect::Read`] and [`Effect::ProbeSession`] run beside the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     /// Read the grace database. Answer: [`Event::Read`] or [`Event::ReadFailed`]. Runs beside other effects.
