@@ -5,6 +5,8 @@ CARGO ?= cargo
 PREFIX ?= /usr/local
 # The only directory in which mount(8) looks for helpers.
 SBINDIR ?= /sbin
+UNITDIR ?= $(PREFIX)/lib/systemd/system
+ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
 DESTDIR ?=
 MAN = target/man
 COMPLETIONS = target/completions
@@ -12,7 +14,7 @@ FUZZ_SECONDS ?= 60
 
 CLUSTER_TESTS = -p samehost-rados -p samehost-recovery -p samehost-server -p samehost-tests --test namespace --test cluster
 
-.PHONY: all demo test test-cluster test-cluster-model test-fast check msrv package bench nfsload fuzz xfstests man completions install clean
+.PHONY: all demo test test-cluster test-cluster-model test-packages test-fast check msrv package bench nfsload fuzz xfstests man completions install deb clean
 
 all:
 	$(CARGO) build --release --locked -p samehost
@@ -96,17 +98,41 @@ completions: all
 	target/release/samehost completions zsh >$(COMPLETIONS)/_samehost
 	target/release/samehost completions fish >$(COMPLETIONS)/samehost.fish
 
+# Also installs the units of systemd, with the paths of PREFIX. A configuration file that exists is kept.
 install: all man completions
 	install -D -m 755 target/release/samehost $(DESTDIR)$(PREFIX)/bin/samehost
 	install -d $(DESTDIR)$(SBINDIR)
 	ln -sf $(PREFIX)/bin/samehost $(DESTDIR)$(SBINDIR)/mount.samehost
 	ln -sf $(PREFIX)/bin/samehost $(DESTDIR)$(SBINDIR)/mount.fuse.samehost
-	install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/man/man5
-	install -m 644 $(MAN)/*.1 $(DESTDIR)$(PREFIX)/share/man/man1
-	install -m 644 $(MAN)/*.5 $(DESTDIR)$(PREFIX)/share/man/man5
+	for section in 1 5 8; do \
+		install -d $(DESTDIR)$(PREFIX)/share/man/man$$section && \
+		install -m 644 $(MAN)/*.$$section $(DESTDIR)$(PREFIX)/share/man/man$$section || exit 1; \
+	done
 	install -D -m 644 $(COMPLETIONS)/samehost.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/samehost
-	install -D -m 644 $(COMPLETIONS)/_samehost $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_samehost
+	install -D -m 644 $(COMPLETIONS)/_samehost $(DESTDIR)$(ZSHDIR)/_samehost
 	install -D -m 644 $(COMPLETIONS)/samehost.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/samehost.fish
+	install -d $(DESTDIR)$(UNITDIR)
+	for unit in samehost.service samehost-mount@.service; do \
+		sed 's|/usr/bin/samehost|$(PREFIX)/bin/samehost|' packaging/systemd/$$unit >$(DESTDIR)$(UNITDIR)/$$unit && \
+		chmod 644 $(DESTDIR)$(UNITDIR)/$$unit || exit 1; \
+	done
+	install -D -m 644 packaging/systemd/tmpfiles.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/samehost.conf
+	install -D -m 644 packaging/systemd/sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/samehost.conf
+	install -D -m 644 packaging/prometheus/samehost.rules.yml $(DESTDIR)$(PREFIX)/share/samehost/prometheus/samehost.rules.yml
+	install -D -m 644 packaging/grafana/samehost.json $(DESTDIR)$(PREFIX)/share/samehost/grafana/samehost.json
+	install -d $(DESTDIR)/etc/samehost/mounts
+	test -e $(DESTDIR)/etc/samehost/samehost.toml || install -m 644 packaging/samehost.toml $(DESTDIR)/etc/samehost/samehost.toml
+
+# target/deb/samehost_VERSION_ARCH.deb, for this machine's Debian and later ones. Needs no network if the crates are fetched.
+deb:
+	scripts/setup deb
+	packaging/build-deb
+
+# Tries the package of make deb on fresh systems of Debian 12 and 13, each booted in a container: installation, restart,
+# upgrade under load, removal (root). The systems are fetched from Debian once, into target/.
+test-packages: deb
+	scripts/setup packages
+	packaging/test/run
 
 clean:
 	$(CARGO) clean

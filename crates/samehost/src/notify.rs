@@ -4,17 +4,41 @@ use std::ffi::OsString;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-
 use std::sync::Arc;
+use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
 use server::LockStore;
 
 use crate::human;
 
-/// The server, or the mount, is ready.
+/// How long a service manager with a full queue is waited for.
+const SEND_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The server, or the mount, is ready; or has finished a reload.
 pub fn ready(what: &str) {
     // Each variable is a line, so a newline in `what` is escaped.
     send(&format!("READY=1\nSTATUS={}", human::name(what.as_bytes())));
+}
+
+/// The server begins a reload, whose end is [`ready`].
+pub fn reloading() {
+    let now = clock_gettime(ClockId::Monotonic);
+    // From version 253 on, systemd takes the READY of an earlier reload for another one's without the time.
+    send(&format!("RELOADING=1\nMONOTONIC_USEC={}", now.tv_sec * 1_000_000 + now.tv_nsec / 1000));
+}
+
+/// The interval at which the service manager expects [`alive`] (`WATCHDOG_USEC`, `WATCHDOG_PID`); `None` if it
+/// doesn't expect any.
+pub fn watchdog_interval() -> Option<Duration> {
+    let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
+    let is_for_us = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
+    number("WATCHDOG_USEC").filter(|usec| is_for_us && *usec > 0).map(Duration::from_micros)
+}
+
+/// The process works.
+pub fn alive() {
+    send("WATCHDOG=1");
 }
 
 /// The process is stopping.
@@ -52,6 +76,6 @@ fn address(socket: &OsString) -> std::io::Result<SocketAddr> {
 fn send_to(socket: &OsString, state: &str) -> std::io::Result<()> {
     let address = address(socket)?;
     let sender = UnixDatagram::unbound()?;
-    sender.set_nonblocking(true)?;
+    sender.set_write_timeout(Some(SEND_TIMEOUT))?;
     sender.send_to_addr(state.as_bytes(), &address).map(drop)
 }

@@ -285,14 +285,31 @@ fn the_service_manager_is_notified() {
     command.arg("--export").arg(format!("{} *(ro)", scratch.path().join("export").display()));
     command.arg("--run-dir").arg(scratch.path().join("run"));
     command.arg("--state-dir").arg(scratch.path().join("state"));
-    let (mut child, line) = ready(command.env("NOTIFY_SOCKET", &socket));
+    command.env("NOTIFY_SOCKET", &socket).env("WATCHDOG_USEC", "2000").env_remove("WATCHDOG_PID");
+    let (mut child, line) = ready(&mut command);
     let mut buffer = [0; 4096];
     let mut receive = || {
         let len = manager.recv(&mut buffer).unwrap();
         String::from_utf8(buffer[..len].to_vec()).unwrap()
     };
-    assert_eq!(receive(), format!("READY=1\nSTATUS={line}"));
+    let is_ready = format!("READY=1\nSTATUS={line}");
+    assert_eq!(receive(), is_ready);
+    (0..3).for_each(|_| assert_eq!(receive(), "WATCHDOG=1"));
+    let mut next = || {
+        loop {
+            let message = receive();
+            if message != "WATCHDOG=1" {
+                return message;
+            }
+        }
+    };
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, Signal::HUP).unwrap();
+    let reloading = next();
+    let since = reloading.strip_prefix("RELOADING=1\nMONOTONIC_USEC=");
+    assert!(since.is_some_and(|usec| usec.parse::<u64>().is_ok()), "{reloading}");
+    assert_eq!(next(), is_ready);
     drop(child.stdin.take());
-    assert_eq!(receive(), "STOPPING=1");
+    assert_eq!(next(), "STOPPING=1");
     assert_eq!(common::wait(&mut child), Some(0));
 }

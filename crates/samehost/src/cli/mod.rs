@@ -10,7 +10,7 @@ mod ctl;
 mod doctor;
 mod exports;
 mod files;
-pub mod help;
+mod help;
 mod mount;
 mod serve;
 mod session;
@@ -40,7 +40,7 @@ pub use watch::{ProbeArgs, StatusArgs};
 use crate::exit::EXIT_CODES;
 use crate::logging::LogFormat;
 use client::options::{Descriptor, SESSION, Source};
-use help::HelpPart;
+pub use help::{HelpPart, put_sections};
 
 /// The default run directory, in which servers keep their sockets.
 pub const DEFAULT_RUN_DIR: &str = "/run/samehost";

@@ -7,7 +7,8 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::Roff;
 
-use crate::cli::{Cli, help, help_parts};
+use crate::cli::{Cli, help_parts, put_sections};
+use crate::commands::mount;
 use crate::config_file;
 use crate::exit::{CommandResult, Exit, Failure, Stop};
 use crate::exports_manual;
@@ -41,6 +42,7 @@ pub fn man(dir: Option<&Path>) -> CommandResult {
     pages(command, &write)?;
     write(config_file::manual::FILE_NAME.to_owned(), config_file::manual::page())?;
     write(exports_manual::FILE_NAME.to_owned(), exports_manual::page())?;
+    write(mount::manual::FILE_NAME.to_owned(), mount::manual::page())?;
     Ok(Exit::Done)
 }
 
@@ -55,7 +57,7 @@ fn pages(command: Command, write: &dyn Fn(String, Vec<u8>) -> Result<(), Stop>) 
 /// A command's page. [`Man::render`] would run the help's lists together.
 fn page(command: Command) -> Result<Vec<u8>, Stop> {
     let mut notes = Roff::new();
-    help::put_sections(&mut notes, &help_parts(&command));
+    put_sections(&mut notes, &help_parts(&command));
     let has_arguments = command.get_arguments().any(|argument| !argument.is_hide_set());
     let has_subcommands = command.get_subcommands().any(|each| !each.is_hide_set());
     let man = Man::new(command);

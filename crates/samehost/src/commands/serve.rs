@@ -1,12 +1,15 @@
 //! `serve`: runs a server in the foreground until a signal stops it.
 
 use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use server::config::ConfigSource;
-use server::{Config, LaneOffer, Server, StartError};
+use server::{Config, LaneOffer, MetricsAddress, Server, StartError, Status};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -31,20 +34,36 @@ pub fn serve(global: &Global, args: ServeArgs) -> CommandResult {
         return Err(failure.into());
     }
     let until_stdin_ends = args.until_stdin_ends;
-    let lane = args.lane;
     let source = args.config.as_deref().map(ServeConfigSource::new).transpose()?;
     let source = source.map(|source| Arc::new(source) as Arc<dyn ConfigSource>);
-    let server = Server::start(Config { lock_store, source, ..config(global, args) }).map_err(explain)?;
-    announce(&server, lane, global)?;
+    let config = config(global, args);
+    let (lane, run_dir) = (config.lane, config.run_dir.clone());
+    let server = Server::start(Config { lock_store, source, ..config }).map_err(explain)?;
+    let ready_line = ReadyLine { lane, run_dir, metrics: server.metrics_address().cloned() };
+    announce(&server, &ready_line)?;
     if until_stdin_ends {
         stop_when_stdin_ends()?;
     }
-    for signal in signals.forever() {
-        match signal {
-            SIGHUP => server.reload_in_background(),
-            _ => break,
+    let ready_line = Arc::new(ready_line);
+    let reload = || {
+        notify::reloading();
+        let ready_line = Arc::clone(&ready_line);
+        server.reload_in_background(move |status| notify::ready(&ready_line.of(status)));
+    };
+    let (running, ended) = sync_channel(0);
+    thread::scope(|scope| {
+        if let Some(interval) = notify::watchdog_interval() {
+            let server = &server;
+            let report = move || report_life(server, interval / 2, &ended);
+            thread::Builder::new()
+                .name("watchdog".to_owned())
+                .spawn_scoped(scope, report)
+                .map_err(|error| Failure::new("a thread for the watchdog", error))?;
         }
-    }
+        signals.forever().take_while(|signal| *signal == SIGHUP).for_each(|_| reload());
+        drop(running);
+        Ok::<_, Failure>(())
+    })?;
     let asked = Instant::now();
     notify::stopping();
     let signal_handle = signals.handle();
@@ -98,28 +117,47 @@ pub fn config(global: &Global, args: ServeArgs) -> Config {
     }
 }
 
-/// The ready line, `ready: /srv on [::]:2049; lane on, run directory /run/samehost`, and a line for each
-/// limitation of this server. Scripts wait for the first word.
-fn announce(server: &Server, lane: LaneOffer, global: &Global) -> Result<(), Stop> {
-    let addresses: Vec<String> = server.local_addrs().iter().map(ToString::to_string).collect();
-    let exports: Vec<String> = server
-        .status()
-        .exports
-        .iter()
-        .filter(|export| export.problem.is_none() && !export.crossed)
-        .map(|export| {
-            use std::os::unix::ffi::OsStrExt;
-            human::name(export.path.as_os_str().as_bytes())
-        })
-        .collect();
-    let mut line = format!("ready: {} on {}", exports.join(", "), addresses.join(", "));
-    line.push_str(&format!("; lane {lane}"));
-    if lane != LaneOffer::Off {
-        line.push_str(&format!(", run directory {}", global.run_dir.display()));
+/// Notifies the service manager until `ended`, each time after it has collected a status: that takes the locks
+/// of exports, connections, lanes and NFSv4 state, so a server that has deadlocked falls silent. It doesn't
+/// touch the exported filesystems, so one whose disk hangs goes on.
+fn report_life(server: &Server, interval: Duration, ended: &Receiver<()>) {
+    while ended.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
+        let _ = server.status();
+        notify::alive();
     }
-    if let Some(address) = server.metrics_address() {
-        line.push_str(&format!(", metrics at {address}"));
+}
+
+/// What the ready line says besides the status: `ready: /srv on [::]:2049; lane on, run directory
+/// /run/samehost`.
+struct ReadyLine {
+    lane: LaneOffer,
+    run_dir: PathBuf,
+    metrics: Option<MetricsAddress>,
+}
+
+impl ReadyLine {
+    fn of(&self, status: &Status) -> String {
+        let exports: Vec<String> = status
+            .exports
+            .iter()
+            .filter(|export| export.problem.is_none() && !export.crossed)
+            .map(|export| human::name(export.path.as_os_str().as_bytes()))
+            .collect();
+        let mut line = format!("ready: {} on {}", exports.join(", "), status.listen.join(", "));
+        line.push_str(&format!("; lane {}", self.lane));
+        if self.lane != LaneOffer::Off {
+            line.push_str(&format!(", run directory {}", self.run_dir.display()));
+        }
+        if let Some(address) = &self.metrics {
+            line.push_str(&format!(", metrics at {address}"));
+        }
+        line
     }
+}
+
+/// Prints the ready line, and a line for each limitation of this server. Scripts wait for the first word.
+fn announce(server: &Server, ready_line: &ReadyLine) -> Result<(), Stop> {
+    let line = ready_line.of(&server.status());
     notify::ready(&line);
     let mut output = Output::stdout();
     let mut print_ready = || {

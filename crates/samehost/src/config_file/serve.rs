@@ -363,6 +363,30 @@ mod tests {
         }
     }
 
+    /// The file of the packages has each key once, behind `# `, with its default or an example, and says of
+    /// each whether it needs a restart.
+    #[test]
+    fn the_installed_file_has_each_key_with_its_default() {
+        let text = include_str!("../../../../packaging/samehost.toml");
+        assert_eq!(read(text).unwrap().values, []);
+        let is_key = |line: &&str| line.split_once(" = ").is_some_and(|(key, _)| !key.contains(' '));
+        let lines = text.lines().filter_map(|line| line.strip_prefix("# ")).filter(is_key);
+        let file = read(&lines.collect::<Vec<_>>().join("\n")).unwrap();
+        let mut names: Vec<_> = file.values.iter().map(|(name, _)| name.as_str()).collect();
+        let keys = keys();
+        assert_eq!(names.len(), keys.len());
+        names.dedup();
+        for key in &keys {
+            let (_, words) = file.values.iter().find(|(name, _)| name == key.name()).unwrap();
+            let defaults = key.option.get_default_values();
+            let words: Vec<_> = words.iter().map(OsStr::from).collect();
+            assert!(defaults.is_empty() || words == defaults, "{}: {words:?}", key.name());
+            let (comment, _) = text.split_once(&format!("\n# {} = ", key.name())).unwrap();
+            let (_, comment) = comment.rsplit_once("\n\n").unwrap();
+            assert_eq!(comment.contains("[restart]"), !key.is_reloadable(), "{}", key.name());
+        }
+    }
+
     #[test]
     fn the_command_line_wins_for_each_option() {
         let file = read(ALL_KEYS).unwrap();

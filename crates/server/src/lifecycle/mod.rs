@@ -240,9 +240,12 @@ impl Server {
 
     /// [Reloads](Self::reload) on a separate thread, so that an export on a mount that hangs doesn't block
     /// the caller. Reloads run one at a time; requests during a reload lead to one more. The result goes to
-    /// the log (`tracing`).
-    pub fn reload_in_background(&self) {
+    /// the log (`tracing`). `finished` is called after each reload, whether it succeeded or not, with the
+    /// status that the server then has.
+    pub fn reload_in_background(&self, finished: impl Fn(&Status) + Send + Sync + 'static) {
         let running = Arc::downgrade(&self.running);
+        let finished = Arc::new(finished);
+        let on_thread = Arc::clone(&finished);
         let started = self.reloads.request(move || {
             let Some(running) = running.upgrade() else { return };
             match running.reload() {
@@ -256,9 +259,11 @@ impl Server {
                 }
                 Err(error) => tracing::error!("exports not changed: {error}"),
             }
+            on_thread(&running.status());
         });
         if let Err(error) = started {
             tracing::error!(%error, "exports not changed: no thread to read them");
+            finished(&self.status());
         }
     }
 
@@ -315,7 +320,7 @@ impl Server {
             if signal != SIGHUP {
                 break;
             }
-            self.reload_in_background();
+            self.reload_in_background(|_| ());
         }
         self.stop();
         Ok(())

@@ -21,6 +21,16 @@ const NAMES: [&str; 2] = ["mount.samehost", "mount.fuse.samehost"];
 /// Its name in messages.
 const NAME: &str = NAMES[0];
 
+/// mount(8)'s options, with what they mean here.
+pub const HELPER_OPTIONS: [(&str, &str); 6] = [
+    ("-o OPTIONS", "Mount options, separated by commas; may be repeated"),
+    ("-s", "Ignore unknown mount options"),
+    ("-f", "Check the options, and don't mount"),
+    ("-v", "Log more to standard error; may be repeated"),
+    ("-n", "No effect"),
+    ("-t TYPE", "No effect"),
+];
+
 /// mount(8)'s exit codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]

@@ -4,6 +4,7 @@
 //! serves the filesystem.
 
 pub mod helper;
+pub mod manual;
 mod mountpoint;
 mod plan;
 mod present;
