@@ -9,7 +9,8 @@ use common::v4::{NFS_OK, SEQUENCE, Session, get};
 use common::{Client, Scratch, what};
 use proto::nfs3::{Lookup3Args, Procedure};
 use proto::nfs4::{
-    Access4Args, Bitmap4, Fsid4, Getattr4Args, Name4Args, Nfsstat4, Operation, Putfh4Args, Readdir4Args,
+    Access4Args, Bitmap4, Close4Args, Fsid4, Getattr4Args, Name4Args, Nfsstat4, OpenClaim4, Operation,
+    Putfh4Args, Readdir4Args,
 };
 use samehost_server::{Config, Server};
 use xdr::{Decoder, Opaque};
@@ -151,7 +152,7 @@ fn replicas_are_named_and_the_files_are_served() {
 }
 
 #[test]
-fn a_handle_from_before_the_referral_is_moved_and_nfsv3_sees_the_directory() {
+fn what_clients_have_from_before_the_referral_is_moved_and_their_locks_are_released() {
     let scratch = Scratch::new();
     fs::write(scratch.at("f"), "data").unwrap();
     let exports = scratch.dir.path().join("exports");
@@ -165,8 +166,20 @@ fn a_handle_from_before_the_referral_is_moved_and_nfsv3_sees_the_directory() {
     let mut session = Session::new(&server, 2, b"referred");
     session.reclaim_complete();
     let file = session.walk(&scratch.at("f"));
+    let root = session.walk(&scratch.export());
+    let (open, _) = session.open(&root, OpenClaim4::Null(Opaque(b"f")), false).unwrap();
+    session.lock(&file, open, false).unwrap();
+    let local = fs::File::options().write(true).open(scratch.at("f")).unwrap();
+    let lock = || rustix::fs::fcntl_lock(&local, rustix::fs::FlockOperation::NonBlockingLockExclusive);
+    assert!(lock().is_err(), "the server holds the client's lock");
+    line(",replicas=/a@one");
+    server.reload().unwrap();
+    assert!(lock().is_err(), "clients may stay");
     line(",refer=/a@one");
     server.reload().unwrap();
+    lock().expect("no lock is left that its client couldn't release");
+    let args = Close4Args { seqid: 0, open_stateid: open };
+    assert_eq!(session.on(&file, Operation::Close, &args).0, MOVED);
     assert_eq!(session.on(&file, Operation::Access, &Access4Args { access: 1 }).0, MOVED);
     let args = Getattr4Args { attr_request: Bitmap4::of(&[FS_LOCATIONS]) };
     assert_eq!(session.on(&file, Operation::Getattr, &args).0, NFS_OK);

@@ -7,7 +7,10 @@
 use std::hash::Hash;
 use std::sync::Arc;
 
+use fairness::Peer;
+
 use crate::accounts::Resource;
+use crate::client_table::Client;
 use crate::conflicts::AccessKind;
 use crate::delegation_table::Grantee;
 use crate::engine::{Engine, Time};
@@ -222,17 +225,25 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         self.recharge_file(key, None);
     }
 
-    /// Ends all state on the files for which `is_withdrawn` holds, and returns its resources. Their export is
-    /// gone, or the filesystem is unmounted: nothing may keep it busy, and the clients' handles are stale.
-    /// Takes time in proportion to all states, and is for rare events.
+    /// The peers of all clients.
+    pub fn peers(&self) -> impl Iterator<Item = Peer> {
+        self.clients.iter().map(Client::peer)
+    }
+
+    /// Ends the state of clients of a peer on files for which `is_withdrawn` holds, and returns its resources.
+    /// The files are no longer served to the peer: their export is gone, or refers the peer to other servers,
+    /// or the filesystem is unmounted and nothing may keep it busy. Takes time in proportion to all states,
+    /// and is for rare events.
     #[must_use]
-    pub fn withdraw(&mut self, is_withdrawn: impl Fn(&K) -> bool) -> Vec<Arc<L>> {
+    pub fn withdraw(&mut self, is_withdrawn: impl Fn(&K, Option<Peer>) -> bool) -> Vec<Arc<L>> {
         let opens = self.opens.iter().map(|(number, open)| (number, open.header()));
         let locks = self.locks.iter().map(|(number, lock)| (number, lock.header()));
         let delegations = self.delegations.iter();
         let delegations = delegations.map(|(number, delegation)| (number, delegation.header()));
         let all = opens.chain(locks).chain(delegations);
-        let withdrawn = all.filter(|(_, header)| is_withdrawn(header.key())).map(|(number, _)| number);
+        let peer = |client| self.clients.get(client).map(Client::peer);
+        let withdrawn = all.filter(|(_, header)| is_withdrawn(header.key(), peer(header.client())));
+        let withdrawn = withdrawn.map(|(number, _)| number);
         let withdrawn: Vec<u64> = withdrawn.collect();
         withdrawn.into_iter().for_each(|number| self.remove_state(number));
         std::mem::take(&mut self.effects.released)

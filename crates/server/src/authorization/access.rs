@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::status::counters::enter_export;
 use arc_swap::ArcSwap;
 use exports::{Claim, ClientSpec, ExportOptions, IoMode, LocalPeers, Names, NotKnownYet, Squash};
+use fairness::Peer;
 use lane::PeerCredentials;
 use rpc::server::TcpOwner;
 use store::{FileHandle, Holder, Identity, Store, UserContext};
@@ -335,6 +336,19 @@ impl AccessControl {
                 Ok(options) => *options == admitted.options,
                 Err(refusal) => refusal == Refusal::NotKnownYet,
             }
+    }
+
+    /// Whether an export refers clients of a peer to other servers (`refer=`). Where the peer isn't one address,
+    /// or the answer depends on a name that isn't known yet: whether it refers any client.
+    pub(crate) fn refers(&self, entry: &ExportEntry, peer: Peer) -> bool {
+        let refers = |options: &ExportOptions| options.locations.as_ref().is_some_and(|at| at.refers);
+        let refers_any = || entry.export.clients().iter().any(|client| refers(&client.options));
+        let Peer::V4(octets) = peer else { return refers_any() };
+        match self.options(entry, (octets, 0).into()) {
+            Ok(options) => refers(options),
+            Err(Refusal::NotKnownYet) => refers_any(),
+            Err(_) => false,
+        }
     }
 
     /// Whether a client's rights differ between two tables, or can't be determined yet.

@@ -135,6 +135,17 @@ impl ExportTable {
         had.filter(|old| !is_kept(old)).map(|old| old.id).collect()
     }
 
+    /// The exports that refer clients to other servers (`refer=`), as far as they have changed since `before`.
+    pub(crate) fn referring(&self, before: &Self) -> impl Iterator<Item = &ExportEntry> {
+        let refers = |entry: &&Arc<ExportEntry>| {
+            let clients = entry.export.clients().iter();
+            clients.filter_map(|client| client.options.locations.as_ref()).any(|locations| locations.refers)
+        };
+        let has_changed =
+            |entry: &&Arc<ExportEntry>| before.get(entry.id).is_some_and(|old| old.export != entry.export);
+        self.entries.iter().filter(refers).filter(has_changed).map(|entry| &**entry)
+    }
+
     /// Whether anything about the export `old` is different in `after`: its directory, its clients, their
     /// options, or the exports that lie in it.
     pub(crate) fn tree_differs(&self, after: &Self, old: &ExportEntry) -> bool {

@@ -185,7 +185,8 @@ impl RunningServer {
     }
 
     /// Replaces the export table. Grants and NFSv4 state in exports that are gone, or that have another
-    /// directory now, end; trees end wherever anything about the export has changed.
+    /// directory now, end; so does the NFSv4 state of clients that an export now refers to other servers.
+    /// Trees end wherever anything about the export has changed.
     pub(crate) fn put_in_place(&self, before: &ExportTable, after: ExportTable) -> Arc<ExportTable> {
         let withdrawn = before.withdrawn(&after);
         self.service.access.replace(after);
@@ -201,6 +202,10 @@ impl RunningServer {
         trees.retire(cells);
         if !withdrawn.is_empty() {
             self.service.state.withdraw(&withdrawn);
+        }
+        for entry in after.referring(before) {
+            let access = &self.service.access;
+            self.service.state.withdraw_referred(entry.id, |peer| access.refers(entry, peer));
         }
         after
     }

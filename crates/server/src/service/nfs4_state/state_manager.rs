@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ahash::HashMap;
+use ahash::{HashMap, HashSet};
+use fairness::Peer;
 use parking_lot::Mutex;
 use recovery::{Recovered, RecoveryStore};
 use state::{
@@ -286,25 +287,48 @@ impl StateManager {
         self.close(is_withdrawn);
     }
 
+    /// Ends the state of the clients for which `is_referred` holds on the files of an export, which refers
+    /// them to other servers. They can't end it themselves: each operation on these files is NFS4ERR_MOVED.
+    pub(crate) fn withdraw_referred(&self, export: u32, is_referred: impl Fn(Peer) -> bool) {
+        // Names are resolved without the engine's lock. A client that comes later finds the referral.
+        let mut peers: HashSet<Peer> = self.run(|engine, _| engine.peers().collect());
+        peers.retain(|peer| is_referred(*peer));
+        if peers.is_empty() {
+            return;
+        }
+        let resources = self.run(|engine, _| {
+            engine.withdraw(|file, peer| {
+                FileHandle::export_of(file.as_bytes()) == Some(export)
+                    && peer.is_some_and(|peer| peers.contains(&peer))
+            })
+        });
+        Self::release_locks(resources);
+    }
+
     /// Ends all state when the server has stopped: the clients may reclaim it from the next run.
     pub(crate) fn close_all(&self) {
         self.close(|_| true);
     }
 
     fn close(&self, is_closed: impl Fn(&FileHandle) -> bool + Copy) {
-        let (mut resources, files) = self.run_locked(|locked, _| {
-            let resources = locked.engine.withdraw(is_closed);
+        let (resources, files) = self.run_locked(|locked, _| {
+            let resources = locked.engine.withdraw(|file, _| is_closed(file));
             // Also of granted files: the kernel holds what a local process has open.
             let files: Vec<_> = locked.open_files.extract_if(|file, _| is_closed(file)).collect();
             (resources, files)
         });
+        Self::release_locks(resources);
+        drop(files);
+    }
+
+    /// Closes the descriptors of states that have ended, with the locks that they hold.
+    fn release_locks(mut resources: Vec<Arc<StateResources>>) {
         // The kernel keeps a file's locks in a list, in the order in which their owners came. Unlocking
         // thousands of them one by one takes seconds; closed together, oldest first, each is found at once.
         resources.sort_by_cached_key(|state| state.locks.lock().as_ref().map(OwnerLocks::descriptor));
         for locks in resources.iter().filter_map(|state| state.locks.lock().take()) {
             locks.leave_to_close();
         }
-        drop((resources, files));
     }
 
     /// Whether no state can conflict with such an access, whatever the file.
