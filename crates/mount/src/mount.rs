@@ -20,7 +20,7 @@ use crate::fuse::attach::{self, AttachOptions};
 use crate::fuse::device::{Device, WatchedDevice};
 use crate::fuse::reply::{FuseReply, Negotiated};
 use crate::fuse::request::{ControlOperation, DecodeError, FuseRequest, Init, Operation};
-use crate::inode::InodeTable;
+use crate::inode::{InodeNumbers, InodeTable};
 use crate::mount_grant::{MountGrantState, MountGrants};
 use crate::passthrough::Passthrough;
 use crate::privileges;
@@ -129,7 +129,9 @@ impl Mount {
             posix: negotiated.flags & init::POSIX_LOCKS != 0,
             flock: negotiated.flags & init::FLOCK_LOCKS != 0,
         };
-        let filesystem = Filesystem::new(session, options, device, inodes, passthrough, remote_locks);
+        let numbers = InodeNumbers::new(&attributes);
+        let filesystem =
+            Filesystem::new(session, options, device, inodes, passthrough, remote_locks, numbers);
         let filesystem = Arc::new(filesystem);
         let requests = Requests::new(filesystem.clone());
         let started = prepared.and_then(|prepared| {

@@ -28,7 +28,7 @@ impl Filesystem {
         fh: Option<u64>,
     ) -> Result<FuseReply, Errno> {
         let (attributes, valid) = self.fetch_attributes(request, &self.inode(request)?, fh).await?;
-        Ok(FuseReply::with_capacity(104).attr(&attributes, valid))
+        Ok(self.attributes_reply(attributes, valid))
     }
 
     /// The kernel sends this for statx(2) with `STATX_BTIME`. NFSv3 has no birth times: `ENOSYS`, upon which
@@ -43,7 +43,7 @@ impl Filesystem {
         let (attributes, valid) = fetched?;
         // A file without a name, for instance, is known by its descriptor only.
         let birth = birth.unwrap_or_default();
-        Ok(FuseReply::with_capacity(288).statx(&attributes, birth, valid))
+        Ok(FuseReply::with_capacity(288).statx(&self.numbers.renumber(attributes), birth, valid))
     }
 
     /// The attributes of a file, and for how long the kernel may cache them.
@@ -67,6 +67,11 @@ impl Filesystem {
         // The cache may be newer than this reply.
         let attributes = inode.attributes().unwrap_or(attributes);
         Ok((attributes, self.report_attributes(inode, Instant::now())))
+    }
+
+    /// The reply to GETATTR and SETATTR, with attributes from the server.
+    fn attributes_reply(&self, attributes: Attributes, valid: Duration) -> FuseReply {
+        FuseReply::with_capacity(104).attr(&self.numbers.renumber(attributes), valid)
     }
 
     /// Attributes that need no GETATTR. The kernel drops its own with every write, but the replies to WRITEs
@@ -151,7 +156,7 @@ impl Filesystem {
         self.update_attributes(&inode, attributes, asked);
         self.kernel.revocation.wait_for_own_names(&inode).await;
         let valid = self.report_attributes(&inode, Instant::now());
-        Ok(FuseReply::with_capacity(104).attr(&attributes, valid))
+        Ok(self.attributes_reply(attributes, valid))
     }
 
     pub(super) async fn access(&self, request: &RequestContext, mask: u32) -> Result<FuseReply, Errno> {

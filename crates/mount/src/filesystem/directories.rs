@@ -92,13 +92,19 @@ impl Filesystem {
             let names = entries.iter().map(|entry| &entry.name[..]);
             self.learn_all_names(&open.inode, page.version, mark, names).await;
         }
+        // As in local filesystems, the number listed for a mount point is one of the directory's filesystem.
+        let fsid = open.inode.attributes().map(|attributes| attributes.fsid);
         for entry in entries {
             // A server may send any bytes; no path can contain these.
             if entry.name.is_empty() || entry.name.contains(&b'/') || entry.name.contains(&0) {
                 continue;
             }
-            let dirent =
-                Dirent { fileid: entry.fileid, offset: entry.cookie, kind: entry.kind, name: &entry.name };
+            let dirent = Dirent {
+                ino: fsid.map_or(entry.fileid, |fsid| self.numbers.of(fsid, entry.fileid)),
+                offset: entry.cookie,
+                kind: entry.kind,
+                name: &entry.name,
+            };
             let look_up = || self.entry_of(&open.inode, entry, page);
             let look_up: Option<&dyn Fn() -> _> = if args.plus { Some(&look_up) } else { None };
             if !reply.add_dirent(size, &dirent, look_up) {

@@ -56,7 +56,7 @@ use crate::buffers::Buffers;
 use crate::fuse::device::Device;
 use crate::fuse::reply::{CacheTimes, FuseReply};
 use crate::fuse::request::Header;
-use crate::inode::{Inode, InodeTable};
+use crate::inode::{Inode, InodeNumbers, InodeTable};
 use crate::open_table::{OpenDirectory, OpenFile, OpenTable};
 use crate::passthrough::Passthrough;
 use crate::queues::Queues;
@@ -80,6 +80,7 @@ pub(crate) struct Filesystem {
     options: MountOptions,
     users: Users,
     inodes: Arc<InodeTable>,
+    numbers: InodeNumbers,
     files: OpenTable<OpenFile>,
     directories: OpenTable<OpenDirectory>,
     paths: PathCache,
@@ -149,6 +150,7 @@ impl<'a> NameQuery<'a> {
 /// What a reply with an entry tells the kernel.
 struct FileEntry {
     inode: Arc<Inode>,
+    /// With the inode number in place of the file id.
     attributes: Attributes,
     times: CacheTimes,
 }
@@ -167,12 +169,14 @@ impl Filesystem {
         inodes: Arc<InodeTable>,
         passthrough: Passthrough,
         remote_locks: RemoteLocks,
+        numbers: InodeNumbers,
     ) -> Self {
         Self {
             users: Users::new(session.clone()),
             session,
             options,
             inodes,
+            numbers,
             files: OpenTable::default(),
             directories: OpenTable::default(),
             paths: PathCache::default(),
@@ -367,7 +371,12 @@ impl Filesystem {
         self.paths.insert(&inode, query.directory.number, query.name, Some(query.version));
         // The cache may be newer than this reply.
         let attributes = inode.attributes().unwrap_or(*attributes);
-        FileEntry { inode, attributes, times }
+        self.file_entry(inode, attributes, times)
+    }
+
+    /// The entry of a file with these attributes from the server.
+    fn file_entry(&self, inode: Arc<Inode>, attributes: Attributes, times: CacheTimes) -> FileEntry {
+        FileEntry { inode, attributes: self.numbers.renumber(attributes), times }
     }
 
     /// For how long the kernel may cache a file's name in a directory and its attributes.

@@ -9,7 +9,7 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use super::negative_names::ListingMark;
-use super::{FileEntry, Filesystem, NameQuery, RequestContext};
+use super::{Filesystem, NameQuery, RequestContext};
 use crate::fuse::reply::{FuseReply, decode_device};
 use crate::fuse::request::RenameArgs;
 use crate::inode::{Inode, InodeState};
@@ -163,7 +163,7 @@ impl Filesystem {
         }
         self.kernel.revocation.wait_for_entries(&inode).await;
         let times = self.cache_times(directory, &inode, Instant::now());
-        Some(FileEntry { inode, attributes, times }.reply())
+        Some(self.file_entry(inode, attributes, times).reply())
     }
 
     /// The reply with a file that the server has found or made.

@@ -245,7 +245,7 @@ impl FuseReply {
                 None => self.put_entry(0, None, CacheTimes::default()),
             }
         }
-        self.u64(dirent.fileid);
+        self.u64(dirent.ino);
         self.u64(dirent.offset);
         self.u32(dirent.name.len() as u32);
         self.u32(dirent.kind.map_or(0, |kind| type_bits(kind) >> 12));
@@ -264,7 +264,7 @@ const STATFS_BLOCK: u32 = 4096;
 /// An entry of a directory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Dirent<'a> {
-    pub(crate) fileid: u64,
+    pub(crate) ino: u64,
     /// The offset from which the listing continues behind it.
     pub(crate) offset: u64,
     pub(crate) kind: Option<FileKind>,
@@ -327,7 +327,7 @@ mod tests {
     #[test]
     fn an_entry_beyond_the_limit_is_not_appended() {
         let mut reply = FuseReply::default();
-        let dirent = Dirent { fileid: 1, offset: 1, kind: Some(FileKind::Directory), name: b"abc" };
+        let dirent = Dirent { ino: 1, offset: 1, kind: Some(FileKind::Directory), name: b"abc" };
         assert!(reply.add_dirent(32, &dirent, None));
         assert_eq!(reply.0.len(), 32);
         assert!(!reply.add_dirent(63, &dirent, None));

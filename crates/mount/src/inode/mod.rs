@@ -13,6 +13,7 @@
 //! | `names` | the names under which the kernel knows the file |
 //! | `opens` | the open files |
 //! | `io_mode` | the kernel's I/O mode: cached or passed through |
+//! | `number` | the numbers that applications see |
 //! | `pages` | whether the kernel may have cached data |
 
 mod access;
@@ -20,6 +21,7 @@ mod attributes;
 mod io_mode;
 mod listing;
 mod names;
+mod number;
 mod opens;
 mod pages;
 mod search;
@@ -38,6 +40,7 @@ use attributes::{AttributeCache, Change};
 pub(crate) use io_mode::{BackingFile, IoHold, IoPlan, IoWish};
 pub(crate) use listing::CachedListing;
 pub(crate) use names::{InodeNames, NameRef};
+pub(crate) use number::InodeNumbers;
 pub(crate) use opens::{HiddenName, OpenState};
 use pages::CachedPages;
 pub(crate) use search::AclResult;
