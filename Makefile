@@ -14,7 +14,7 @@ FUZZ_SECONDS ?= 60
 
 CLUSTER_TESTS = -p samehost-rados -p samehost-recovery -p samehost-server -p samehost-tests --test namespace --test cluster
 
-.PHONY: all demo test test-cluster test-cluster-model test-packages test-fast check msrv package bench nfsload fuzz xfstests man completions install deb clean
+.PHONY: all demo test test-cluster test-cluster-model test-packages test-fast check msrv package image test-image bench nfsload fuzz xfstests man completions install deb clean
 
 all:
 	$(CARGO) build --release --locked -p samehost
@@ -64,6 +64,18 @@ msrv:
 package:
 	scripts/setup build
 	$(CARGO) package --workspace --exclude samehost-tests --exclude samehost-bench --locked
+
+# The container image localhost/samehost, also with its version as its tag. For another engine: make image ENGINE=docker.
+ENGINE ?= podman
+image: all
+	scripts/setup image
+	packaging/container/stage target/release/samehost target/image
+	$(ENGINE) build -t localhost/samehost:latest -t localhost/samehost:$$(target/release/samehost --version | cut -d' ' -f2) target/image
+
+# Runs server and mount from such an image as an ordinary user (root; in namespaces, with podman's storage there).
+test-image: all
+	scripts/setup image
+	packaging/container/test target/release/samehost
 
 # Measures, and writes the results into docs/benchmarks.md. Takes an hour and a half on an otherwise idle machine. Parts only:
 # make bench BENCH='--only mount', or a cell: '--only mount:tmpfs:randread:16-jobs', '--only trees:ext4'; --profile profiles it.
