@@ -8,7 +8,7 @@ read_data_path() {
         [ "$name" != "$1" ] || return 0
     done <"$here/tests/data-paths.txt"
     [ "$1" != raw ] || return 0
-    echo "data paths: raw $(sed -n 's/^\([a-z_]*\) .*/\1/p' "$here/tests/data-paths.txt" | tr '\n' ' ')" >&2
+    echo "data paths: raw $(sed -n 's/^\([a-z0-9_]*\) .*/\1/p' "$here/tests/data-paths.txt" | tr '\n' ' ')" >&2
     return 1
 }
 

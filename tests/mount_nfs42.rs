@@ -181,6 +181,28 @@ fn space_holes_and_copies_are_those_of_a_local_directory() {
     );
 }
 
+/// Over the wire by NFSv4.2, holes aren't sent: READ_PLUS says how long they are.
+#[test]
+fn holes_are_read_as_holes() {
+    need_root();
+    let scratch = Scratch::in_memory();
+    let export = scratch.mkdir("export");
+    assert_eq!(
+        output(&export, "truncate -s 20M f; echo data | dd of=f seek=20480 conv=notrunc status=none"),
+        "status 0\n"
+    );
+    let server = Serve::openly(&export).start();
+    for version in ["4.2", "4.1"] {
+        let calls = |name| server.status().calls("wire", name);
+        let before = ["NFS4.READ_PLUS", "NFS4.READ"].map(calls);
+        let mount = Mount::new(&server, &export, &format!("lane=off,vers={version}"));
+        let same = format!("cmp f {} && cmp {0} f", export.join("f").display());
+        assert_eq!(output(mount.path(), &same), "status 0\n", "{version}");
+        let [plus, plain] = ["NFS4.READ_PLUS", "NFS4.READ"].map(calls);
+        assert_eq!((plus > before[0], plain > before[1]), (version == "4.2", version == "4.1"), "{version}");
+    }
+}
+
 /// FUSE has no request for FICLONE: the kernel refuses it. copy_file_range(2) becomes a COPY, by which the
 /// server's filesystem shares the blocks.
 #[test]

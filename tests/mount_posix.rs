@@ -61,16 +61,6 @@ fn a_mount_without_caches_keeps_the_rules() {
 }
 
 #[test]
-fn a_mount_by_nfs_4_2_keeps_the_rules() {
-    check_options("lane=off,vers=4.2", false);
-}
-
-#[test]
 fn a_mount_by_nfs_4_1_without_caches_keeps_the_rules() {
     check_options("lane=off,vers=4.1,noac,lookupcache=none", false);
-}
-
-#[test]
-fn a_mount_by_nfs_4_2_with_passthrough_keeps_the_rules() {
-    check_options("lane=required,vers=4.2", false);
 }

@@ -18,7 +18,8 @@ const DISK: u64 = 1024;
 
 /// Mount options that select a data path.
 const LANE: &str = "lane=required";
-const WIRE: &str = "lane=off";
+const WIRE: &str = "lane=off,vers=3";
+const WIRE_4: &str = "lane=off,vers=4.2";
 
 /// The compared ways to a file, in the order of the tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,10 +27,11 @@ enum DataPath {
     Raw,
     Lane,
     Wire,
+    Wire4,
 }
 
 impl DataPath {
-    const ALL: [Self; 3] = [Self::Raw, Self::Lane, Self::Wire];
+    const ALL: [Self; 4] = [Self::Raw, Self::Lane, Self::Wire, Self::Wire4];
 
     /// The mount options that select it; the plain directory needs no mount.
     fn options(self) -> Option<&'static str> {
@@ -37,6 +39,7 @@ impl DataPath {
             Self::Raw => None,
             Self::Lane => Some(LANE),
             Self::Wire => Some(WIRE),
+            Self::Wire4 => Some(WIRE_4),
         }
     }
 
@@ -45,6 +48,7 @@ impl DataPath {
             Self::Raw => "raw",
             Self::Lane => "lane",
             Self::Wire => "wire",
+            Self::Wire4 => "wire, 4.2",
         }
     }
 

@@ -337,12 +337,16 @@ impl Status {
         self.0.pointer(&pointer).and_then(Value::as_u64).unwrap_or(0)
     }
 
-    /// All calls over a data path (`wire` or `lane`) except those that establish a mount or a lane.
+    /// All calls over a data path (`wire` or `lane`) except those that establish a mount or a lane. A COMPOUND
+    /// is one call, by its SEQUENCE.
     pub fn all_calls(&self, data_path: &str) -> u64 {
         let procedures = self.0.pointer(&format!("/counters/{data_path}")).and_then(Value::as_object);
         let counted = procedures.into_iter().flatten();
-        let of_files =
-            counted.filter(|(name, _)| !name.starts_with("MOUNT.") && !name.starts_with("LOCALIO."));
+        let of_files = counted.filter(|(name, _)| match name.split_once('.') {
+            Some(("MOUNT" | "LOCALIO", _)) => false,
+            Some(("NFS4", operation)) => operation == "SEQUENCE",
+            _ => true,
+        });
         of_files.filter_map(|(_, procedure)| procedure["ops"].as_u64()).sum()
     }
 

@@ -10,8 +10,8 @@ use anyhow::{Context, Result, ensure};
 use samehost_tests::process::run_within;
 use samehost_tests::{Mount, Serve};
 
-use super::WIRE;
 use super::fio::{COMPARED_LOADS, FILE, SIZE, create_files};
+use super::{WIRE, WIRE_4};
 use crate::data_paths::json_of;
 use crate::figure::{Figure, Table, bytes_per_second, ratio};
 use crate::{Effort, drop_caches};
@@ -22,12 +22,14 @@ pub fn measure(effort: &Effort, place: &Path) -> Result<Table> {
     std::fs::create_dir(&export)?;
     create_files(&export, 1)?;
     let server = Serve::openly(&export).start();
-    let mount = Mount::new(&server, &export, WIRE);
+    let mounts = [WIRE, WIRE_4].map(|options| Mount::new(&server, &export, options));
     let mut rows = Vec::new();
     for load in COMPARED_LOADS {
-        let (mut ours, mut theirs) = (Figure::default(), Figure::default());
+        let (mut ours, mut theirs): ([Figure; 2], _) = (Default::default(), Figure::default());
         for _ in 0..effort.runs {
-            ours.add(load.run(mount.path(), 1, effort)?);
+            for (figure, mount) in ours.iter_mut().zip(&mounts) {
+                figure.add(load.run(mount.path(), 1, effort)?);
+            }
             let mut command = Command::new(&effort.nfsload);
             command
                 .arg(server.libnfs_url(export.join(FILE)))
@@ -38,42 +40,48 @@ pub fn measure(effort: &Effort, place: &Path) -> Result<Table> {
         }
         rows.push(vec![
             format!("{}, direct, depth 8", load.title),
-            load.show(&ours),
+            load.show(&ours[0]),
+            load.show(&ours[1]),
             load.show(&theirs),
-            ratio(&ours, &theirs),
+            ratio(&ours[0], &theirs),
+            ratio(&ours[1], &theirs),
         ]);
     }
     let copy = place.join("copy");
     let (file, back) = (export.join(FILE), export.join("back"));
-    let mut copies: [[Figure; 2]; 2] = Default::default();
+    let mut copies: [[Figure; 3]; 2] = Default::default();
     for _ in 0..effort.runs {
-        // Reads must come from the server, not from this mount's cache.
-        drop_caches()?;
         let cp = |from: &Path, to: &Path| timed(Command::new("cp").arg(from).arg(to), to);
-        copies[0][0].add(cp(&mount.join(FILE), &copy)?);
-        copies[0][1].add(timed(Command::new("nfs-cp").arg(server.libnfs_url(&file)).arg(&copy), &copy)?);
-        copies[1][0].add(cp(&file, &mount.join("back"))?);
-        copies[1][1].add(timed(Command::new("nfs-cp").arg(&file).arg(server.libnfs_url(&back)), &back)?);
+        for (version, mount) in mounts.iter().enumerate() {
+            // Reads must come from the server, not from this mount's cache.
+            drop_caches()?;
+            copies[0][version].add(cp(&mount.join(FILE), &copy)?);
+            copies[1][version].add(cp(&file, &mount.join("back"))?);
+        }
+        copies[0][2].add(timed(Command::new("nfs-cp").arg(server.libnfs_url(&file)).arg(&copy), &copy)?);
+        copies[1][2].add(timed(Command::new("nfs-cp").arg(&file).arg(server.libnfs_url(&back)), &back)?);
     }
-    for (operation, [ours, theirs]) in
+    for (operation, [ours, ours_4, theirs]) in
         ["256 MiB read by cp, nfs-cp", "256 MiB written by cp, nfs-cp"].iter().zip(&copies)
     {
         rows.push(vec![
             (*operation).to_owned(),
             ours.show(bytes_per_second),
+            ours_4.show(bytes_per_second),
             theirs.show(bytes_per_second),
             ratio(ours, theirs),
+            ratio(ours_4, theirs),
         ]);
     }
     Ok(Table {
         title: "Mount: the wire beside libnfs on tmpfs".to_owned(),
-        description: "A mount with lane=off, loaded by fio as above, and libnfs, which needs no mount \
+        description: "Mounts with lane=off, by NFSv3 and by NFSv4.2, loaded by fio as above, and libnfs, which needs no mount \
                 (bench/nfsload: one thread, one connection, queue depth 8), on the same file of the same \
                 server in turn; then the same file copied whole from and to the server, by cp(1) through the \
                 mount and by libnfs's nfs-cp. The kernel's own client isn't here: it can be run beside the \
                 server in an emulated machine only, which would be what is measured."
             .to_owned(),
-        head: vec!["", "mount, lane=off", "libnfs", "ratio"],
+        head: vec!["", "mount, vers=3", "mount, vers=4.2", "libnfs (3)", "3 / libnfs", "4.2 / libnfs"],
         rows,
     })
 }

@@ -72,7 +72,7 @@ const fn setup(lane: &'static str, client: Client) -> Setup {
 const RAW: DataPath = DataPath { heading: "raw", name: "raw", setups: &[], proof: Proof::Nothing };
 
 /// The data paths to a mounted directory, in the order of the tables.
-pub const MOUNTED: [DataPath; 6] = [
+pub const MOUNTED: [DataPath; 7] = [
     RAW,
     DataPath {
         heading: "mount grant",
@@ -108,7 +108,16 @@ pub const MOUNTED: [DataPath; 6] = [
     DataPath {
         heading: "wire",
         name: "wire",
-        setups: &[setup("on", Client::Mount("lane=off,uring=off")), setup("on", Client::Mount("lane=off"))],
+        setups: &[
+            setup("on", Client::Mount("lane=off,uring=off,vers=3")),
+            setup("on", Client::Mount("lane=off")),
+        ],
+        proof: Proof::OverWire,
+    },
+    DataPath {
+        heading: "wire, 4.2",
+        name: "wire-4.2",
+        setups: &[setup("on", Client::Mount("lane=off,uring=off,vers=4.2"))],
         proof: Proof::OverWire,
     },
 ];
@@ -374,7 +383,8 @@ impl Remote {
     /// The calls so far that create or open files.
     fn creations(&self) -> Calls {
         let status = self.server.status();
-        Calls { lane: status.calls("lane", "OPEN"), wire: status.calls("wire", "CREATE") }
+        let wire = status.calls("wire", "CREATE") + status.calls("wire", "NFS4.OPEN");
+        Calls { lane: status.calls("lane", "OPEN"), wire }
     }
 
     /// Starts the server and mounts; the reason if one of the two doesn't know its options, or says that it

@@ -95,8 +95,8 @@ pub use options::{
 };
 pub use session::{CookieLoopDetector, Directory, Follow, Listed, Session};
 pub use types::{
-    Access, AclEntry, Attributes, Create, DirEntry, ExportEntry, Fallocate, FileKind, Found, FsInfo, FsStat,
-    Handle, LaneReport, Node, Operation, Page, PathConf, Plus, SeekTo, SetAttributes, SetTime, SetXattr,
-    Timestamp,
+    Access, AclEntry, Advice, Attributes, Create, DirEntry, ExportEntry, Fallocate, FileKind, Found, FsInfo,
+    FsStat, Handle, LaneReport, Node, Operation, Page, PathConf, Plus, SeekTo, SetAttributes, SetTime,
+    SetXattr, Timestamp,
 };
 pub use url::{Url, UrlError};

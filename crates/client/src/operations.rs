@@ -20,8 +20,8 @@ use io::Stability;
 use crate::error::Result;
 pub(crate) use crate::nfs4::WireOpen;
 use crate::types::{
-    Access, AclEntry, Attributes, Create, ExportEntry, Fallocate, Found, FsInfo, FsStat, Handle, Node, Page,
-    PathConf, Plus, SeekTo, SetAttributes, SetXattr, Timestamp, XattrPage,
+    Access, AclEntry, Advice, Attributes, Create, ExportEntry, Fallocate, Found, FsInfo, FsStat, Handle,
+    Node, Page, PathConf, Plus, SeekTo, SetAttributes, SetXattr, Timestamp, XattrPage,
 };
 use crate::user::User;
 
@@ -108,6 +108,17 @@ pub(crate) async fn open_without_state(
     Ok(OpenReply { found, access: None, state: None })
 }
 
+/// Finds the first name of a path only.
+pub(crate) async fn lookup_first(
+    nfs: &impl Operations,
+    user: &User,
+    directory: &Handle,
+    names: &[&[u8]],
+) -> Result<Vec<Found>> {
+    let name = names.first().copied().unwrap_or(b".");
+    Ok(vec![nfs.lookup(user, directory, name).await?])
+}
+
 /// The result of a copy within the server.
 #[derive(Debug)]
 pub(crate) struct CopyReply {
@@ -153,6 +164,15 @@ pub(crate) trait Operations {
         directory: &Handle,
         name: &[u8],
     ) -> impl Future<Output = Result<Found>> + Send;
+
+    /// The files of a path's first names from a directory on, as many as one call can find, at least one. A
+    /// symbolic link is the last.
+    fn lookup_path(
+        &self,
+        user: &User,
+        directory: &Handle,
+        names: &[&[u8]],
+    ) -> impl Future<Output = Result<Vec<Found>>> + Send;
 
     /// Opens a file for reading, writing or both. A file that isn't regular is only looked up.
     ///
@@ -203,14 +223,14 @@ pub(crate) trait Operations {
     /// A symbolic link's target.
     fn read_link(&self, user: &User, link: &Handle) -> impl Future<Output = Result<Vec<u8>>> + Send;
 
-    /// Reads up to `len` bytes at `offset`, at most the server's largest READ. The payload is received into
-    /// the memory of `buffer`.
+    /// Reads a range, which is an offset and at most the server's largest READ in bytes. The payload is received into
+    /// the memory of `buffer`. From a file that `is_sparse` the server may send holes as their lengths.
     fn read(
         &self,
         user: &User,
         file: &Handle,
-        offset: u64,
-        len: usize,
+        range: (u64, usize),
+        is_sparse: bool,
         buffer: Vec<u8>,
     ) -> impl Future<Output = Result<ReadReply>> + Send;
 
@@ -337,6 +357,16 @@ pub(crate) trait Operations {
         to: SeekTo,
         offset: u64,
     ) -> impl Future<Output = Result<Option<u64>>> + Send;
+
+    /// Tells the server how `len` bytes from `offset` on will be used; 0 for all up to the end.
+    fn advise(
+        &self,
+        user: &User,
+        file: &Handle,
+        advice: Advice,
+        offset: u64,
+        len: u64,
+    ) -> impl Future<Output = Result<()>> + Send;
 
     /// Copies up to `len` bytes, at least 1, between files of the server.
     /// [`Status::Invalid`](crate::Status::Invalid): the source ends before.

@@ -18,8 +18,8 @@ use crate::operations::{
 use crate::options::{Options, Version};
 use crate::tree::Tree;
 use crate::types::{
-    Access, AclEntry, Attributes, Create, ExportEntry, Fallocate, Found, FsInfo, FsStat, Handle, Node, Page,
-    PathConf, Plus, SeekTo, SetAttributes, SetXattr, Timestamp, XattrPage,
+    Access, AclEntry, Advice, Attributes, Create, ExportEntry, Fallocate, Found, FsInfo, FsStat, Handle,
+    Node, Page, PathConf, Plus, SeekTo, SetAttributes, SetXattr, Timestamp, XattrPage,
 };
 use crate::url::Url;
 use crate::user::User;
@@ -113,6 +113,7 @@ forward! {
         guard: Option<Timestamp>
     ) -> Result<Option<Attributes>>;
     fn lookup(user: &User, directory: &Handle, name: &[u8]) -> Result<Found>;
+    fn lookup_path(user: &User, directory: &Handle, names: &[&[u8]]) -> Result<Vec<Found>>;
     fn open(user: &User, target: FileTarget<'_>, access: (bool, bool)) -> Result<OpenReply>;
     fn lock(user: &User, file: &Handle, open: &WireOpen, request: LockRequest) -> Result<()>;
     fn unlock(user: &User, file: &Handle, owner: LockOwner, range: Option<ByteRange>) -> Result<()>;
@@ -124,7 +125,13 @@ forward! {
     ) -> Result<Option<LockConflict>>;
     fn access(user: &User, file: &Handle, wanted: Access) -> Result<Access>;
     fn read_link(user: &User, link: &Handle) -> Result<Vec<u8>>;
-    fn read(user: &User, file: &Handle, offset: u64, len: usize, buffer: Vec<u8>) -> Result<ReadReply>;
+    fn read(
+        user: &User,
+        file: &Handle,
+        range: (u64, usize),
+        is_sparse: bool,
+        buffer: Vec<u8>
+    ) -> Result<ReadReply>;
     fn write(
         user: &User,
         file: &Handle,
@@ -165,6 +172,7 @@ forward! {
     fn path_conf(user: &User, file: &Handle) -> Result<PathConf>;
     fn acl(user: &User, file: &Handle) -> Result<Vec<AclEntry>>;
     fn fallocate(user: &User, file: &Handle, how: Fallocate, offset: u64, len: u64) -> Result<()>;
+    fn advise(user: &User, file: &Handle, advice: Advice, offset: u64, len: u64) -> Result<()>;
     fn seek(user: &User, file: &Handle, to: SeekTo, offset: u64) -> Result<Option<u64>>;
     fn copy(user: &User, from: (&Handle, u64), to: (&Handle, u64), len: u64) -> Result<CopyReply>;
     fn clone_range(user: &User, from: (&Handle, u64), to: (&Handle, u64), len: u64) -> Result<()>;

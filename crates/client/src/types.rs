@@ -48,6 +48,23 @@ pub enum Fallocate {
     ZeroRange,
 }
 
+/// How a range of a file will be used (posix_fadvise(2)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Advice {
+    /// No advice.
+    Normal,
+    /// From lower offsets to higher ones.
+    Sequential,
+    /// In random order.
+    Random,
+    /// Soon.
+    WillNeed,
+    /// Not soon.
+    DontNeed,
+    /// Once.
+    NoReuse,
+}
+
 /// What a position in a file is searched for (lseek(2)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SeekTo {
@@ -228,7 +245,7 @@ pub struct PathConf {
 pub struct ExportEntry {
     /// The exported directory.
     pub path: Vec<u8>,
-    /// The hosts that may mount it; empty means every host.
+    /// The hosts that may mount it; empty means every host, and by NFSv4 at least this one.
     pub groups: Vec<Vec<u8>>,
 }
 
@@ -301,6 +318,7 @@ counted_operations!(
     Allocate,
     Deallocate,
     Seek,
+    Ioadvise,
     Copy,
     Clone,
     Getxattr,

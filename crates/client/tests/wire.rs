@@ -4,13 +4,14 @@
 mod support;
 
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
 use bytes::Bytes;
 use samehost_client as client;
 
 use client::{
-    Access, Create, DataPath, Fallocate, FileKind, Follow, Node, OpenOptions, Operation, SeekTo,
+    Access, Advice, Create, DataPath, Fallocate, FileKind, Follow, Node, OpenOptions, Operation, SeekTo,
     SetAttributes, SetTime, Stability, Status, Timestamp, Version,
 };
 use support::{Served, by_each_version, on_disk, pattern};
@@ -34,6 +35,10 @@ by_each_version! {
     a_url_may_name_a_file_inside_an_export,
     #[tokio::test]
     whole_files_are_copied_in_and_out,
+    #[tokio::test]
+    a_path_is_found_by_one_call_since_nfs4,
+    #[tokio::test]
+    holes_are_read_and_advice_is_taken_or_ignored,
 }
 
 async fn every_procedure_works(version: Version) {
@@ -102,20 +107,89 @@ async fn every_procedure_works(version: Version) {
     assert!(stat.total_bytes > 0 && stat.available_bytes <= stat.total_bytes);
     assert!(session.fs_info(&root).await.unwrap().read_max >= 4096);
     assert_eq!(session.path_conf(&root).await.unwrap().name_max, 255);
-    match session.exports().await {
-        Ok(exports) => assert_eq!(exports[0].path, export.to_str().unwrap().as_bytes()),
-        // NFSv4 has no list of exports.
-        Err(error) => {
-            assert_ne!(version, Version::V3);
-            assert_eq!(error.status(), Some(Status::NotSupported));
-        }
-    }
+    let exports = session.exports().await.unwrap();
+    let paths: Vec<_> = exports.iter().map(|export| &export.path[..]).collect();
+    assert_eq!(paths, [export.as_os_str().as_bytes()]);
 
     let counters = session.counters();
     assert_eq!(counters.calls(Operation::Create), 4);
     assert_eq!(counters.calls(Operation::Symlink), 1);
     assert_eq!(counters.events.reconnects, 0);
     session.close().await;
+}
+
+#[tokio::test]
+async fn exports_are_found_from_the_root_of_nfs4() {
+    let mut served = Served::wire_only();
+    let (first, other) = (served.export(), served.export().with_file_name("other"));
+    let second = other.join("deep");
+    fs::create_dir_all(second.join("with/directories/only")).unwrap();
+    served.reload_lines(&format!(
+        "{} *(rw,insecure,no_root_squash)\n{} *(ro,insecure)\n",
+        first.display(),
+        second.display()
+    ));
+    for version in [Version::V4_1, Version::V4_2] {
+        let exports = served.wire_by(version).await.exports().await.unwrap();
+        let paths: Vec<_> = exports.iter().map(|export| &export.path[..]).collect();
+        assert_eq!(paths, [first.as_os_str().as_bytes(), second.as_os_str().as_bytes()]);
+        assert!(exports.iter().all(|export| export.groups.is_empty()));
+    }
+    served.reload_lines(&format!("{} *(rw,insecure,no_root_squash,fsid=0)\n", first.display()));
+    let options = served.options(client::LaneMode::Off).version(Version::V4_2);
+    let session = client::Session::connect(&served.url().with_path(b"/"), options).await.unwrap();
+    let exports = session.exports().await.unwrap();
+    assert_eq!(exports.iter().map(|export| &export.path[..]).collect::<Vec<_>>(), [b"/"]);
+}
+
+async fn a_path_is_found_by_one_call_since_nfs4(version: Version) {
+    let served = Served::wire_only();
+    let deep = served.export().join("a/b/c/d/e");
+    fs::create_dir_all(&deep).unwrap();
+    fs::write(deep.join("file"), "data").unwrap();
+    symlink("c/d", served.export().join("a/b/link")).unwrap();
+    let session = served.wire_by(version).await;
+    let lookups = || session.counters().calls(Operation::Lookup);
+    for (path, by_3, since_4) in [
+        (&b"a/b/c/d/e/file"[..], 6, 1),
+        (b"a/b/../b/./c/d/e/file", 7, 2),
+        // The link, its target, the rest.
+        (b"a/b/link/e/file", 7, 2),
+    ] {
+        let before = lookups();
+        let found = session.walk(path, Follow::Yes).await.unwrap();
+        assert_eq!(found.attributes.unwrap().size, 4);
+        let expected = if version == Version::V3 { by_3 } else { since_4 };
+        assert_eq!(lookups() - before, expected, "{}", String::from_utf8_lossy(path));
+    }
+    for (path, status) in [
+        (&b"a/b/missing/c"[..], Status::NoEntry),
+        (b"missing/b/c", Status::NoEntry),
+        (b"a/b/c/d/e/file/f/g", Status::NotDirectory),
+    ] {
+        let error = session.walk(path, Follow::Yes).await.unwrap_err();
+        assert_eq!(error.status(), Some(status), "{error}");
+    }
+}
+
+async fn holes_are_read_and_advice_is_taken_or_ignored(version: Version) {
+    let served = Served::wire_only();
+    let file = fs::File::create(served.export().join("sparse")).unwrap();
+    file.set_len(5 << 20).unwrap();
+    let data = pattern(2, 300_000);
+    std::os::unix::fs::FileExt::write_all_at(&file, &data, 2_000_003).unwrap();
+    let session = served.wire_by(version).await;
+    let file = session.open(b"sparse", &OpenOptions::reading()).await.unwrap();
+    for advice in [Advice::Sequential, Advice::WillNeed, Advice::Random, Advice::Normal] {
+        file.advise(advice, 0, 1 << 20).await.unwrap();
+    }
+    let mut expected = vec![0; 5 << 20];
+    expected[2_000_003..][..300_000].copy_from_slice(&data);
+    for (offset, len) in [(0, 6 << 20), (1_999_999, 5), (2_300_000, 10), (5 << 20, 10), ((5 << 20) - 3, 10)] {
+        let read = file.read_into(Vec::new(), offset, len).await.unwrap();
+        let (offset, end) = (offset as usize, (offset as usize + len).min(5 << 20));
+        assert!(read == expected[offset..end.max(offset)], "{len} bytes at {offset}");
+    }
 }
 
 async fn large_reads_and_writes_are_split_into_pieces(version: Version) {

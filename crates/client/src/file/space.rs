@@ -1,20 +1,21 @@
-//! fallocate(2), lseek(2) for data and holes, copy_file_range(2) and FICLONERANGE.
+//! fallocate(2), lseek(2) for data and holes, posix_fadvise(2), copy_file_range(2) and FICLONERANGE.
 //!
 //! On granted files they are system calls. Over the wire NFSv4.2 has operations for them. These don't change
 //! what this client has in memory: data that is uncommitted in a range that they change is discarded, because
 //! it would undo the change if it were written again.
 
+use std::num::NonZeroU64;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use io::Stability;
-use rustix::fs::{FallocateFlags, SeekFrom};
+use rustix::fs::{Advice as FileAdvice, FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 
 use super::{File, Inner};
 use crate::error::{Error, Result, Status};
 use crate::operations::{CopyReply, Operations as _};
-use crate::types::{Fallocate, SeekTo};
+use crate::types::{Advice, Fallocate, SeekTo};
 
 /// The most bytes that are copied by one request. The server is asked for the rest.
 const MAX_COPY: u64 = 64 << 20;
@@ -73,6 +74,43 @@ impl File {
             SeekTo::Data => offset,
             SeekTo::Hole => size,
         }))
+    }
+
+    /// Tells the server how `len` bytes from `offset` on will be used; 0 for all up to the end of the file.
+    /// On a granted file that is posix_fadvise(2).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/example_server.in")); }
+    /// # let server = example::ExampleServer::start();
+    /// # use samehost_client::{Advice, OpenOptions, Options, Session, Version};
+    /// # let options = Options::new().version(Version::V4_2);
+    /// # let session = Session::connect(&server.url(), options).await?;
+    /// let file = session.open(b"greeting", &OpenOptions::reading()).await?;
+    /// file.advise(Advice::WillNeed, 0, 0).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The server's or the call's, or the granted file's error. Servers without IO_ADVISE, which NFSv4.2 has,
+    /// aren't told: that is no error.
+    pub async fn advise(&self, advice: Advice, offset: u64, len: u64) -> Result<()> {
+        let inner = &self.inner;
+        if let Some(advised) = inner.lane_advise(advice, offset, len) {
+            return advised;
+        }
+        inner.open_on_wire().await?;
+        let files = [&inner.handle];
+        let advised = inner
+            .session
+            .caller
+            .perform(&files, |nfs, user| nfs.advise(user, &inner.handle, advice, offset, len));
+        match advised.await {
+            Err(error) if error.status() == Some(Status::NotSupported) => Ok(()),
+            advised => advised.map_err(|error| error.about(|| inner.display_name())),
+        }
     }
 
     /// Copies up to `len` bytes at `offset` to another file of the same session, without the data passing
@@ -218,6 +256,21 @@ impl Inner {
             Err(Errno::NXIO) => Ok(None),
             Err(error) => Err(self.local_error(error.into())),
         })
+    }
+
+    /// posix_fadvise(2) on the granted file.
+    fn lane_advise(self: &Arc<Self>, advice: Advice, offset: u64, len: u64) -> Option<Result<()>> {
+        let advice = match advice {
+            Advice::Normal => FileAdvice::Normal,
+            Advice::Sequential => FileAdvice::Sequential,
+            Advice::Random => FileAdvice::Random,
+            Advice::WillNeed => FileAdvice::WillNeed,
+            Advice::DontNeed => FileAdvice::DontNeed,
+            Advice::NoReuse => FileAdvice::NoReuse,
+        };
+        let advise = |fd: BorrowedFd<'_>| rustix::fs::fadvise(fd, offset, NonZeroU64::new(len), advice);
+        let advised = self.with_fd(false, advise)?;
+        Some(advised.map_err(|error| self.local_error(error.into())))
     }
 
     /// Changes a range of the file over the wire by something else than writes. Writes of this client wait

@@ -6,20 +6,32 @@ use super::Inner;
 use crate::counters::{add, bump};
 use crate::error::Result;
 use crate::operations::{Operations as _, ReadReply};
+use crate::types::Attributes;
+
+/// How many bytes of a file need no space before its holes are read as such: a server looks for them at each
+/// read.
+const MIN_HOLES: u64 = 64 << 10;
 
 impl Inner {
     /// Makes one READ call. Returns the data in `buffer`, and whether the file ends after it.
     async fn read_call(&self, mut buffer: Vec<u8>, offset: u64, len: usize) -> Result<(Vec<u8>, bool)> {
         self.open_on_wire().await?;
         let files = [&self.handle];
+        let is_sparse = self.is_sparse();
         let read = self.session.caller.perform(&files, |nfs, user| {
-            nfs.read(user, &self.handle, offset, len, std::mem::take(&mut buffer))
+            nfs.read(user, &self.handle, (offset, len), is_sparse, std::mem::take(&mut buffer))
         });
         let ReadReply { data, eof } = read.await.map_err(|error| error.about(|| self.display_name()))?;
         let counters = &self.session.inner.counters.wire;
         bump(&counters.reads);
         add(&counters.bytes_read, data.len() as u64);
         Ok((data, eof))
+    }
+
+    /// Whether the file had holes worth finding when it was opened.
+    fn is_sparse(&self) -> bool {
+        let missing = |attributes: Attributes| attributes.size.saturating_sub(attributes.used);
+        self.attributes_at_open.map_or(0, missing) >= MIN_HOLES
     }
 
     /// Reads one piece of at most rsize bytes.

@@ -12,11 +12,11 @@ use super::convert::{self, nfs_time};
 use crate::error::{Error, Result, Status, not_supported};
 use crate::operations::{
     CopyReply, FileTarget, LockConflict, LockOwner, LockRequest, OpenReply, Operations, ReadReply, WireOpen,
-    WriteReply, open_without_state,
+    WriteReply, lookup_first, open_without_state,
 };
 use crate::types::{
-    Access, AclEntry, Attributes, Create, DirEntry, ExportEntry, Fallocate, Found, FsInfo, FsStat, Handle,
-    Node, Page, PathConf, Plus, SeekTo, SetAttributes, SetXattr, Timestamp, XattrPage,
+    Access, AclEntry, Advice, Attributes, Create, DirEntry, ExportEntry, Fallocate, Found, FsInfo, FsStat,
+    Handle, Node, Page, PathConf, Plus, SeekTo, SetAttributes, SetXattr, Timestamp, XattrPage,
 };
 use crate::user::User;
 
@@ -128,6 +128,10 @@ impl Operations for Nfs3 {
         found(procedure, (directory, name), ok.object.0, ok.obj_attributes)
     }
 
+    async fn lookup_path(&self, user: &User, directory: &Handle, names: &[&[u8]]) -> Result<Vec<Found>> {
+        lookup_first(self, user, directory, names).await
+    }
+
     async fn open(&self, user: &User, target: FileTarget<'_>, _access: (bool, bool)) -> Result<OpenReply> {
         open_without_state(self, user, target).await
     }
@@ -169,8 +173,8 @@ impl Operations for Nfs3 {
         &self,
         user: &User,
         file: &Handle,
-        offset: u64,
-        len: usize,
+        (offset, len): (u64, usize),
+        _: bool,
         buffer: Vec<u8>,
     ) -> Result<ReadReply> {
         let procedure = Procedure::Read;
@@ -387,6 +391,10 @@ impl Operations for Nfs3 {
 
     async fn seek(&self, _: &User, _: &Handle, _: SeekTo, _: u64) -> Result<Option<u64>> {
         Err(not_supported("SEEK"))
+    }
+
+    async fn advise(&self, _: &User, _: &Handle, _: Advice, _: u64, _: u64) -> Result<()> {
+        Err(not_supported("IO_ADVISE"))
     }
 
     async fn copy(&self, _: &User, _: (&Handle, u64), _: (&Handle, u64), _: u64) -> Result<CopyReply> {

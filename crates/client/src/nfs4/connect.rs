@@ -7,7 +7,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use proto::nfs4::{Access4Args, Access4ResOk, MinorVersion, Operation};
 use rpc::client::Client;
@@ -30,7 +30,7 @@ use crate::user::User;
 const PORT: u16 = 2049;
 
 /// The operations of a request for each name of a path: LOOKUP, GETFH, GETATTR.
-const OPERATIONS_PER_NAME: usize = 3;
+pub(super) const OPERATIONS_PER_NAME: usize = 3;
 
 impl Nfs4 {
     /// Connects as `user` and finds the deepest directory on the URL's path.
@@ -95,6 +95,7 @@ impl Nfs4 {
     ) -> Result<Mounted> {
         let trailer = encoded(Operation::Getattr, &proto::nfs4::Getattr4Args { attr_request: FILE });
         let nfs = Self {
+            has_read_plus: AtomicBool::new(client.minor >= MinorVersion::V2),
             client,
             counters,
             attribute_sink: options.attribute_sink.clone(),
@@ -181,7 +182,7 @@ impl Nfs4 {
     }
 
     /// Whether the user may create names in a directory.
-    async fn is_writable(&self, user: &User, directory: &Handle) -> bool {
+    pub(super) async fn is_writable(&self, user: &User, directory: &Handle) -> bool {
         let wanted = Access::MODIFY | Access::EXTEND;
         let operation = Operation::Access;
         let compound = Compound::new().put_fh(directory).then(operation, &Access4Args { access: wanted.0 });

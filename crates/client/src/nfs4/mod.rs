@@ -10,13 +10,15 @@
 //! | `open` | OPEN |
 //! | `lock` | LOCK, LOCKU, LOCKT |
 //! | `callbacks` | what the server calls |
+//! | `exports` | the list of exports, from the server's root |
 //! | `operations` | the operations, one COMPOUND each |
 //! | `compound` | a COMPOUND's operations and results |
 //! | `convert` | wire types to the client's types, and back |
 //! | `owners` | owners and groups as strings |
 //! | `acls` | access control lists as they are on the wire |
 //! | `aces` | access control lists as POSIX ones |
-//! | `space` | space of files, holes, and copies within the server |
+//! | `read_plus` | reads of sparse files |
+//! | `space` | space of files, holes, advice, and copies within the server |
 //! | `xattrs` | extended attributes |
 
 mod aces;
@@ -25,18 +27,20 @@ mod callbacks;
 mod compound;
 mod connect;
 mod convert;
+mod exports;
 mod identity;
 mod lock;
 mod open;
 mod operations;
 mod owners;
+mod read_plus;
 mod session;
 mod space;
 mod state;
 mod xattrs;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -61,6 +65,8 @@ pub(crate) struct Nfs4 {
     attribute_sink: Option<Arc<dyn AttributeSink>>,
     /// The number of files that were created: each create is by another open owner.
     creates: AtomicU64,
+    /// Whether the server may have READ_PLUS: the version does, and it hasn't refused one.
+    has_read_plus: AtomicBool,
     /// GETATTR of a file's attributes, encoded: what is behind a WRITE's payload.
     get_attributes: Bytes,
 }

@@ -21,19 +21,22 @@ use rpc::client::Receive;
 use xdr::{Decode, Decoder, Encode, Encoder, Opaque};
 
 use super::compound::{Compound, Results, malformed, refused};
+use super::connect::OPERATIONS_PER_NAME;
 use super::convert::{self, ACL, BIRTH, ENTRY, ENTRY_NUMBER, FILE, NAMES, ReplyAttributes, SPACE, Settable};
 use super::open::{before, create_how, settable_at_create};
+use super::read_plus::ReadPlusAnswer;
 use super::session::CompoundReply;
 use super::state;
 use super::{Nfs4, file_handle, found, reply_attributes};
 use crate::error::{Error, Result, Status};
 use crate::operations::{
     CopyReply, FileTarget, LockConflict, LockOwner, LockRequest, OpenReply, Operations, ReadReply, WireOpen,
-    WriteReply,
+    WriteReply, lookup_first,
 };
 use crate::types::{
-    Access, AclEntry, Attributes, Create, DirEntry, ExportEntry, Fallocate, FileKind, Found, FsInfo, FsStat,
-    Handle, Node, Operation, Page, PathConf, Plus, SeekTo, SetAttributes, SetXattr, Timestamp, XattrPage,
+    Access, AclEntry, Advice, Attributes, Create, DirEntry, ExportEntry, Fallocate, FileKind, Found, FsInfo,
+    FsStat, Handle, Node, Operation, Page, PathConf, Plus, SeekTo, SetAttributes, SetXattr, Timestamp,
+    XattrPage,
 };
 use crate::user::User;
 
@@ -302,6 +305,36 @@ impl Operations for Nfs4 {
         Ok(Found { handle, attributes })
     }
 
+    async fn lookup_path(&self, user: &User, directory: &Handle, names: &[&[u8]]) -> Result<Vec<Found>> {
+        let at_once = (self.client.max_operations() / OPERATIONS_PER_NAME).saturating_sub(1);
+        let names = &names[..names.len().min(at_once)];
+        if names.len() < 2 || names.iter().any(|name| matches!(*name, b"." | b"..")) {
+            return lookup_first(self, user, directory, names).await;
+        }
+        let report = self.report();
+        let first = Compound::new().put_fh(directory);
+        let compound = names.iter().fold(first, |compound, name| compound.lookup(name).get_file(&FILE));
+        let reply = self.call(user, Operation::Lookup, &compound).await?;
+        let mut results = reply.results()?;
+        results.succeeded(Op::Putfh)?;
+        let mut files: Vec<Found> = Vec::with_capacity(names.len());
+        for name in names {
+            match results.status(Op::Lookup)? {
+                Nfsstat4::Ok => {}
+                // The next call has it first, and its error.
+                _ if !files.is_empty() => break,
+                Nfsstat4::Symlink => return Err(refused(Op::Lookup, Nfsstat4::Notdir)),
+                status => return Err(refused(Op::Lookup, status)),
+            }
+            let directory = files.last().map_or(directory, |found| &found.handle);
+            let Found { handle, attributes } = found(&mut results)?;
+            let handle = handle.found_at(directory, name);
+            report.send(&handle, None, attributes);
+            files.push(Found { handle, attributes });
+        }
+        Ok(files)
+    }
+
     async fn open(&self, user: &User, target: FileTarget<'_>, access: (bool, bool)) -> Result<OpenReply> {
         self.open_file(user, target, access).await
     }
@@ -360,12 +393,18 @@ impl Operations for Nfs4 {
         &self,
         user: &User,
         file: &Handle,
-        offset: u64,
-        len: usize,
+        (offset, len): (u64, usize),
+        is_sparse: bool,
         buffer: Vec<u8>,
     ) -> Result<ReadReply> {
-        let mut attempts = IoAttempts::new(self, user, file);
         let mut buffer = buffer;
+        if is_sparse && self.has_read_plus.load(Relaxed) {
+            match self.read_plus(user, file, (offset, len), std::mem::take(&mut buffer)).await? {
+                ReadPlusAnswer::Data(reply) => return Ok(reply),
+                ReadPlusAnswer::NotSupported(unused) => buffer = unused,
+            }
+        }
+        let mut attempts = IoAttempts::new(self, user, file);
         let (reply, eof, length) = loop {
             self.counters.call(Operation::Read);
             let id = attempts.state_id(READ_ACCESS).await?;
@@ -697,6 +736,10 @@ impl Operations for Nfs4 {
         self.find_content(user, file, to, offset).await
     }
 
+    async fn advise(&self, user: &User, file: &Handle, advice: Advice, offset: u64, len: u64) -> Result<()> {
+        self.send_advice(user, file, advice, offset, len).await
+    }
+
     async fn copy(
         &self,
         user: &User,
@@ -748,10 +791,8 @@ impl Operations for Nfs4 {
         self.delete_xattr(user, file, name).await
     }
 
-    /// NFSv4 has no list of exports: they are the places where a path leaves the pseudo-filesystem.
-    async fn exports(&self, _: &User) -> Result<Vec<ExportEntry>> {
-        let object = "the list of exports, which NFSv4 doesn't have (list the server's root instead)";
-        Err(Error::Status { object: object.to_owned(), status: Status::NotSupported })
+    async fn exports(&self, user: &User) -> Result<Vec<ExportEntry>> {
+        self.find_exports(user).await
     }
 
     async fn end(&self, _: &User) {

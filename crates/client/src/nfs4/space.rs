@@ -1,9 +1,9 @@
-//! A file's space and holes, and copies within the server (RFC 7862): ALLOCATE, DEALLOCATE, SEEK, COPY and
-//! CLONE, which NFSv4.2 has.
+//! A file's space and holes, advice about its use, and copies within the server (RFC 7862): ALLOCATE,
+//! DEALLOCATE, SEEK, IO_ADVISE, COPY and CLONE, which NFSv4.2 has.
 
 use proto::nfs4::{
-    Allocate4Args, Clone4Args, Copy4Args, Copy4ResOk, DataContent4, Nfsstat4, Operation as Op, Seek4Args,
-    SeekRes4, Stateid4,
+    Allocate4Args, Bitmap4, Clone4Args, Copy4Args, Copy4ResOk, DataContent4, IoAdvise4Args, Nfsstat4,
+    Operation as Op, Seek4Args, SeekRes4, Stateid4,
 };
 use xdr::Array;
 
@@ -13,7 +13,7 @@ use super::convert::{self, FILE};
 use super::operations::{IoAttempts, READ_ACCESS, WRITE_ACCESS, check, io_stateid};
 use crate::error::{Error, Result};
 use crate::operations::CopyReply;
-use crate::types::{Fallocate, Handle, Operation, SeekTo};
+use crate::types::{Advice, Fallocate, Handle, Operation, SeekTo};
 use crate::user::User;
 
 /// The state ids under which a source is read and a target is written.
@@ -92,6 +92,32 @@ impl Nfs4 {
         }
         // Where there is no more data, the answer is the end of the file, which is a hole.
         Ok(Some(found.offset).filter(|_| to == SeekTo::Hole || !found.eof))
+    }
+
+    /// IO_ADVISE. Which hints the server takes doesn't matter.
+    pub(super) async fn send_advice(
+        &self,
+        user: &User,
+        file: &Handle,
+        advice: Advice,
+        offset: u64,
+        count: u64,
+    ) -> Result<()> {
+        self.need_4_2(Op::IoAdvise)?;
+        let hints = Bitmap4::of(&[hint(advice)]);
+        let mut attempts = IoAttempts::new(self, user, file);
+        loop {
+            let id = attempts.state_id(READ_ACCESS).await?;
+            let args = IoAdvise4Args { stateid: io_stateid(id), offset, count, hints };
+            let compound = Compound::new().put_fh(file).then(Op::IoAdvise, &args);
+            let reply = self.call(user, Operation::Ioadvise, &compound).await?;
+            let mut results = reply.results()?;
+            results.succeeded(Op::Putfh)?;
+            let status = results.status(Op::IoAdvise)?;
+            if !attempts.must_repeat(id, status) {
+                return check(Op::IoAdvise, status);
+            }
+        }
     }
 
     /// COPY, answered when a part has been copied.
@@ -189,6 +215,18 @@ impl Nfs4 {
 /// one.
 fn between(from: &Handle, to: &Handle) -> Compound {
     Compound::once().put_fh(from).then(Op::Savefh, &()).put_fh(to)
+}
+
+/// The number of an `IO_ADVISE_TYPE4` (RFC 7862 section 15.5.1).
+const fn hint(advice: Advice) -> u32 {
+    match advice {
+        Advice::Normal => 0,
+        Advice::Sequential => 1,
+        Advice::Random => 3,
+        Advice::WillNeed => 4,
+        Advice::DontNeed => 6,
+        Advice::NoReuse => 7,
+    }
 }
 
 fn senseless(operation: Op, what: &'static str) -> Error {

@@ -115,10 +115,12 @@ impl Session {
         Ok(session)
     }
 
-    /// The server's exports, and to which hosts (RFC 1813 section 5.2.5, MOUNTPROC3_EXPORT).
+    /// The server's exports. By NFSv3 all of them, and to which hosts (RFC 1813 section 5.2.5,
+    /// MOUNTPROC3_EXPORT). By NFSv4 those that this client may use, found from the server's root, without
+    /// hosts; an export within another one isn't found.
     ///
     /// # Errors
-    /// The call's.
+    /// The server's or the call's.
     pub async fn exports(&self) -> Result<Vec<ExportEntry>> {
         self.caller.wire.protocol.exports(&self.inner.owner).await
     }

@@ -68,6 +68,15 @@ impl Session {
         found.map_err(|error| error.about(|| named("lookup of", name)))
     }
 
+    /// The files of a path's first names from a directory on, at least one.
+    pub(super) async fn lookup_path(&self, directory: &Handle, path: &[&[u8]]) -> Result<Vec<Found>> {
+        let found = self
+            .local_first()
+            .perform(&[directory], |nfs, user| nfs.lookup_path(user, directory, path))
+            .await;
+        found.map_err(|error| error.about(|| named("lookup of", path.first().copied().unwrap_or_default())))
+    }
+
     /// Which of the rights `wanted` the user has (ACCESS).
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Paths: resolution name by name.
+//! Paths: resolution name by name, or by NFSv4 of as many names as one call can find.
 //!
 //! `..` goes back to the directory before, and never above the session's root. A symbolic link that begins
 //! with '/' is relative to the server's root. It can be followed if it stays below the mounted directory.
@@ -115,20 +115,26 @@ impl Session {
                 continue;
             }
             let directory = walk.steps.last().map_or_else(|| self.root(), |found| found.handle.clone());
-            let mut found = self.lookup(&directory, &name).await?;
-            if found.attributes.is_none() {
-                found.attributes = Some(self.attributes(&found.handle).await?);
+            let downwards = todo.iter().rev().map(Vec::as_slice).take_while(|name| *name != b"..");
+            let downwards: Vec<&[u8]> = std::iter::once(&name[..]).chain(downwards).collect();
+            let mut found = self.lookup_path(&directory, &downwards).await?;
+            let Some(mut last) = found.pop() else { continue };
+            todo.truncate(todo.len() - found.len());
+            count += found.len();
+            walk.steps.append(&mut found);
+            if last.attributes.is_none() {
+                last.attributes = Some(self.attributes(&last.handle).await?);
             }
-            let is_link = found.attributes.is_some_and(|attributes| attributes.kind == FileKind::Symlink);
+            let is_link = last.attributes.is_some_and(|attributes| attributes.kind == FileKind::Symlink);
             if !is_link || (todo.is_empty() && follow == Follow::No) {
-                walk.steps.push(found);
+                walk.steps.push(last);
                 continue;
             }
             walk.links += 1;
             if walk.links > MAX_LINKS {
                 return Err(Error::Loop { path: shown(whole), max: MAX_LINKS });
             }
-            let target = self.read_link(&found.handle).await?;
+            let target = self.read_link(&last.handle).await?;
             let target = if target.first() == Some(&b'/') {
                 walk.steps.clear();
                 walk.has_unknown_parent = false;

@@ -47,12 +47,12 @@ use crate::attribute_sink::AttributeSink;
 use crate::error::{Error, Result};
 use crate::operations::{
     CopyReply, FileTarget, LockConflict, LockOwner, LockRequest, OpenReply, Operations, ReadReply, WireOpen,
-    WriteReply,
+    WriteReply, lookup_first,
 };
 use crate::seal_queue::SealQueue;
 use crate::types::{
-    Access, AclEntry, Attributes, Create, ExportEntry, Fallocate, FileKind, Found, FsInfo, FsStat, Handle,
-    Node, Page, PathConf, Plus, SeekTo, SetAttributes, SetXattr, Timestamp, XattrPage,
+    Access, AclEntry, Advice, Attributes, Create, ExportEntry, Fallocate, FileKind, Found, FsInfo, FsStat,
+    Handle, Node, Page, PathConf, Plus, SeekTo, SetAttributes, SetXattr, Timestamp, XattrPage,
 };
 use crate::user::User;
 
@@ -319,6 +319,10 @@ impl Operations for Tree {
     }
 
     /// [`Tree::open`] and the like open files in the tree.
+    async fn lookup_path(&self, user: &User, directory: &Handle, names: &[&[u8]]) -> Result<Vec<Found>> {
+        lookup_first(self, user, directory, names).await
+    }
+
     async fn open(&self, _: &User, _: FileTarget<'_>, _: (bool, bool)) -> Result<OpenReply> {
         Err(Error::NotLocal)
     }
@@ -349,7 +353,7 @@ impl Operations for Tree {
         perform!(self, "READLINK", user, read_link(link;))
     }
 
-    async fn read(&self, _: &User, _: &Handle, _: u64, _: usize, _: Vec<u8>) -> Result<ReadReply> {
+    async fn read(&self, _: &User, _: &Handle, _: (u64, usize), _: bool, _: Vec<u8>) -> Result<ReadReply> {
         Err(Error::NotLocal)
     }
 
@@ -467,6 +471,10 @@ impl Operations for Tree {
     }
 
     async fn seek(&self, _: &User, _: &Handle, _: SeekTo, _: u64) -> Result<Option<u64>> {
+        Err(Error::NotLocal)
+    }
+
+    async fn advise(&self, _: &User, _: &Handle, _: Advice, _: u64, _: u64) -> Result<()> {
         Err(Error::NotLocal)
     }
 

@@ -201,6 +201,12 @@ impl Served {
         self.reload();
     }
 
+    /// Replaces all exports by these lines of exports(5) and reloads.
+    pub fn reload_lines(&mut self, lines: &str) {
+        fs::write(self.dir.path().join("exports"), lines).unwrap();
+        self.reload();
+    }
+
     /// Replaces the clients of the export and reloads.
     pub fn reload_for(&mut self, clients: &str, options: &str) {
         self.export_to(clients, options);
