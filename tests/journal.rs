@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
 use std::process::Command;
 
 use samehost_tests::samehost::reachable_binary;
@@ -30,39 +31,64 @@ fn fields(datagram: &[u8]) -> HashMap<String, String> {
     fields
 }
 
+/// A server whose standard error leads to the journal, and the test's socket as the journal.
+struct Service {
+    scratch: Scratch,
+    export: PathBuf,
+    journal: UnixDatagram,
+    samehost: PathBuf,
+    url: String,
+    _server: Daemon,
+}
+
+impl Service {
+    /// Starts one with this filter of its log.
+    fn start(filter: &str) -> Self {
+        need_root();
+        let scratch = Scratch::new();
+        let (export, directory) = (scratch.mkdir("export"), scratch.mkdir("journal"));
+        let journal = UnixDatagram::bind(directory.join("socket")).expect("a socket");
+        journal.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
+        let samehost = reachable_binary(&scratch);
+        // systemd sets JOURNAL_STREAM to the device and inode of the stream at standard error.
+        let script = format!(
+            "set -e\nmount -t tmpfs tmpfs /run\nmkdir -p /run/systemd/journal\nmount --bind {} \
+             /run/systemd/journal\nexport JOURNAL_STREAM=$(stat -L -c %d:%i /proc/self/fd/2)\nexport \
+             SAMEHOST_LOG={filter}\nexec {} serve --listen 127.0.0.1:0 --no-rpcbind --run-dir {scratch}/run \
+             --state-dir {scratch}/state --export '{} 127.0.0.1(rw,no_root_squash,insecure)'",
+            directory.display(),
+            samehost.display(),
+            export.display(),
+            scratch = scratch.path().display(),
+        );
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", &script]);
+        let server = Daemon::start("the server", &mut command, &scratch.join("log")).expect("it starts");
+        let address = wait_for("the ready line", || {
+            let log = server.log();
+            assert!(log.contains("ready") || !log.contains("samehost:"), "{log}");
+            let (_, after) = log.split_once("ready: ")?.1.split_once(" on ")?;
+            Some(after.split_once(';')?.0.to_owned())
+        });
+        let url = format!("nfs://{address}{}", export.display());
+        Self { scratch, export, journal, samehost, url, _server: server }
+    }
+
+    /// Runs a command for a path in the export, which must succeed.
+    fn run(&self, arguments: &[&str], path: &str) {
+        let mut command = Command::new(&self.samehost);
+        command.args(arguments).arg(format!("{}{path}", self.url));
+        run_ok(command.env("SAMEHOST_RUN_DIR", self.scratch.join("run")));
+    }
+}
+
 #[test]
 fn a_service_logs_to_the_journal_with_fields() {
-    need_root();
-    let scratch = Scratch::new();
-    let (export, journal) = (scratch.mkdir("export"), scratch.mkdir("journal"));
-    let socket = UnixDatagram::bind(journal.join("socket")).expect("a socket");
-    socket.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
-    let samehost = reachable_binary(&scratch).display().to_string();
-    let scratch_dir = scratch.path().display();
-    // systemd sets JOURNAL_STREAM to the device and inode of the stream at standard error.
-    let script = format!(
-        "set -e\nmount -t tmpfs tmpfs /run\nmkdir -p /run/systemd/journal\nmount --bind {} \
-         /run/systemd/journal\nexport JOURNAL_STREAM=$(stat -L -c %d:%i /proc/self/fd/2)\nexec {samehost} \
-         serve --listen 127.0.0.1:0 --no-rpcbind --run-dir {scratch_dir}/run --state-dir \
-         {scratch_dir}/state --export '{} 127.0.0.1(rw,no_root_squash,insecure)'",
-        journal.display(),
-        export.display(),
-    );
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-c", &script]);
-    let log = scratch.join("log");
-    let server = Daemon::start("the server", &mut command, &log).expect("it starts");
-    let address = wait_for("the ready line", || {
-        let log = server.log();
-        assert!(log.contains("ready") || !log.contains("samehost:"), "{log}");
-        let (_, after) = log.split_once("ready: ")?.1.split_once(" on ")?;
-        Some(after.split_once(';')?.0.to_owned())
-    });
-    let url = format!("nfs://{address}{}", export.display());
-    run_ok(Command::new(&samehost).args(["probe", &url]).env("SAMEHOST_RUN_DIR", scratch.join("run")));
+    let service = Service::start("warn,audit=info");
+    service.run(&["probe"], "");
     let mut buffer = vec![0; 64 << 10];
     let mut next = || {
-        let length = socket.recv(&mut buffer).expect("a line for the journal");
+        let length = service.journal.recv(&mut buffer).expect("a line for the journal");
         fields(&buffer[..length])
     };
     let mut find = |message: &str| {
@@ -75,12 +101,36 @@ fn a_service_logs_to_the_journal_with_fields() {
     };
     let mounted = find("mounted");
     let of = |name: &str| mounted.get(name).map_or("", String::as_str);
-    assert_eq!((of("EXPORT"), of("ROAD")), (&*export.display().to_string(), "wire"), "{mounted:?}");
+    assert_eq!((of("EXPORT"), of("ROAD")), (&*service.export.display().to_string(), "wire"), "{mounted:?}");
     assert!(of("CLIENT").starts_with("127.0.0.1:"), "{mounted:?}");
     assert_eq!((of("MESSAGE_ID").len(), of("SYSLOG_IDENTIFIER")), (32, "samehost"), "{mounted:?}");
-    assert_eq!(of("PRIORITY"), "5", "{mounted:?}");
+    assert_eq!((of("PRIORITY"), of("TARGET")), ("5", "audit"), "{mounted:?}");
+    assert!(of("CODE_FILE").ends_with(".rs") && of("CODE_LINE").parse::<u32>().is_ok(), "{mounted:?}");
     assert_eq!(find("lane established").get("ROAD").map(String::as_str), Some("lane"));
     // Standard error has no line: they would be in the journal twice.
-    let stderr = fs::read_to_string(&log).expect("the log");
+    let stderr = fs::read_to_string(service.scratch.join("log")).expect("the log");
     assert!(!stderr.contains("mounted"), "{stderr}");
+}
+
+/// As if the journal were stopped: nothing reads its socket.
+#[test]
+fn no_call_waits_for_a_journal_that_takes_no_lines() {
+    let service = Service::start("debug");
+    let room = fs::read_to_string("/proc/sys/net/unix/max_dgram_qlen").expect("proc(5)");
+    let reads = room.trim().parse::<usize>().expect("a number") + 100;
+    fs::write(service.export.join("file"), vec![1; reads * 1024]).expect("own directory");
+    // Each READ has two lines, and is answered.
+    service.run(&["cat", "--lane", "off", "--rsize", "1024"], "/file");
+    service.journal.set_nonblocking(true).expect("fcntl(2)");
+    let mut buffer = vec![0; 64 << 10];
+    // The first line for which there is room again has the number.
+    wait_for("the number of lost lines", || {
+        let mut lost = 0;
+        while let Ok(length) = service.journal.recv(&mut buffer) {
+            let fields = fields(&buffer[..length]);
+            lost = lost.max(fields.get("LOST").map_or(0, |number| number.parse().expect("a number")));
+        }
+        service.run(&["stat", "--lane", "off"], "/file");
+        (lost >= reads).then_some(())
+    });
 }

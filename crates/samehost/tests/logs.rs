@@ -3,12 +3,16 @@
 mod common;
 
 use std::fs::{self, File};
+use std::io::Read as _;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{TIMEOUT, run, samehost};
 use serde_json::Value;
+
+/// The clients of an export for this host.
+const OPEN: &str = "127.0.0.1(rw,no_root_squash,insecure)";
 
 /// A server whose standard error is a file. It ends with its standard input.
 struct LoggingServer {
@@ -19,14 +23,19 @@ struct LoggingServer {
 
 impl LoggingServer {
     fn start(arguments: &[&str]) -> Self {
-        Self::exporting_to("127.0.0.1(rw,no_root_squash,insecure)", arguments)
+        Self::exporting_to(OPEN, arguments)
     }
 
     fn exporting_to(clients: &str, arguments: &[&str]) -> Self {
         let scratch = tempfile::tempdir().unwrap();
+        let log = File::create(scratch.path().join("log")).unwrap();
+        Self::logging_to(scratch, clients, arguments, log.into())
+    }
+
+    /// A server with this standard error.
+    fn logging_to(scratch: tempfile::TempDir, clients: &str, arguments: &[&str], log: Stdio) -> Self {
         let export = scratch.path().join("export");
         fs::create_dir(&export).unwrap();
-        let log = File::create(scratch.path().join("log")).unwrap();
         let mut command =
             samehost(["serve", "--listen", "127.0.0.1:0", "--no-rpcbind", "--until-stdin-ends"]);
         command.args(["--export", &format!("{} {clients}", export.display())]);
@@ -45,15 +54,11 @@ impl LoggingServer {
         command
     }
 
-    fn log(&self) -> String {
-        fs::read_to_string(self.scratch.path().join("log")).unwrap()
-    }
-
     /// Stops the server and returns its whole log.
     fn stop(mut self) -> String {
         drop(self.child.stdin.take());
         common::wait(&mut self.child);
-        self.log()
+        fs::read_to_string(self.scratch.path().join("log")).unwrap_or_default()
     }
 }
 
@@ -161,6 +166,30 @@ fn a_client_forges_no_line_and_no_field() {
             assert!(path.contains("mounted client=192.0.2.1:700") && path.contains("\\n1999"), "{log}");
         }
     }
+}
+
+#[test]
+fn a_server_loses_lines_rather_than_wait_for_its_log() {
+    let (mut log, stderr) = std::io::pipe().expect("a pipe");
+    let server = LoggingServer::logging_to(
+        tempfile::tempdir().unwrap(),
+        OPEN,
+        &["-vvv", "--log-format", "json"],
+        stderr.into(),
+    );
+    // A pipe has room for 64 KiB. Each READ has two lines.
+    fs::write(server.scratch.path().join("export/file"), vec![1; 1 << 20]).unwrap();
+    run(server.client("cat", "/file").args(["--lane", "off", "--rsize", "1024"])).exits(0);
+    let mut taken = vec![0; 1 << 20];
+    let length = log.read(&mut taken).unwrap();
+    taken.truncate(length);
+    run(&mut server.client("ls", "")).exits(0);
+    server.stop();
+    log.read_to_end(&mut taken).unwrap();
+    let lines = String::from_utf8(taken).expect("JSON");
+    let lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).expect("no line is cut"));
+    let lost = lines.filter_map(|line| line["lost"].as_u64()).max();
+    assert!(lost.is_some_and(|lost| lost > 1000), "{lost:?}");
 }
 
 #[test]

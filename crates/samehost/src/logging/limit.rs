@@ -1,4 +1,4 @@
-//! A limit of the lines that each message may write.
+//! A limit of the lines that each message may write, and reports of lines that were left out or lost.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -10,11 +10,11 @@ use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
+use super::TARGET;
+use super::lost::LOST_LINES;
+
 /// The lines a minute that one message may write. What is below level info was asked for and isn't limited.
 const LINES_A_MINUTE: u32 = 300;
-
-/// The target of the lines that report skipped ones, which has no limit: there are as many as messages.
-const TARGET: &str = "samehost::logging";
 
 /// Drops the lines of a message beyond its limit, and reports their number with the next one.
 #[derive(Default)]
@@ -34,6 +34,11 @@ impl PerMessageLimit {
 impl<S: Subscriber> Layer<S> for PerMessageLimit {
     fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
         let metadata = event.metadata();
+        if metadata.target() != TARGET
+            && let Some(lost) = LOST_LINES.unreported()
+        {
+            tracing::warn!(target: TARGET, lost, "lines have been lost since the start: the log took none");
+        }
         if *metadata.level() > Level::INFO || metadata.target() == TARGET {
             return true;
         }

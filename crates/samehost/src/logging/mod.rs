@@ -1,10 +1,13 @@
 //! Logging: text or JSON to standard error, or fields to the journal. A mount in the background has no
 //! standard error and logs to the system log.
 //!
-//! Each message is limited to a number of lines a minute, so that no peer can fill the log.
+//! Each message is limited to a number of lines a minute, so that no peer can fill the log. Servers and mounts
+//! lose lines rather than wait for a log that takes none.
 
 mod destination;
+mod journal;
 mod limit;
+mod lost;
 
 use std::fmt::{self, Write as _};
 use std::io::{self, IsTerminal};
@@ -21,6 +24,7 @@ pub use destination::detach;
 
 use crate::exit::{Failure, Stop};
 use destination::Destination;
+use journal::JournalLayer;
 use limit::PerMessageLimit;
 
 /// The environment variable with filters in tracing's syntax; it wins over `-v` and `--no-audit`.
@@ -31,6 +35,9 @@ const JOURNAL_STREAM: &str = "JOURNAL_STREAM";
 
 /// The name of our lines in the journal and the system log.
 const IDENTIFIER: &str = "samehost";
+
+/// The target of the lines about skipped and lost lines, which has no limit.
+const TARGET: &str = "samehost::logging";
 
 /// The field for the journal only: the kind of a message, for programs that search for it.
 const MESSAGE_ID: &str = "message_id";
@@ -73,6 +80,9 @@ pub fn start(verbose: u8, format: LogFormat, source: LogSource) -> Result<(), St
         Err(_) => EnvFilter::new(default_filter(verbose, source)),
     };
     let background = source == LogSource::BackgroundMount;
+    if source != LogSource::Command {
+        destination::lose_lines_instead_of_waiting();
+    }
     if background && verbose == 0 {
         destination::keep_warnings_on_stderr();
     }
@@ -143,12 +153,11 @@ fn json() -> Lines {
 }
 
 fn journal() -> Result<Lines, Failure> {
-    let layer = tracing_journald::layer().map_err(|error| {
-        Failure::new("the journal (/run/systemd/journal/socket)", error)
+    let layer = JournalLayer::new().map_err(|error| {
+        Failure::new(format!("the journal ({})", journal::SOCKET), error)
             .next("log to standard error with --log-format text or json")
     })?;
-    let identifier = IDENTIFIER.to_owned();
-    Ok(layer.with_field_prefix(None).with_syslog_identifier(identifier).boxed())
+    Ok(layer.boxed())
 }
 
 /// Whether standard error is the stream that systemd has connected to the journal (systemd.exec(5)).
