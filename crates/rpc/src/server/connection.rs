@@ -14,7 +14,11 @@ use std::{
 
 use parking_lot::Mutex;
 use rustix::{
-    event::epoll::{self, EventData, EventFlags},
+    event::{
+        PollFd, PollFlags, Timespec,
+        epoll::{self, EventData, EventFlags},
+        poll,
+    },
     io::Errno,
 };
 
@@ -151,6 +155,16 @@ impl Connection {
     /// Arms the connection, once, for `interest`.
     pub fn arm_for(&self, epoll: &OwnedFd, interest: EventFlags) -> Result<(), Errno> {
         epoll::modify(epoll, &self.transport, EventData::new_u64(self.number()), interest)
+    }
+
+    /// Whether one of the events of `interest` has occurred, so that the connection gets an event as soon as it
+    /// is armed. An error or the end of the stream counts.
+    pub fn has_event(&self, interest: EventFlags) -> bool {
+        let mut wanted = PollFlags::empty();
+        wanted.set(PollFlags::IN, interest.contains(EventFlags::IN));
+        wanted.set(PollFlags::OUT, interest.contains(EventFlags::OUT));
+        let mut polled = [PollFd::new(&self.transport, wanted)];
+        poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
     /// Makes a worker look at the connection, which closes it if nothing is left to do. For an engine that

@@ -143,18 +143,19 @@ impl Engine {
         self.activity.iter().filter(|activity| activity.connection.load(Ordering::SeqCst) != 0).count()
     }
 
-    /// Arms connection number `first`, or the next one in line if that one is driven already or closed.
+    /// Arms connection number `first`, or the next ones in line until one has an event: its worker resumes the
+    /// next one. A connection in line may have none, if a worker has driven it meanwhile.
     pub fn resume_first(&self, workers: &WorkersShare, first: Option<u64>) {
         let mut next = first;
         while let Some(number) = next {
             if let Some(connection) = self.registry.get(number) {
                 let receive = connection.receive.lock();
-                // An error means that the connection is closed.
-                if !receive.closed
-                    && !receive.turn.is_driven()
-                    && connection.arm(&self.epoll, &receive, self.is_stopping()).is_ok()
-                {
-                    return;
+                if !receive.closed && !receive.turn.is_driven() {
+                    let interest = connection.interest(&receive, self.is_stopping());
+                    // An error means that the connection is closed.
+                    if connection.arm_for(&self.epoll, interest).is_ok() && connection.has_event(interest) {
+                        return;
+                    }
                 }
             }
             next = workers.next();

@@ -5,6 +5,10 @@
 //! one greedy peer gets three quarters of the workers, two get three sevenths each. A connection of a peer at
 //! its limit isn't driven. It waits in its peer's line, and each time a worker finishes with that peer the
 //! first in line is armed.
+//!
+//! An event doesn't mean that a connection has something to do: a driver may have done it meanwhile. So the
+//! worker that arms a connection in line continues with the next one unless the first has an event to come
+//! ([`super::engine::Engine::resume_first`]). Otherwise the rest of the line would wait for ever.
 
 use std::{
     collections::VecDeque,
@@ -83,7 +87,13 @@ impl WorkersShare {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use shuttle::{
+        sync::{Arc, Mutex},
+        thread,
+    };
+
+    use super::super::turn::DriverTurn;
+    use super::{AtomicUsize, Ordering, WorkersShare};
 
     #[test]
     fn one_peer_gets_three_quarters_and_others_find_the_rest() {
@@ -121,5 +131,123 @@ mod tests {
         assert_eq!(share.wait(9), None);
         share.forget(9);
         assert_eq!(share.end(), None);
+    }
+
+    /// A connection with its one-shot arming, and the calls that wait in the socket.
+    #[derive(Default)]
+    struct Connection {
+        turn: DriverTurn,
+        armed: bool,
+        calls: usize,
+    }
+
+    const THREADS: usize = 4;
+
+    struct Model {
+        share: WorkersShare,
+        connections: Vec<Mutex<Connection>>,
+        busy: AtomicUsize,
+    }
+
+    impl Model {
+        /// The number of a connection whose event a worker gets.
+        fn event(&self) -> Option<usize> {
+            self.connections.iter().position(|connection| {
+                let mut connection = connection.lock().unwrap();
+                let fires = connection.armed && connection.calls > 0;
+                connection.armed &= !fires;
+                fires
+            })
+        }
+
+        /// As `Worker::drive`.
+        fn work(&self, worker: usize) {
+            let Some(number) = self.event() else { return };
+            let connection = &self.connections[number];
+            thread::yield_now();
+            let busy = self.busy.fetch_add(1, Ordering::SeqCst) + 1;
+            let next = if self.share.begin(THREADS, || busy) {
+                self.drive(connection, worker);
+                self.share.end()
+            } else {
+                self.share.wait(number as u64)
+            };
+            self.busy.fetch_sub(1, Ordering::SeqCst);
+            thread::yield_now();
+            self.resume(next);
+        }
+
+        fn drive(&self, connection: &Mutex<Connection>, worker: usize) {
+            let Some(ticket) = connection.lock().unwrap().turn.claim(worker) else { return };
+            loop {
+                thread::yield_now(); // the program runs, no lock held
+                let mut connection = connection.lock().unwrap();
+                if !connection.turn.holds(ticket) {
+                    connection.turn.leave();
+                    connection.armed |= !connection.turn.is_driven();
+                    return;
+                }
+                if connection.calls == 0 {
+                    connection.turn.release(ticket);
+                    connection.armed = true;
+                    return;
+                }
+                connection.calls -= 1;
+            }
+        }
+
+        /// As `Engine::resume_first`.
+        fn resume(&self, mut next: Option<u64>) {
+            while let Some(number) = next {
+                let mut connection = self.connections[number as usize].lock().unwrap();
+                if !connection.turn.is_driven() {
+                    connection.armed = true;
+                    if connection.calls > 0 {
+                        return;
+                    }
+                }
+                drop(connection);
+                next = self.share.next();
+            }
+        }
+    }
+
+    /// In every interleaving all calls are run, although workers are refused and drivers replaced: no
+    /// connection stays in line.
+    #[test]
+    fn no_interleaving_leaves_a_connection_in_line() {
+        shuttle::check_random(
+            || {
+                let connection = || Connection { armed: true, calls: 2, ..Connection::default() };
+                let model = Arc::new(Model {
+                    share: WorkersShare::default(),
+                    connections: (0..3).map(|_| Mutex::new(connection())).collect(),
+                    // Workers of other peers: this one may have one.
+                    busy: AtomicUsize::new(THREADS),
+                });
+                let mut threads: Vec<_> = (0..THREADS)
+                    .map(|worker| {
+                        let model = Arc::clone(&model);
+                        thread::spawn(move || (0..4).for_each(|_| model.work(worker)))
+                    })
+                    .collect();
+                let supervised = Arc::clone(&model);
+                threads.push(thread::spawn(move || {
+                    for victim in 0..THREADS {
+                        for connection in &supervised.connections {
+                            let mut connection = connection.lock().unwrap();
+                            connection.armed |= connection.turn.take_over(victim, 2);
+                            drop(connection);
+                            thread::yield_now();
+                        }
+                    }
+                }));
+                threads.into_iter().for_each(|thread| thread.join().unwrap());
+                // An idle worker gets the remaining events.
+                (0..20).for_each(|_| model.work(0));
+                assert!(model.connections.iter().all(|connection| connection.lock().unwrap().calls == 0));
+            },
+            3000,
+        );
     }
 }
