@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use serde_json::Value;
+
 use crate::{Mount, Serve, Server, UringSwitch, run_ok, wait_for};
 
 const TABLE: &str = include_str!("../data-paths.txt");
@@ -79,18 +81,34 @@ impl DataPath {
     /// # Panics
     /// When the mount has another data path.
     pub fn mount_by(&self, mount: Mount, run: impl FnOnce(&Mount, &str)) -> Option<Mount> {
-        let is_over_uring = self.mount_options.contains("uring=required");
-        let _on = if is_over_uring { Some(UringSwitch::set(true)?) } else { None };
-        run(&mount, self.mount_options);
-        let status = wait_for("the status of the mount", || mount.status());
-        let transport = if is_over_uring { "io_uring" } else { "/dev/fuse" };
+        self.with_options(|options| run(&mount, options))?;
+        self.assert_status(&wait_for("the status of the mount", || mount.status()));
+        Some(mount)
+    }
+
+    /// Calls `run` with the mount's options, while the kernel's switch of FUSE over io_uring is on if the
+    /// data path needs it. `None`, with a note, if this kernel doesn't have it.
+    pub fn with_options<T>(&self, run: impl FnOnce(&str) -> T) -> Option<T> {
+        let _on = if self.is_over_uring() { Some(UringSwitch::set(true)?) } else { None };
+        Some(run(self.mount_options))
+    }
+
+    /// Asserts that a mount has this data path.
+    ///
+    /// # Panics
+    /// When its status says another one.
+    pub fn assert_status(&self, status: &Value) {
+        let transport = if self.is_over_uring() { "io_uring" } else { "/dev/fuse" };
         assert!(
             status["road"] == self.status
                 && status["tree"] == self.has_tree
                 && status["transport"] == transport,
             "{self:?}: {status}"
         );
-        Some(mount)
+    }
+
+    fn is_over_uring(&self) -> bool {
+        self.mount_options.contains("uring=required")
     }
 }
 
