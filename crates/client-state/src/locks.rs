@@ -178,9 +178,12 @@ impl<F: Clone + Ord, L: Clone + Ord> Locks<F, L> {
         if self.delegated.contains(&key.0) {
             return self.lock_locally(key, range, kind);
         }
-        // The server must not grant what another owner has under a delegation, and is about to be told of.
-        let is_untold =
-            |locks: &OwnerLocks| locks.wanted != locks.held && locks.wanted.conflict(range, kind).is_some();
+        // The server doesn't know yet what another owner has, or has no longer: it mustn't grant what that
+        // owner has under a delegation, nor refuse what it has unlocked.
+        let is_untold = |locks: &OwnerLocks| {
+            locks.wanted != locks.held
+                && [&locks.wanted, &locks.held].iter().any(|ranges| ranges.conflict(range, kind).is_some())
+        };
         if self.owners.iter().any(|(other, locks)| other.0 == key.0 && other.1 != key.1 && is_untold(locks)) {
             return LockAnswer::Busy;
         }

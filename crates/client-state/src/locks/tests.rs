@@ -80,6 +80,19 @@ fn a_lock_is_held_from_the_answer_on_until_it_is_unlocked() {
 }
 
 #[test]
+fn what_an_owner_has_unlocked_is_not_asked_for_before_the_server_knows() {
+    let mut table = Table::default();
+    locked(&mut table, bytes(0, 9), Write);
+    assert!(matches!(table.lock(1, 2, bytes(20, 29), Write), LockAnswer::Ask(_)));
+    table.release(&1, &1);
+    let (unlock, _) = due(&mut table);
+    assert_eq!(table.lock(1, 3, bytes(0, 0), Read), LockAnswer::Busy, "LOCK may overtake LOCKU");
+    assert!(matches!(table.lock(1, 3, bytes(10, 19), Read), LockAnswer::Ask(_)));
+    table.changed(unlock, Ok(Some(ID)));
+    assert!(matches!(table.lock(1, 4, bytes(0, 0), Read), LockAnswer::Ask(_)));
+}
+
+#[test]
 fn a_refused_first_lock_leaves_nothing() {
     let mut table = Table::default();
     let change = asked(&mut table, bytes(0, 9), Write);
