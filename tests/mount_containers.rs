@@ -139,7 +139,7 @@ fn made_inside_a_privileged_container() {
 #[test]
 fn inside_a_user_namespace_the_mounts_process_serves_granted_files() {
     let netns = Netns::new("mnt3");
-    let share = Share::new(&netns, |export| Serve::openly(export));
+    let share = Share::new(&netns, Serve::openly);
     let scratch = Scratch::new();
     let at = scratch.mkdir("mnt");
     // unshare(1) with root mapped in new user and mount namespaces: this process may mount FUSE.

@@ -5,11 +5,14 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
+use std::process::Command;
+use std::thread;
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use samehost_tests::disk::{Disk, Frozen};
 use samehost_tests::failing::FailingDisk;
 use samehost_tests::scratch::pattern;
-use samehost_tests::{Mount, Serve, need_root, wait_for};
+use samehost_tests::{DataPath, Mount, Serve, need_root, wait_for};
 
 const SERVED: &str = "lane=required,nopassthrough";
 
@@ -38,7 +41,7 @@ fn requests_do_not_wait(disk: &Disk, mount: &Mount) {
     let mut appended = File::options().append(true).open(mount.join("appended")).expect("opens");
     let (cut, allocated) = (writing(&mount.join("cut")), writing(&mount.join("allocated")));
     let read = File::open(mount.join("read")).expect("opens");
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let frozen = Frozen::new(disk);
         scope.spawn(|| overwritten.write_all_at(b"over", 0).expect("after the thaw"));
         scope.spawn(move || appended.write_all(b"behind").expect("after the thaw"));
@@ -68,6 +71,65 @@ fn requests_do_not_wait(disk: &Disk, mount: &Mount) {
     assert!(fs::read(mount.join("appended")).expect("there").ends_with(b"behind"));
     assert_eq!(fs::metadata(mount.join("cut")).expect("there").len(), 7);
     assert_eq!(fs::metadata(mount.join("allocated")).expect("there").len(), 20_000);
+}
+
+/// Changes of names that block on a frozen filesystem, more than a queue of io_uring has threads for, leave the
+/// other requests of their CPU alone. A caller that is killed doesn't wait for the disk.
+#[test]
+fn names_blocked_on_a_disk_do_not_block_others() {
+    need_root();
+    let disk = Disk::new("ext4", 64);
+    for name in ["tree", "tree_uring"] {
+        let path = DataPath::named(name);
+        let server = path.serve(disk.path()).start();
+        if let Some(mount) = path.mount(&server, disk.path(), "") {
+            names_do_not_wait(&disk, &mount, name);
+        }
+    }
+}
+
+fn names_do_not_wait(disk: &Disk, mount: &Mount, name: &str) {
+    const BLOCKED: u64 = 80;
+    let base = mount.join(name);
+    fs::create_dir(&base).expect("there is room");
+    fs::write(base.join("file"), "there").expect("there is room");
+    // The kernel makes one change of a directory at a time.
+    let directories: Vec<_> = (0..=BLOCKED).map(|number| base.join(number.to_string())).collect();
+    directories.iter().for_each(|directory| fs::create_dir(directory).expect("there is room"));
+    let killed_makes = directories[0].join("by the killed");
+    thread::scope(|scope| {
+        let frozen = Frozen::new(disk);
+        for directory in &directories[1..] {
+            scope.spawn(|| {
+                run_on_first_cpu();
+                fs::create_dir(directory.join("new")).expect("after the thaw");
+            });
+        }
+        let mut command = Command::new("mkdir");
+        let mut killed = command.arg(&killed_makes).spawn().expect("mkdir(1) starts");
+        wait_for("the blocked requests", || {
+            (mount.status()?["requests_under_way"].as_u64()? > BLOCKED).then_some(())
+        });
+        let others = scope.spawn(|| {
+            run_on_first_cpu();
+            assert_eq!(fs::read_to_string(base.join("file")).expect("it is read"), "there");
+            assert_eq!(fs::read_dir(&base).expect("it is listed").count(), directories.len() + 1);
+            assert!(fs::metadata(base.join("never was")).is_err());
+        });
+        others.join().expect("no request waits for others");
+        killed.kill().expect("it runs");
+        killed.wait().expect("it ends");
+        drop(frozen);
+    });
+    assert!(directories[1..].iter().all(|directory| directory.join("new").is_dir()));
+    wait_for("the change by the killed process", || killed_makes.is_dir().then_some(()));
+}
+
+fn run_on_first_cpu() {
+    let allowed = sched_getaffinity(None).expect("own affinity");
+    let mut first = CpuSet::new();
+    first.set((0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu)).expect("a CPU"));
+    sched_setaffinity(None, &first).expect("an allowed CPU");
 }
 
 /// When the device refuses written data, fsync(2) fails; after a repair newly written data is synced.

@@ -53,6 +53,8 @@ pub mod blocking;
 mod connection;
 mod copy;
 mod counters;
+#[doc(hidden)]
+pub mod disk_waits;
 mod error;
 mod file;
 mod handle;
@@ -63,7 +65,6 @@ mod nfs4;
 mod open;
 mod open_prefetch;
 mod operations;
-#[doc(hidden)]
 pub mod options;
 mod protocol;
 mod seal_queue;

@@ -14,6 +14,7 @@
 mod attribute_sink;
 mod backing;
 mod buffers;
+mod disk_threads;
 mod error;
 mod filesystem;
 mod fuse;

@@ -1,8 +1,9 @@
 //! The threads that serve a mount's io_uring queues: one for each possible CPU, on that CPU.
 //!
 //! 1. A thread handles what completes without waiting by itself and commits the reply at once: no other
-//!    thread wakes up for such a request. What has to wait continues on the runtime, and its reply comes back
-//!    through the queue's [`Inbox`].
+//!    thread wakes up for such a request. What has to wait for a disk continues on one of the queue's
+//!    [`DiskThreads`], what has to wait for a server on the runtime. The reply comes back through the queue's
+//!    [`Inbox`].
 //! 2. Only a queue's own thread commits its replies (see [`sys::fuse_queue`]).
 //! 3. The kernel uses the queues once each of them has an entry, and sends no request before. So all threads
 //!    and rings exist before INIT is replied to. If the kernel refuses an entry after that, it uses /dev/fuse
@@ -23,6 +24,7 @@ use sys::fuse_queue::{FuseEntry, FuseQueue, FuseQueueEvent, FuseQueueWaker};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
+use crate::disk_threads::DiskThreads;
 use crate::requests::Requests;
 use crate::runtime::prepare_thread;
 
@@ -163,7 +165,7 @@ impl PreparedQueues {
         for number in 0..count {
             let device = device.as_fd().try_clone_to_owned().map_err(|error| error.to_string())?;
             let (send_inbox, inbox) = mpsc::sync_channel(1);
-            let (start, started) = mpsc::sync_channel(1);
+            let (start, started) = mpsc::sync_channel::<Start>(1);
             let initial = share(INITIAL_ENTRIES, count, INITIAL_QUEUE_ENTRIES);
             let large = share(LARGE_ENTRIES, count, LARGE_QUEUE_ENTRIES);
             let run = move || {
@@ -180,11 +182,13 @@ impl PreparedQueues {
                 if send_inbox.send(Ok(inbox)).is_ok()
                     && let Ok(start) = started.recv()
                 {
+                    let disk_threads = DiskThreads::new(usize::from(number), &start.runtime);
                     QueueThread {
                         queue,
                         inbox: owner,
                         entries: (initial, max_entries),
                         events: Vec::new(),
+                        disk_threads,
                         can_grow: true,
                     }
                     .run(start);
@@ -264,7 +268,7 @@ fn parse_cpus(list: &str) -> Option<u16> {
 }
 
 /// Binds this thread to a CPU, unless the process isn't allowed there or the CPU is offline.
-fn pin(cpu: usize) {
+pub(crate) fn pin(cpu: usize) {
     let is_allowed = rustix::thread::sched_getaffinity(None).is_ok_and(|allowed| allowed.is_set(cpu));
     if cpu < CpuSet::MAX_CPU && is_allowed {
         let mut only = CpuSet::new();
@@ -279,6 +283,7 @@ struct QueueThread {
     /// The number of entries at first and at most.
     entries: (usize, usize),
     events: Vec<FuseQueueEvent>,
+    disk_threads: Arc<DiskThreads>,
     /// Whether more entries are of use: neither is the filesystem unmounted, nor has an entry failed.
     can_grow: bool,
 }
@@ -350,7 +355,7 @@ impl QueueThread {
         for event in events.drain(..) {
             match event {
                 FuseQueueEvent::Request(entry) => {
-                    if let Some(entry) = requests.begin_queued(entry, &self.inbox.0) {
+                    if let Some(entry) = requests.begin_queued(entry, &self.inbox.0, &self.disk_threads) {
                         self.queue.commit(entry)?;
                     }
                 }

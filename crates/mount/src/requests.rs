@@ -17,19 +17,22 @@ use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use futures_util::future::{AbortHandle, Abortable, FutureExt as _};
+use client::disk_waits::{self, Polled};
+use futures_util::future::{AbortHandle, Abortable};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use sys::fuse_queue::FuseEntry;
 use tokio::io::Interest;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::filesystem::{ClosingFile, Filesystem, Outcome, RequestContext};
+use crate::disk_threads::DiskThreads;
+use crate::filesystem::{ClosingFile, Filesystem, Outcome, RequestContext, UndeliveredOpen};
 use crate::fuse::device::WatchedDevice;
 use crate::fuse::request::{ControlOperation, DecodeError, FileOperation, FuseRequest, Header, Operation};
 use crate::queues::Inbox;
@@ -122,10 +125,28 @@ impl RequestReader {
     }
 }
 
+/// How a request is aborted.
+#[derive(Debug, Clone)]
+enum Abort {
+    /// Its task ends, and with it the [`ReplyGuard`].
+    Task(AbortHandle),
+    /// The thread that waits for a disk goes on, without a reply to send.
+    Reply(Arc<Mutex<Option<ReplyGuard>>>),
+}
+
+impl Abort {
+    fn abort(&self) {
+        match self {
+            Self::Task(handle) => handle.abort(),
+            Self::Reply(guard) => drop(guard.lock().take()),
+        }
+    }
+}
+
 /// A request that waits.
 #[derive(Debug, Clone)]
 struct WaitingRequest {
-    abort: AbortHandle,
+    abort: Abort,
     /// The caller's thread.
     pid: u32,
     /// Whether any signal aborts it, as it does in fcntl(2) and flock(2). Otherwise a fatal one does.
@@ -150,6 +171,7 @@ enum ReplyChannel {
 }
 
 /// Ensures the reply to a request: `EINTR` if it is dropped without one.
+#[derive(Debug)]
 struct ReplyGuard {
     requests: Arc<Requests>,
     unique: u64,
@@ -212,9 +234,22 @@ impl Drop for ReplyGuard {
     }
 }
 
-/// Whether a request may wait for a lock of another owner.
-const fn waits_for_lock(operation: &FileOperation) -> bool {
-    matches!(operation, FileOperation::SetLock { waits: true, .. })
+/// A handler, with the permit of its request.
+type Handler = Pin<Box<dyn Future<Output = (Result<Outcome, Errno>, Option<OwnedSemaphorePermit>)> + Send>>;
+
+/// What is known of a request that waits (see [`WaitingRequest`]).
+#[derive(Debug, Clone, Copy)]
+struct WaitingCaller {
+    unique: u64,
+    pid: u32,
+    by_any_signal: bool,
+}
+
+impl WaitingCaller {
+    const fn new(header: Header, operation: &FileOperation) -> Self {
+        let by_any_signal = matches!(operation, FileOperation::SetLock { waits: true, .. });
+        Self { unique: header.unique, pid: header.pid, by_any_signal }
+    }
 }
 
 /// Removes a request from those under way.
@@ -308,61 +343,132 @@ impl Requests {
     async fn spawn(self: &Arc<Self>, header: Header, operation: FileOperation) {
         let Ok(permit) = self.permits.clone().acquire_owned().await else { return };
         let guard = self.guard(header.unique);
-        let (requests, request) = (self.clone(), RequestContext { header, received: Instant::now() });
-        let by_any_signal = waits_for_lock(&operation);
-        self.spawn_waiting(&header, by_any_signal, async move {
-            let result = requests.filesystem.handle(&request, operation).await;
-            requests.deliver(result, guard).await;
-            drop(permit);
+        let requests = self.clone();
+        tokio::spawn(async move {
+            let caller = WaitingCaller::new(header, &operation);
+            let mut work = requests.handler(header, operation, Some(permit));
+            match disk_waits::poll_nonblocking(&mut work) {
+                Polled::Ready((result, _permit)) => requests.deliver(result, guard).await,
+                Polled::Pending => requests.spawn_handler(caller, work, guard),
+                Polled::WaitsForDisk => {
+                    tokio::task::spawn_blocking(requests.disk_job(caller, work, guard));
+                }
+            }
         });
     }
 
-    /// Spawns the rest of a request that may wait; INTERRUPT aborts it.
-    fn spawn_waiting(
+    /// The handler of a request. Without a permit, it begins when there is one.
+    fn handler(
         self: &Arc<Self>,
-        header: &Header,
-        by_any_signal: bool,
-        work: impl Future<Output = ()> + Send + 'static,
-    ) {
-        let (abort, registration) = AbortHandle::new_pair();
+        header: Header,
+        operation: FileOperation,
+        permit: Option<OwnedSemaphorePermit>,
+    ) -> Handler {
+        let requests = self.clone();
+        Box::pin(async move {
+            let permit = match permit {
+                Some(permit) => Some(permit),
+                None => requests.permits.clone().acquire_owned().await.ok(),
+            };
+            let request = RequestContext { header, received: Instant::now() };
+            (requests.filesystem.handle(&request, operation).await, permit)
+        })
+    }
+
+    /// Enters a request into those under way until the guard is dropped.
+    fn enter_under_way(self: &Arc<Self>, caller: WaitingCaller, abort: Abort) -> UnderWayGuard {
+        let WaitingCaller { unique, pid, by_any_signal } = caller;
         let is_interrupted = {
             let mut under_way = self.under_way.lock();
-            let waiting = WaitingRequest { abort, pid: header.pid, by_any_signal };
-            under_way.requests.insert(header.unique, waiting);
-            let early = under_way.interrupted.iter().position(|unique| *unique == header.unique);
+            under_way.requests.insert(unique, WaitingRequest { abort, pid, by_any_signal });
+            let early = under_way.interrupted.iter().position(|early| *early == unique);
             early.and_then(|index| under_way.interrupted.remove(index)).is_some()
         };
-        let guard = UnderWayGuard { requests: self.clone(), unique: header.unique };
-        tokio::spawn(Abortable::new(
-            async move {
-                let _guard = guard;
-                work.await;
-            },
-            registration,
-        ));
         if is_interrupted {
-            self.interrupt(header.unique);
+            self.interrupt(unique);
+        }
+        UnderWayGuard { requests: self.clone(), unique }
+    }
+
+    /// Spawns the rest of a handler. INTERRUPT aborts it.
+    fn spawn_handler(self: &Arc<Self>, caller: WaitingCaller, work: Handler, guard: ReplyGuard) {
+        let (abort, registration) = AbortHandle::new_pair();
+        let under_way = self.enter_under_way(caller, Abort::Task(abort));
+        let requests = self.clone();
+        let work = async move {
+            let _under_way = under_way;
+            let (result, _permit) = work.await;
+            requests.deliver(result, guard).await;
+        };
+        tokio::spawn(Abortable::new(work, registration));
+    }
+
+    /// The rest of a handler that waits for a disk, for a thread that may. INTERRUPT makes the reply; the
+    /// thread goes on.
+    fn disk_job(
+        self: &Arc<Self>,
+        caller: WaitingCaller,
+        mut work: Handler,
+        guard: ReplyGuard,
+    ) -> impl FnOnce() + Send + 'static {
+        let requests = self.clone();
+        let reply = Arc::new(Mutex::new(Some(guard)));
+        let under_way = self.enter_under_way(caller, Abort::Reply(reply.clone()));
+        move || {
+            let result = catch_unwind(AssertUnwindSafe(|| disk_waits::poll_blocking(&mut work)));
+            drop(under_way);
+            let guard = reply.lock().take();
+            match (result, guard) {
+                (Ok(Some((result, _permit))), Some(guard)) => {
+                    if let Some(unused) = requests.reply(result, guard) {
+                        requests.spawn_undo_open(unused);
+                    }
+                }
+                (Ok(Some((Ok(Outcome { opened: Some(opened), .. }), _permit))), None) => {
+                    requests.spawn_undo_open(opened);
+                }
+                (Ok(None), Some(guard)) => requests.spawn_handler(caller, work, guard),
+                // An aborted request, or as for a task that panics.
+                (_, _) => {}
+            }
         }
     }
 
-    /// Sends the reply of a handler.
-    async fn deliver(&self, result: Result<Outcome, Errno>, mut guard: ReplyGuard) {
+    /// Sends the reply of a handler. Returns the file that it has opened if the kernel didn't take the reply.
+    fn reply(&self, result: Result<Outcome, Errno>, mut guard: ReplyGuard) -> Option<UndeliveredOpen> {
         match result {
             Ok(outcome) => {
                 let sent = guard.send(Ok(&outcome.reply.0));
-                if let (Err(_), Some(opened)) = (sent, outcome.opened) {
-                    // The kernel didn't take the reply and will send no RELEASE.
-                    Box::pin(self.filesystem.undo_open(opened)).await;
-                }
                 self.filesystem.buffers().put(outcome.reply.0);
+                outcome.opened.filter(|_| sent.is_err())
             }
-            Err(errno) => drop(guard.send(Err(errno))),
+            Err(errno) => {
+                let _ = guard.send(Err(errno));
+                None
+            }
         }
+    }
+
+    /// As [`Requests::reply`], and closes a file for which the kernel will send no RELEASE.
+    async fn deliver(&self, result: Result<Outcome, Errno>, guard: ReplyGuard) {
+        if let Some(opened) = self.reply(result, guard) {
+            Box::pin(self.filesystem.undo_open(opened)).await;
+        }
+    }
+
+    fn spawn_undo_open(&self, opened: UndeliveredOpen) {
+        let filesystem = self.filesystem.clone();
+        tokio::spawn(async move { filesystem.undo_open(opened).await });
     }
 
     /// Begins a request that a queue's thread has received. Returns the entry if it has the reply; otherwise
     /// the reply comes through the inbox. Runs on that thread, with the runtime's context.
-    pub(crate) fn begin_queued(self: &Arc<Self>, entry: FuseEntry, inbox: &Arc<Inbox>) -> Option<FuseEntry> {
+    pub(crate) fn begin_queued(
+        self: &Arc<Self>,
+        entry: FuseEntry,
+        inbox: &Arc<Inbox>,
+        disk_threads: &Arc<DiskThreads>,
+    ) -> Option<FuseEntry> {
         self.received.fetch_add(1, Relaxed);
         let decoded = FuseRequest::decode(self.message(&entry));
         let guard = |unique| ReplyGuard {
@@ -372,7 +478,7 @@ impl Requests {
         };
         match decoded {
             Ok(FuseRequest { header, operation: Operation::File(operation) }) => {
-                self.handle_queued(header, operation, guard(header.unique))
+                self.handle_queued(header, operation, guard(header.unique), disk_threads)
             }
             Ok(FuseRequest { header, operation: Operation::Control(ControlOperation::Release { fh }) }) => {
                 self.release_queued(fh, guard(header.unique))
@@ -406,30 +512,25 @@ impl Requests {
         header: Header,
         operation: FileOperation,
         guard: ReplyGuard,
+        disk_threads: &Arc<DiskThreads>,
     ) -> Option<FuseEntry> {
-        let requests = self.clone();
-        let by_any_signal = waits_for_lock(&operation);
-        let mut work = Box::pin(async move {
-            // The entries of all queues are fewer than the permits.
-            let permit = requests.permits.clone().acquire_owned().await;
-            let request = RequestContext { header, received: Instant::now() };
-            (requests.filesystem.handle(&request, operation).await, permit)
-        });
+        let permit = self.permits.clone().try_acquire_owned().ok();
+        let caller = WaitingCaller::new(header, &operation);
+        let mut work = self.handler(header, operation, permit);
         // Mostly there is nothing to wait for, and no other thread has to wake up.
-        match catch_unwind(AssertUnwindSafe(|| (&mut work).now_or_never())) {
-            Ok(Some((Ok(outcome), _permit))) => {
+        match catch_unwind(AssertUnwindSafe(|| disk_waits::poll_nonblocking(&mut work))) {
+            Ok(Polled::Ready((Ok(outcome), _permit))) => {
                 let entry = guard.into_entry(Ok(&outcome.reply.0));
                 self.filesystem.buffers().put(outcome.reply.0);
                 entry
             }
-            Ok(Some((Err(errno), _permit))) => guard.into_entry(Err(errno)),
-            Ok(None) => {
-                let requests = self.clone();
-                self.spawn_waiting(&header, by_any_signal, async move {
-                    let (result, permit) = work.await;
-                    requests.deliver(result, guard).await;
-                    drop(permit);
-                });
+            Ok(Polled::Ready((Err(errno), _permit))) => guard.into_entry(Err(errno)),
+            Ok(Polled::Pending) => {
+                self.spawn_handler(caller, work, guard);
+                None
+            }
+            Ok(Polled::WaitsForDisk) => {
+                disk_threads.run(self.disk_job(caller, work, guard));
                 None
             }
             // As for a task that panics.
@@ -487,7 +588,7 @@ impl Requests {
             drop(permit);
         });
         // Mostly there is nothing to wait for, and no other thread has to wake up for it.
-        if (&mut finish).now_or_never().is_none() {
+        if disk_waits::poll_nonblocking(&mut finish) != Polled::Ready(()) {
             tokio::spawn(finish);
         }
     }

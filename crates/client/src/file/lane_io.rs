@@ -14,6 +14,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 use super::Inner;
 use super::grant::FileGrant;
 use super::nowait::ReadMethod;
+use crate::disk_waits;
 use crate::error::{Error, Result};
 use crate::lane::NowaitSupport;
 
@@ -104,7 +105,7 @@ impl Inner {
             let result = file.lane_read(&mut bytes, offset)?;
             Some(result.map(|count| (count, bytes)))
         };
-        let result = match tokio::task::spawn_blocking(read).await {
+        let result = match disk_waits::run(read).await {
             Ok(result) => result?,
             Err(error) => return Some(Err(self.local_error(stdio::Error::other(error)))),
         };
@@ -200,7 +201,7 @@ impl Inner {
             }
             Some(fetched)
         };
-        let fetched = match tokio::task::spawn_blocking(fetch).await {
+        let fetched = match disk_waits::run(fetch).await {
             Ok(fetched) => fetched?,
             Err(error) => return Some(Err(self.local_error(stdio::Error::other(error)))),
         };

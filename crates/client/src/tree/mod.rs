@@ -44,6 +44,7 @@ use self::local::{Call, LocalTree, Waits};
 use self::open::Opened;
 use self::user::TreeUsers;
 use crate::attribute_sink::AttributeSink;
+use crate::disk_waits;
 use crate::error::{Error, Result};
 use crate::operations::{
     CopyReply, FileTarget, LockConflict, LockOwner, LockRequest, OpenReply, Operations, ReadReply, WireOpen,
@@ -191,7 +192,8 @@ impl TreeState {
         operation: impl FnOnce(&LocalTree, Call<'_>) -> failure::Result<T>,
     ) -> failure::Result<T> {
         let permit = self.blocking.begin();
-        let waits = if permit.is_some() { Waits::Allowed } else { Waits::Forbidden };
+        let may_wait = permit.is_some() || disk_waits::is_blocking_thread();
+        let waits = if may_wait { Waits::Allowed } else { Waits::Forbidden };
         self.run(user, waits, operation)
     }
 
@@ -217,13 +219,18 @@ impl TreeState {
 }
 
 /// Performs a method of [`LocalTree`] with the arguments that are references and those that are values: on
-/// this thread if it doesn't have to wait there, and otherwise on one for blocking calls.
+/// this thread if it doesn't have to wait or may wait there, and otherwise on one for blocking calls.
 macro_rules! perform {
     ($self:ident, $object:literal, $user:ident, $method:ident($($reference:ident),*; $($value:expr),*)) => {{
         let attempt = $self
             .shared
             .try_run($user, |local, call| local.$method(call, $($reference,)* $($value,)*));
         let result = match attempt {
+            Err(Failure::WouldWait) if disk_waits::may_wait_here().await => {
+                $self.shared.run($user, Waits::Allowed, |local, call| {
+                    local.$method(call, $($reference,)* $($value,)*)
+                })
+            }
             Err(Failure::WouldWait) => {
                 let (shared, user) = (Arc::clone(&$self.shared), $user.clone());
                 $(let $reference = $reference.to_owned();)*

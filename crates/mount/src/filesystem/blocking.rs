@@ -2,12 +2,12 @@
 //!
 //! The requests of a mount share few threads, on a small machine one (`runtime`). A call on a file in memory
 //! runs on them. Any other may block for an unknown time: for a slow disk's dirty pages, a journal, or a
-//! filesystem that is frozen (fsfreeze(8); even RWF_NOWAIT blocks there). Such a call runs on a thread of its
-//! own. Reads don't come here: the client asks the kernel first.
+//! filesystem that is frozen (fsfreeze(8); even RWF_NOWAIT blocks there). Such a call runs on a thread that
+//! may wait ([`disk_waits`]). Reads don't come here: the client asks the kernel first.
 
 use std::sync::Arc;
 
-use client::File;
+use client::{File, disk_waits};
 use rustix::io::Errno;
 use tokio::sync::Semaphore;
 
@@ -41,7 +41,7 @@ impl BlockingCalls {
             Some(false) => {
                 let permit = self.0.clone().acquire_owned().await.map_err(|_| Errno::IO)?;
                 let file = file.clone();
-                let result = tokio::task::spawn_blocking(move || {
+                let result = disk_waits::run(move || {
                     let result = call(&file);
                     drop(permit);
                     result
