@@ -120,6 +120,7 @@ install: all man completions
 		install -d $(DESTDIR)$(PREFIX)/share/man/man$$section && \
 		install -m 644 $(MAN)/*.$$section $(DESTDIR)$(PREFIX)/share/man/man$$section || exit 1; \
 	done
+	ln -sf mount.samehost.8 $(DESTDIR)$(PREFIX)/share/man/man8/mount.fuse.samehost.8
 	install -D -m 644 $(COMPLETIONS)/samehost.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/samehost
 	install -D -m 644 $(COMPLETIONS)/_samehost $(DESTDIR)$(ZSHDIR)/_samehost
 	install -D -m 644 $(COMPLETIONS)/samehost.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/samehost.fish
