@@ -1,5 +1,5 @@
-//! Files that `make install` and the packages install: units, manual pages, versions. `make test-packages` tries
-//! a whole package.
+//! Files that `make install` and the packages install: units, manual pages, versions. `make test-packages`
+//! tries a whole package.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -73,8 +73,8 @@ fn requests_do_not_wait(disk: &Disk, mount: &Mount) {
     assert_eq!(fs::metadata(mount.join("allocated")).expect("there").len(), 20_000);
 }
 
-/// Changes of names that block on a frozen filesystem, more than a queue of io_uring has threads for, leave the
-/// other requests of their CPU alone. A caller that is killed doesn't wait for the disk.
+/// Changes of names that block on a frozen filesystem, more than a queue of io_uring has threads for, leave
+/// the other requests of their CPU alone. A caller that is killed doesn't wait for the disk.
 #[test]
 fn names_blocked_on_a_disk_do_not_block_others() {
     need_root();

@@ -52,8 +52,8 @@ struct Cli {
     /// ext4)
     #[arg(long, value_delimiter = ',')]
     on: Vec<String>,
-    /// Columns of trees, operations and commands: raw, mount-grant, tree-uring, tree-fuse, tree, files, wire, wire-4.2,
-    /// passthrough-ll-uring, passthrough-ll-fuse (default: all)
+    /// Columns of trees, operations and commands: raw, mount-grant, tree-uring, tree-fuse, tree, files, wire,
+    /// wire-4.2, passthrough-ll-uring, passthrough-ll-fuse (default: all)
     #[arg(long, value_delimiter = ',')]
     paths: Vec<String>,
     /// Runs of each measurement; the result is their median

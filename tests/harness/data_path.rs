@@ -117,7 +117,9 @@ impl DataPath {
 macro_rules! test_each_data_path {
     ($module:ident, $check:ident) => {
         $crate::test_each_data_path! {
-            $module, $check, [wire, files, wire_v4, files_v4, served, tree, tree_served, tree_uring, mount_grant]
+            $module,
+            $check,
+            [wire, files, wire_v4, files_v4, served, tree, tree_served, tree_uring, mount_grant]
         }
     };
     ($module:ident, $check:ident, [$($name:ident),*]) => {

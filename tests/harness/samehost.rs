@@ -337,8 +337,8 @@ impl Status {
         self.0.pointer(&pointer).and_then(Value::as_u64).unwrap_or(0)
     }
 
-    /// All calls over a data path (`wire` or `lane`) except those that establish a mount or a lane. A COMPOUND
-    /// is one call, by its SEQUENCE.
+    /// All calls over a data path (`wire` or `lane`) except those that establish a mount or a lane. A
+    /// COMPOUND is one call, by its SEQUENCE.
     pub fn all_calls(&self, data_path: &str) -> u64 {
         let procedures = self.0.pointer(&format!("/counters/{data_path}")).and_then(Value::as_object);
         let counted = procedures.into_iter().flatten();

@@ -217,11 +217,12 @@ pub fn table(kind: &str, cells: &[Cell]) -> Table {
     });
     Table {
         title: format!("Mount: raw, lane and wire on {kind}"),
-        description: "fio with libaio, direct=1, iodepth=8 and 256 MiB in as many files as jobs, on the \
-                      plain directory, on a mount with lane=required (passed through) and on two with \
-                      lane=off, by NFSv3 (wire) and by NFSv4.2, in turn, in runs of half the time; the images of ext4 and xfs are in memory, \
-                      behind a loop device. Goals: the lane at 0.85 of raw at 4 KiB and 0.95 at 128 KiB; at \
-                      10 times the wire for 4 KiB reads with 16 jobs, 3 times with one."
+        description: "fio with libaio, direct=1, iodepth=8 and 256 MiB in as many files as jobs, on \
+                      the plain directory, on a mount with lane=required (passed through) and on two \
+                      with lane=off, by NFSv3 (wire) and by NFSv4.2, in turn, in runs of half the \
+                      time; the images of ext4 and xfs are in memory, behind a loop device. Goals: the \
+                      lane at 0.85 of raw at 4 KiB and 0.95 at 128 KiB; at 10 times the wire for 4 KiB \
+                      reads with 16 jobs, 3 times with one."
             .to_owned(),
         head: vec!["", "raw", "lane", "wire", "wire, 4.2", "lane / raw", "goal", "lane / wire", "4.2 / 3"],
         rows: rows.collect(),

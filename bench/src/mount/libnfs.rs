@@ -75,11 +75,12 @@ pub fn measure(effort: &Effort, place: &Path) -> Result<Table> {
     }
     Ok(Table {
         title: "Mount: the wire beside libnfs on tmpfs".to_owned(),
-        description: "Mounts with lane=off, by NFSv3 and by NFSv4.2, loaded by fio as above, and libnfs, which needs no mount \
-                (bench/nfsload: one thread, one connection, queue depth 8), on the same file of the same \
-                server in turn; then the same file copied whole from and to the server, by cp(1) through the \
-                mount and by libnfs's nfs-cp. The kernel's own client isn't here: it can be run beside the \
-                server in an emulated machine only, which would be what is measured."
+        description: "Mounts with lane=off, by NFSv3 and by NFSv4.2, loaded by fio as above, and \
+                      libnfs, which needs no mount (bench/nfsload: one thread, one connection, queue \
+                      depth 8), on the same file of the same server in turn; then the same file copied \
+                      whole from and to the server, by cp(1) through the mount and by libnfs's nfs-cp. \
+                      The kernel's own client isn't here: it can be run beside the server in an \
+                      emulated machine only, which would be what is measured."
             .to_owned(),
         head: vec!["", "mount, vers=3", "mount, vers=4.2", "libnfs (3)", "3 / libnfs", "4.2 / libnfs"],
         rows,

@@ -223,8 +223,9 @@ pub(crate) trait Operations {
     /// A symbolic link's target.
     fn read_link(&self, user: &User, link: &Handle) -> impl Future<Output = Result<Vec<u8>>> + Send;
 
-    /// Reads a range, which is an offset and at most the server's largest READ in bytes. The payload is received into
-    /// the memory of `buffer`. From a file that `is_sparse` the server may send holes as their lengths.
+    /// Reads a range, which is an offset and at most the server's largest READ in bytes. The payload is
+    /// received into the memory of `buffer`. From a file that `is_sparse` the server may send holes as their
+    /// lengths.
     fn read(
         &self,
         user: &User,

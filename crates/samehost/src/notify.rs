@@ -28,8 +28,8 @@ pub fn reloading() {
     send(&format!("RELOADING=1\nMONOTONIC_USEC={}", now.tv_sec * 1_000_000 + now.tv_nsec / 1000));
 }
 
-/// The interval at which the service manager expects [`alive`] (`WATCHDOG_USEC`, `WATCHDOG_PID`); `None` if it
-/// doesn't expect any.
+/// The interval at which the service manager expects [`alive`] (`WATCHDOG_USEC`, `WATCHDOG_PID`); `None` if
+/// it doesn't expect any.
 pub fn watchdog_interval() -> Option<Duration> {
     let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
     let is_for_us = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));

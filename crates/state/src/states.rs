@@ -230,10 +230,10 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         self.clients.iter().map(Client::peer)
     }
 
-    /// Ends the state of clients of a peer on files for which `is_withdrawn` holds, and returns its resources.
-    /// The files are no longer served to the peer: their export is gone, or refers the peer to other servers,
-    /// or the filesystem is unmounted and nothing may keep it busy. Takes time in proportion to all states,
-    /// and is for rare events.
+    /// Ends the state of clients of a peer on files for which `is_withdrawn` holds, and returns its
+    /// resources. The files are no longer served to the peer: their export is gone, or refers the peer to
+    /// other servers, or the filesystem is unmounted and nothing may keep it busy. Takes time in proportion
+    /// to all states, and is for rare events.
     #[must_use]
     pub fn withdraw(&mut self, is_withdrawn: impl Fn(&K, Option<Peer>) -> bool) -> Vec<Arc<L>> {
         let opens = self.opens.iter().map(|(number, open)| (number, open.header()));

@@ -38,8 +38,8 @@ impl InodeNumbers {
     }
 }
 
-/// A permutation of 64 bits in which every bit of the result depends on every bit of `value` (the finalizer of
-/// SplitMix64): filesystem ids often differ in few bits.
+/// A permutation of 64 bits in which every bit of the result depends on every bit of `value` (the finalizer
+/// of SplitMix64): filesystem ids often differ in few bits.
 const fn mix(value: u64) -> u64 {
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -157,8 +157,8 @@ impl Connection {
         epoll::modify(epoll, &self.transport, EventData::new_u64(self.number()), interest)
     }
 
-    /// Whether one of the events of `interest` has occurred, so that the connection gets an event as soon as it
-    /// is armed. An error or the end of the stream counts.
+    /// Whether one of the events of `interest` has occurred, so that the connection gets an event as soon as
+    /// it is armed. An error or the end of the stream counts.
     pub fn has_event(&self, interest: EventFlags) -> bool {
         let mut wanted = PollFlags::empty();
         wanted.set(PollFlags::IN, interest.contains(EventFlags::IN));

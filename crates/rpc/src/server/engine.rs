@@ -143,8 +143,8 @@ impl Engine {
         self.activity.iter().filter(|activity| activity.connection.load(Ordering::SeqCst) != 0).count()
     }
 
-    /// Arms connection number `first`, or the next ones in line until one has an event: its worker resumes the
-    /// next one. A connection in line may have none, if a worker has driven it meanwhile.
+    /// Arms connection number `first`, or the next ones in line until one has an event: its worker resumes
+    /// the next one. A connection in line may have none, if a worker has driven it meanwhile.
     pub fn resume_first(&self, workers: &WorkersShare, first: Option<u64>) {
         let mut next = first;
         while let Some(number) = next {

@@ -117,9 +117,9 @@ pub fn config(global: &Global, args: ServeArgs) -> Config {
     }
 }
 
-/// Notifies the service manager until `ended`, each time after it has collected a status: that takes the locks
-/// of exports, connections, lanes and NFSv4 state, so a server that has deadlocked falls silent. It doesn't
-/// touch the exported filesystems, so one whose disk hangs goes on.
+/// Notifies the service manager until `ended`, each time after it has collected a status: that takes the
+/// locks of exports, connections, lanes and NFSv4 state, so a server that has deadlocked falls silent. It
+/// doesn't touch the exported filesystems, so one whose disk hangs goes on.
 fn report_life(server: &Server, interval: Duration, ended: &Receiver<()>) {
     while ended.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
         let _ = server.status();

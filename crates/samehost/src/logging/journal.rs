@@ -53,8 +53,8 @@ impl Fields {
         fields
     }
 
-    /// Adds a field: its name, a newline, the value's length in 64 bits, the value, a newline. Names consist of
-    /// A to Z, 0 to 9 and underscores, and begin with a letter.
+    /// Adds a field: its name, a newline, the value's length in 64 bits, the value, a newline. Names consist
+    /// of A to Z, 0 to 9 and underscores, and begin with a letter.
     fn put(&mut self, name: &str, value: impl fmt::Display) {
         let valid = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
         let name = name.trim_start_matches(|c: char| !c.is_ascii_alphabetic());

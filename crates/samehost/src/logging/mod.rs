@@ -1,8 +1,8 @@
 //! Logging: text or JSON to standard error, or fields to the journal. A mount in the background has no
 //! standard error and logs to the system log.
 //!
-//! Each message is limited to a number of lines a minute, so that no peer can fill the log. Servers and mounts
-//! lose lines rather than wait for a log that takes none.
+//! Each message is limited to a number of lines a minute, so that no peer can fill the log. Servers and
+//! mounts lose lines rather than wait for a log that takes none.
 
 mod destination;
 mod journal;

@@ -338,8 +338,8 @@ impl AccessControl {
             }
     }
 
-    /// Whether an export refers clients of a peer to other servers (`refer=`). Where the peer isn't one address,
-    /// or the answer depends on a name that isn't known yet: whether it refers any client.
+    /// Whether an export refers clients of a peer to other servers (`refer=`). Where the peer isn't one
+    /// address, or the answer depends on a name that isn't known yet: whether it refers any client.
     pub(crate) fn refers(&self, entry: &ExportEntry, peer: Peer) -> bool {
         let refers = |options: &ExportOptions| options.locations.as_ref().is_some_and(|at| at.refers);
         let refers_any = || entry.export.clients().iter().any(|client| refers(&client.options));

@@ -135,7 +135,8 @@ impl ExportTable {
         had.filter(|old| !is_kept(old)).map(|old| old.id).collect()
     }
 
-    /// The exports that refer clients to other servers (`refer=`), as far as they have changed since `before`.
+    /// The exports that refer clients to other servers (`refer=`), as far as they have changed since
+    /// `before`.
     pub(crate) fn referring(&self, before: &Self) -> impl Iterator<Item = &ExportEntry> {
         let refers = |entry: &&Arc<ExportEntry>| {
             let clients = entry.export.clients().iter();

@@ -23,9 +23,9 @@ fileserver:/srv   /mnt   samehost  _netdev,nofail                      0 0
 fileserver:/home  /home  samehost  _netdev,noauto,x-systemd.automount  0 0";
 
 const AFTER_FSTAB: &str = "\
-If the server is on the same host, add x-systemd.after=samehost.service. Don't use x-systemd.requires=, which \
-would unmount the filesystem when the server is restarted: mounts survive that. A mount that systemd restarts \
-when its process dies is the unit samehost-mount@.service.";
+If the server is on the same host, add x-systemd.after=samehost.service. Don't use x-systemd.requires=, \
+which would unmount the filesystem when the server is restarted: mounts survive that. A mount that systemd \
+restarts when its process dies is the unit samehost-mount@.service.";
 
 const EXIT_STATUS: [(&str, &str); 3] = [
     ("0", "mounted"),
