@@ -20,6 +20,9 @@ fn rules() -> String {
     fs::read_to_string(packaging().join("prometheus/samehost.rules.yml")).expect("the rules")
 }
 
+/// A directory's name with characters that are escaped in a label.
+const ODD: &str = r#"odd"\"#;
+
 /// A server with metrics.
 struct Monitored {
     address: SocketAddr,
@@ -27,13 +30,17 @@ struct Monitored {
     _exports: Scratch,
 }
 
-/// A server with calls and errors to show. One of its exports is missing.
+/// A server with calls and errors to show. One of its exports is missing, and one has a name that must be
+/// escaped.
 fn server() -> Monitored {
     let scratch = Scratch::new();
     let export = scratch.mkdir("export");
     fs::write(export.join("file"), vec![1; 100_000]).expect("own directory");
-    let missing = format!("{} 127.0.0.1(ro)", scratch.join("missing").display());
-    let server = Serve::openly(&export).export(missing).arguments(["--metrics", "127.0.0.1:0"]).start();
+    scratch.mkdir(ODD);
+    let [missing, odd] =
+        ["missing", r"odd\042\134"].map(|name| format!("{} 127.0.0.1(ro)", scratch.join(name).display()));
+    let server = Serve::openly(&export).export(missing).export(odd);
+    let server = server.arguments(["--metrics", "127.0.0.1:0"]).start();
     for (name, succeeds) in [("file", true), ("none", false)] {
         let url = server.url(export.join(name));
         let output = server.client(&["cat", "--lane", "off", &url]).output().expect("the command runs");
@@ -59,10 +66,8 @@ fn exchange(mut stream: impl Read + Write, path: &str) -> Option<String> {
     head.lines().next()?.contains(" 200 ").then(|| body.to_owned())
 }
 
-#[test]
-fn promtool_finds_nothing_to_complain_about() {
-    let server = server();
-    let metrics = get(server.address, "/metrics").expect("metrics");
+/// Checks names, types and helps of metrics.
+fn check(metrics: &str) {
     let mut promtool = Command::new("promtool")
         .args(["check", "metrics"])
         .stdin(Stdio::piped())
@@ -73,6 +78,14 @@ fn promtool_finds_nothing_to_complain_about() {
     promtool.stdin.take().expect("a pipe").write_all(metrics.as_bytes()).expect("promtool reads");
     let output = promtool.wait_with_output().expect("promtool ends");
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+}
+
+#[test]
+fn promtool_finds_nothing_to_complain_about() {
+    let server = server();
+    let metrics = get(server.address, "/metrics").expect("metrics");
+    assert!(metrics.contains(r#"/odd\"\\"} 1"#), "{metrics}");
+    check(&metrics);
 }
 
 #[test]
@@ -192,6 +205,7 @@ fn a_mount_has_an_endpoint_of_its_own() {
     assert!(metrics.contains(&local), "{metrics}");
     assert!(metrics.contains("# TYPE samehost_mount_requests_total counter\n"), "{metrics}");
     assert!(metrics.contains("# TYPE samehost_mount_io_read_bytes_total counter\n"), "{metrics}");
+    check(&metrics);
 
     // An address that is in use fails the mount.
     let second = Mount::unmounted(&server);
@@ -201,4 +215,42 @@ fn a_mount_has_an_endpoint_of_its_own() {
     assert!(!second.is_mounted());
     mount.unmount();
     wait_for("the end of the endpoint", || (!socket.exists()).then_some(()));
+}
+
+#[test]
+fn a_mounts_io_has_histograms_by_data_path() {
+    need_root();
+    let scratch = Scratch::new();
+    let export = scratch.mkdir("export");
+    let server = Serve::openly(&export).start();
+    for (data_path, options) in [("wire", "lane=off"), ("lane", "lane=required,nopassthrough")] {
+        let socket = scratch.join(data_path);
+        let mount = Mount::new(&server, &export, &format!("{options},metrics={}", socket.display()));
+        let path = mount.join(data_path);
+        let file = fs::File::create_new(&path).expect("a new file");
+        (&file).write_all(&[1; 10_000]).and_then(|()| file.sync_all()).expect("written");
+        let mut data = vec![0; 10_000];
+        // Not from the mount's page cache.
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("fadvise(2)");
+        fs::File::open(&path).expect("the file").read_exact(&mut data).expect("read");
+        drop(file);
+        let metrics =
+            exchange(UnixStream::connect(&socket).expect("the endpoint"), "/metrics").expect("metrics");
+        check(&metrics);
+        for operation in ["read", "write", "commit"] {
+            let labels = format!(
+                "mountpoint=\"{}\",data_path=\"{data_path}\",operation=\"{operation}\"",
+                mount.path().display()
+            );
+            let value = |sample: &str| -> f64 {
+                let line = metrics.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '));
+                line.unwrap_or_else(|| panic!("no {sample} in {metrics}")).parse().expect("a number")
+            };
+            let count = value(&format!("samehost_mount_io_duration_seconds_count{{{labels}}}"));
+            let all = value(&format!("samehost_mount_io_duration_seconds_bucket{{le=\"+Inf\",{labels}}}"));
+            let sum = value(&format!("samehost_mount_io_duration_seconds_sum{{{labels}}}"));
+            assert!(count >= 1.0 && all == count && sum > 0.0, "{operation}: {metrics}");
+        }
+        mount.unmount();
+    }
 }

@@ -1,13 +1,19 @@
-//! The counters of a session: the calls of each operation, and the I/O on each data path.
+//! The counters of a session: the calls of each operation, and the I/O on each data path with its times.
 //!
 //! They show whether a session is local: while it uses a lane, the READ, WRITE and COMMIT counters of the
 //! wire don't change.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
 
+use control::{Latencies, LatencyCounters};
 use sys::thread_slot::THREAD_SLOTS;
 
 use crate::types::Operation;
+
+/// Each thread times one of so many reads and of so many writes over the lane: reading the clock twice for
+/// each would be more than a hundredth of a small read.
+const TIMED: u64 = 16;
 
 control::metrics! {
     /// The I/O on one data path.
@@ -50,6 +56,36 @@ control::metrics! {
     }
 }
 
+/// The times of I/O on one data path.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DataPathTimes {
+    /// Reads: READ calls on the wire, on the lane one pread(2) in sixteen.
+    pub reads: Latencies,
+    /// Writes: WRITE calls on the wire, on the lane one write in sixteen.
+    pub writes: Latencies,
+    /// Commits: COMMIT calls on the wire, fsync(2) on the lane.
+    pub commits: Latencies,
+}
+
+/// [`DataPathTimes`] that change.
+#[derive(Debug, Default)]
+pub(crate) struct DataPathTimers {
+    pub(crate) reads: LatencyCounters,
+    pub(crate) writes: LatencyCounters,
+    pub(crate) commits: LatencyCounters,
+}
+
+impl DataPathTimers {
+    fn snapshot(&self) -> DataPathTimes {
+        DataPathTimes {
+            reads: self.reads.totals(),
+            writes: self.writes.totals(),
+            commits: self.commits.totals(),
+        }
+    }
+}
+
 /// A value for each operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PerOperation<T>([T; Operation::ALL.len()]);
@@ -69,6 +105,10 @@ pub struct Counters {
     pub wire: DataPathCounters,
     /// I/O over the lane.
     pub lane: DataPathCounters,
+    /// The times of I/O over the wire.
+    pub wire_times: DataPathTimes,
+    /// The times of I/O over the lane. What the kernel passes through isn't among them.
+    pub lane_times: DataPathTimes,
     /// Other events.
     pub events: SessionEvents,
 }
@@ -106,8 +146,30 @@ impl Default for LaneIoCounters {
 
 impl LaneIoCounters {
     #[inline]
+    fn shard(&self, slot: Option<usize>) -> &Shard {
+        &self.shards[slot.map_or(THREAD_SLOTS, |slot| slot.min(THREAD_SLOTS))]
+    }
+
+    /// The time, if the next read is to be timed.
+    #[inline]
+    pub(crate) fn begin_read(&self, slot: Option<usize>) -> Option<Instant> {
+        Self::begin(&self.shard(slot).reads)
+    }
+
+    /// The time, if the next write is to be timed.
+    #[inline]
+    pub(crate) fn begin_write(&self, slot: Option<usize>) -> Option<Instant> {
+        Self::begin(&self.shard(slot).writes)
+    }
+
+    #[inline]
+    fn begin(count: &AtomicU64) -> Option<Instant> {
+        count.load(Relaxed).is_multiple_of(TIMED).then(Instant::now)
+    }
+
+    #[inline]
     fn count(&self, slot: Option<usize>, bytes: u64, which: impl Fn(&Shard) -> (&AtomicU64, &AtomicU64)) {
-        let (ops, sum) = which(&self.shards[slot.map_or(THREAD_SLOTS, |slot| slot.min(THREAD_SLOTS))]);
+        let (ops, sum) = which(self.shard(slot));
         if slot.is_some() {
             ops.store(ops.load(Relaxed).wrapping_add(1), Relaxed);
             sum.store(sum.load(Relaxed).wrapping_add(bytes), Relaxed);
@@ -147,6 +209,8 @@ pub(crate) struct SessionCounters {
     pub(crate) lane: AtomicDataPathCounters,
     /// The reads and writes of `lane`.
     pub(crate) lane_io: LaneIoCounters,
+    pub(crate) wire_times: DataPathTimers,
+    pub(crate) lane_times: DataPathTimers,
     pub(crate) bytes_resent: AtomicU64,
     pub(crate) lane_calls: AtomicU64,
     pub(crate) probes: AtomicU64,
@@ -178,6 +242,8 @@ impl SessionCounters {
             calls: PerOperation(std::array::from_fn(|index| self.calls.0[index].load(Relaxed))),
             wire: self.wire.snapshot(),
             lane,
+            wire_times: self.wire_times.snapshot(),
+            lane_times: self.lane_times.snapshot(),
             events: SessionEvents {
                 reconnects: connections.reconnects,
                 retransmits: connections.retransmits,

@@ -9,6 +9,7 @@
 
 mod client;
 pub mod exposition;
+mod latency;
 mod metrics;
 mod socket;
 
@@ -17,6 +18,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use client::{Answers, ProcessAnswer, Unresponsive, ask, query, sockets, tell};
+pub use latency::{LATENCY_BOUNDS, Latencies, LatencyCounters};
 pub use metrics::{Metric, MetricKind, MetricUnit, Metrics};
 pub use socket::Socket;
 

@@ -7,7 +7,7 @@ use std::io as stdio;
 use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::SeqCst, fence};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use io::{Alignment, Files, IoMode, IoModes, Stability, trace};
 use lane::Grant;
@@ -357,10 +357,17 @@ impl Inner {
             // It is among the revoked grants from now on, which are synced next.
             return self.abandon(grant).unwrap_or(Ok(()));
         };
+        let began = Instant::now();
         if grant.sync(&self.handle).map_err(|error| self.local_error(error))? {
-            bump(&self.session.inner.counters.lane.commits);
+            self.count_commit(began);
         }
         Ok(())
+    }
+
+    fn count_commit(&self, began: Instant) {
+        let counters = &self.session.inner.counters;
+        counters.lane_times.commits.record(began.elapsed());
+        bump(&counters.lane.commits);
     }
 
     /// Syncs the revoked grants. Returns the first error of these and earlier syncs.
@@ -393,8 +400,9 @@ impl Inner {
         drop(revoked);
         // Orders the last user's writes before the sync.
         fence(Acquire);
+        let began = Instant::now();
         match grant.sync(&self.handle) {
-            Ok(true) => bump(&self.session.inner.counters.lane.commits),
+            Ok(true) => self.count_commit(began),
             Ok(false) => {}
             Err(error) => {
                 self.sync_error.lock().get_or_insert(error);

@@ -7,6 +7,7 @@
 use std::io as stdio;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
+use std::time::Instant;
 
 use io::{Stability, trace};
 use rustix::io::{Errno, ReadWriteFlags};
@@ -60,6 +61,7 @@ impl Inner {
         let grant = self.grant.read()?;
         let slot = grant.thread_slot();
         let Some(flight) = grant.grant.try_get_at(slot) else { return self.abandon(grant) };
+        let began = self.begin_read(slot);
         let result = if grant.reads_buffered {
             self.read_buffered(&grant, buffer, offset)
         } else {
@@ -68,7 +70,7 @@ impl Inner {
         drop(flight);
         Some(match result {
             Ok(count) => {
-                self.count_read(slot, offset, count);
+                self.count_read(slot, offset, count, began);
                 Ok(count)
             }
             Err(error) => Err(self.read_error(offset, error)),
@@ -126,6 +128,7 @@ impl Inner {
         let Some(flight) = grant.grant.try_get_at(slot) else {
             return self.abandon(grant).unwrap_or(ReadAttempt::NoGrant);
         };
+        let began = self.begin_read(slot);
         let attempt = match grant.nowait.next() {
             ReadMethod::Plain => self.read_buffered(&grant, buffer, offset).into(),
             ReadMethod::Nowait => self.read_nowait(&grant, buffer, offset),
@@ -133,7 +136,7 @@ impl Inner {
         };
         drop(flight);
         if let ReadAttempt::Done(count) = attempt {
-            self.count_read(slot, offset, count);
+            self.count_read(slot, offset, count, began);
         }
         attempt
     }
@@ -194,10 +197,11 @@ impl Inner {
             let grant = file.grant.read()?;
             let slot = grant.thread_slot();
             let Some(flight) = grant.grant.try_get_at(slot) else { return file.abandon(grant) };
+            let began = file.begin_read(slot);
             let fetched = io::fetch(file.files(&grant), grant.modes.read, offset, len, file.fallbacks());
             drop(flight);
             if let Ok(payload) = &fetched {
-                file.count_read(slot, offset, payload.len());
+                file.count_read(slot, offset, payload.len(), began);
             }
             Some(fetched)
         };
@@ -222,6 +226,7 @@ impl Inner {
         let slot = grant.thread_slot();
         let Some(flight) = grant.grant.try_get_at(slot) else { return self.abandon(grant) };
         self.discard_uncommitted(offset, data.len() as u64);
+        let began = self.session.inner.counters.lane_io.begin_write(slot);
         let mut done = 0;
         let result = loop {
             let (rest, at) = (&data[done..], offset.saturating_add(done as u64));
@@ -241,7 +246,11 @@ impl Inner {
         };
         grant.mark_dirty();
         drop(flight);
-        self.session.inner.counters.lane_io.write(slot, done as u64);
+        let counters = &self.session.inner.counters;
+        counters.lane_io.write(slot, done as u64);
+        if let Some(began) = began {
+            counters.lane_times.writes.record(began.elapsed());
+        }
         Some(match result {
             Ok(()) => {
                 trace::write_io_done(self.handle.as_bytes(), offset, done as u64);
@@ -323,9 +332,18 @@ impl Inner {
     }
 
     #[inline]
-    fn count_read(&self, slot: Option<usize>, offset: u64, count: usize) {
+    fn begin_read(&self, slot: Option<usize>) -> Option<Instant> {
+        self.session.inner.counters.lane_io.begin_read(slot)
+    }
+
+    #[inline]
+    fn count_read(&self, slot: Option<usize>, offset: u64, count: usize, began: Option<Instant>) {
         trace::read_io_done(self.handle.as_bytes(), offset, count as u64);
-        self.session.inner.counters.lane_io.read(slot, count as u64);
+        let counters = &self.session.inner.counters;
+        counters.lane_io.read(slot, count as u64);
+        if let Some(began) = began {
+            counters.lane_times.reads.record(began.elapsed());
+        }
     }
 
     #[cold]

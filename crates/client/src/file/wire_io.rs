@@ -1,5 +1,7 @@
 //! Reads over the wire: in pieces of rsize, several in flight, with short replies continued.
 
+use std::time::Instant;
+
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 
 use super::Inner;
@@ -18,13 +20,15 @@ impl Inner {
         self.open_on_wire().await?;
         let files = [&self.handle];
         let is_sparse = self.is_sparse();
+        let began = Instant::now();
         let read = self.session.caller.perform(&files, |nfs, user| {
             nfs.read(user, &self.handle, (offset, len), is_sparse, std::mem::take(&mut buffer))
         });
         let ReadReply { data, eof } = read.await.map_err(|error| error.about(|| self.display_name()))?;
-        let counters = &self.session.inner.counters.wire;
-        bump(&counters.reads);
-        add(&counters.bytes_read, data.len() as u64);
+        let counters = &self.session.inner.counters;
+        counters.wire_times.reads.record(began.elapsed());
+        bump(&counters.wire.reads);
+        add(&counters.wire.bytes_read, data.len() as u64);
         Ok((data, eof))
     }
 

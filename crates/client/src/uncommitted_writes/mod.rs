@@ -16,6 +16,7 @@ mod extents;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
@@ -169,6 +170,7 @@ impl UncommittedWrites {
         stability: Stability,
     ) -> Result<bool> {
         let files = [&self.handle];
+        let began = Instant::now();
         let reply = writer
             .perform(&files, |nfs, user| nfs.write(user, &self.handle, offset, data.clone(), stability));
         let WriteReply { count, stability: committed, verifier } =
@@ -182,17 +184,21 @@ impl UncommittedWrites {
         } else {
             self.discard(offset, offset + count as u64);
         }
-        let counters = &writer.wire.counters.wire;
-        bump(&counters.writes);
-        add(&counters.bytes_written, count as u64);
+        let counters = &writer.wire.counters;
+        counters.wire_times.writes.record(began.elapsed());
+        bump(&counters.wire.writes);
+        add(&counters.wire.bytes_written, count as u64);
         Ok(committed >= stability)
     }
 
     /// Makes one COMMIT call for the whole file. Returns the server's verifier.
     async fn commit_call(&self, writer: &WireCaller) -> Result<Verifier> {
+        let began = Instant::now();
         let committed = writer.perform(&[&self.handle], |nfs, user| nfs.commit(user, &self.handle)).await;
         let verifier = committed.map_err(|error| error.about(|| self.display_name()))?;
-        bump(&writer.wire.counters.wire.commits);
+        let counters = &writer.wire.counters;
+        counters.wire_times.commits.record(began.elapsed());
+        bump(&counters.wire.commits);
         Ok(verifier)
     }
 

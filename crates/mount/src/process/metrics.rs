@@ -6,9 +6,10 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
 
+use client::Counters;
 use control::MetricKind::Gauge;
 use control::exposition::{
-    Collector, DescriptorEncoder, Labels, MetricsEndpoint, Registry, declared, family,
+    Collector, DescriptorEncoder, Labels, MetricsEndpoint, Registry, declared, family, histogram,
 };
 
 use super::status::{self, MountIdentity, MountStatus};
@@ -52,8 +53,36 @@ impl Collector for MountCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let Some((mount, identity)) = self.0.get() else { return Ok(()) };
         let Some(mount) = mount.upgrade() else { return Ok(()) };
-        write(&mut encoder, &status::snapshot(identity, &mount))
+        write(&mut encoder, &status::snapshot(identity, &mount))?;
+        times(&mut encoder, identity, &mount.session().counters())
     }
+}
+
+/// Writes the histograms of the times of I/O.
+fn times(to: &mut DescriptorEncoder<'_>, identity: &MountIdentity, counters: &Counters) -> fmt::Result {
+    let mountpoint = identity.at.display().to_string();
+    let all = [("lane", counters.lane_times), ("wire", counters.wire_times)].into_iter().flat_map(
+        |(data_path, times)| {
+            [("read", times.reads), ("write", times.writes), ("commit", times.commits)]
+                .map(|(operation, latencies)| (data_path, operation, latencies))
+        },
+    );
+    let labels = |data_path: &str, operation: &str| -> Labels {
+        vec![
+            ("mountpoint", mountpoint.clone()),
+            ("data_path", data_path.to_owned()),
+            ("operation", operation.to_owned()),
+        ]
+    };
+    let counted = all.filter(|(.., latencies)| latencies.count() > 0);
+    histogram(
+        to,
+        "samehost_mount_io_duration_seconds",
+        "Time of READ, WRITE and COMMIT calls on the wire; on the lane of fsync(2), and of one read and one \
+         write in sixteen",
+        counted
+            .map(|(data_path, operation, latencies)| (labels(data_path, operation), latencies.histogram())),
+    )
 }
 
 fn write(to: &mut DescriptorEncoder<'_>, status: &MountStatus) -> fmt::Result {

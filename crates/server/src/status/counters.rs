@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use ahash::HashMap;
+use control::{Latencies, LatencyCounters};
 use parking_lot::Mutex;
 use proto::{localio, mount3, nfs3, nfs4, nfsacl};
 use rpc::server::{CallTimer, Reply};
@@ -27,22 +28,6 @@ pub(crate) const MAX_EXPORTS: usize = 64;
 const SHARDS: usize = 16;
 /// Each thread times one of so many calls.
 const TIMED: u32 = 8;
-/// The inclusive upper bounds of the histograms' buckets, in nanoseconds. Another bucket has no bound.
-pub(crate) const BOUNDS: [u64; 13] = [
-    10_000,
-    25_000,
-    50_000,
-    100_000,
-    250_000,
-    500_000,
-    1_000_000,
-    2_500_000,
-    5_000_000,
-    10_000_000,
-    50_000_000,
-    250_000_000,
-    1_000_000_000,
-];
 
 control::metrics! {
     /// Counters of one procedure.
@@ -214,18 +199,8 @@ struct OperationCounters {
     calls: AtomicU64,
     errors: AtomicU64,
     bytes: AtomicU64,
-    /// The time of all timed calls.
-    nanoseconds: AtomicU64,
-    /// Timed calls by the time that they took.
-    timed: [AtomicU64; BOUNDS.len() + 1],
-}
-
-impl OperationCounters {
-    fn record_time(&self, nanoseconds: u64) {
-        let bucket = BOUNDS.iter().position(|bound| nanoseconds <= *bound).unwrap_or(BOUNDS.len());
-        self.timed[bucket].fetch_add(1, Relaxed);
-        self.nanoseconds.fetch_add(nanoseconds, Relaxed);
-    }
+    /// Of the timed calls.
+    times: LatencyCounters,
 }
 
 type AllOperations = [OperationCounters; OPERATIONS];
@@ -344,19 +319,16 @@ pub(crate) struct SeriesTotals {
     pub errors: u64,
     pub bytes: u64,
     pub calls: u64,
-    /// The time of all timed calls.
-    pub nanoseconds: u64,
-    /// Timed calls by the time that they took, in the buckets of [`BOUNDS`].
-    pub timed: [u64; BOUNDS.len() + 1],
+    /// Of the timed calls.
+    pub times: Latencies,
 }
 
 impl SeriesTotals {
     fn add(&mut self, counters: &OperationCounters) {
         self.errors += counters.errors.load(Relaxed);
         self.bytes += counters.bytes.load(Relaxed);
-        self.nanoseconds += counters.nanoseconds.load(Relaxed);
         self.calls += counters.calls.load(Relaxed);
-        self.timed.iter_mut().zip(&counters.timed).for_each(|(sum, calls)| *sum += calls.load(Relaxed));
+        self.times += counters.times.totals();
     }
 }
 
@@ -365,8 +337,7 @@ impl AddAssign for SeriesTotals {
         self.errors += other.errors;
         self.bytes += other.bytes;
         self.calls += other.calls;
-        self.nanoseconds += other.nanoseconds;
-        self.timed.iter_mut().zip(other.timed).for_each(|(sum, calls)| *sum += calls);
+        self.times += other.times;
     }
 }
 
@@ -385,7 +356,7 @@ impl Counters {
     pub(crate) fn record(&self, begun: BegunCall, end: &CallEnd<'_>) {
         let key = self.record_result(end);
         if let Some(began) = begun.began {
-            self.shard().counters(key).record_time(nanoseconds(began));
+            self.shard().counters(key).times.record(began.elapsed());
         }
     }
 
@@ -410,7 +381,7 @@ impl Counters {
         let all = shard.exports.get(usize::from(export)).and_then(|both| both.get(usize::from(data_path)));
         let index = usize::from(u16::from_be_bytes([high, low]));
         if let Some(counters) = all.and_then(OnceLock::get).and_then(|all| all.get(index)) {
-            counters.record_time(nanoseconds(timer.began));
+            counters.times.record(timer.began.elapsed());
         }
     }
 
@@ -493,10 +464,6 @@ const fn label_of(key: SeriesKey) -> u64 {
     (key.export.0 as u64) << 24 | (key.data_path as u64) << 16 | key.operation.index() as u64
 }
 
-fn nanoseconds(began: Instant) -> u64 {
-    u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -543,20 +510,12 @@ mod tests {
         let begun = std::thread::scope(|scope| scope.spawn(BegunCall::now).join().unwrap());
         enter_export(ExportSlot(3));
         counters.record_reply(begun, &end(None), &mut reply);
-        let timed = || counters.series().pop_first().unwrap().1.timed.iter().sum::<u64>();
+        let timed = || counters.series().pop_first().unwrap().1.times.count();
         assert_eq!((counters.operation(READ).ops, timed()), (1, 0));
         counters.record_completion(reply.take_timer().unwrap());
         assert_eq!((counters.operation(READ).ops, timed()), (1, 1));
         let (key, totals) = counters.series().pop_first().unwrap();
         assert_eq!((key.export, key.operation, totals.bytes), (ExportSlot(3), READ, 10));
-    }
-
-    #[test]
-    fn times_are_in_their_buckets() {
-        let counters = OperationCounters::default();
-        [0, 10_000, 10_001, 1_000_000_000, u64::MAX / 2].iter().for_each(|time| counters.record_time(*time));
-        let calls: Vec<_> = counters.timed.iter().map(|calls| calls.load(Relaxed)).collect();
-        assert_eq!((calls[0], calls[1], calls[12], calls[13]), (2, 1, 1, 1));
     }
 
     #[test]

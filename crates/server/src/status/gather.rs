@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Instant, SystemTime};
 
+use control::LATENCY_BOUNDS;
 use exports::Squash;
 use lane::{LaneInfo, LaneServer};
 use store::Mounts;
 
-use super::counters::{BOUNDS, CountedOperation, ExportSlots, SeriesTotals};
+use super::counters::{CountedOperation, ExportSlots, SeriesTotals};
 use super::lane_reason::LaneReasons;
 use super::{
     ConnectionStatus, ExportCalls, ExportStatus, GrantStatus, IoStatus, LaneStatus, MountStatus, Status,
@@ -94,7 +95,7 @@ fn export_calls(parts: &StatusSources<'_>) -> Vec<ExportCalls> {
         }
         *sum += totals;
     }
-    let bounds = BOUNDS.into_iter().map(Some).chain([None]);
+    let bounds = LATENCY_BOUNDS.into_iter().map(Some).chain([None]);
     sums.into_iter()
         .map(|((export, data_path), (sum, bytes_read, bytes_written))| ExportCalls {
             export: names.get(export.index()).cloned().unwrap_or_default(),
@@ -105,7 +106,7 @@ fn export_calls(parts: &StatusSources<'_>) -> Vec<ExportCalls> {
             bytes_written,
             times: bounds
                 .clone()
-                .zip(sum.timed)
+                .zip(sum.times.counts)
                 .map(|(at_most_ns, calls)| TimeBucket { at_most_ns, calls })
                 .collect(),
         })

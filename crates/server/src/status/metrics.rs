@@ -10,13 +10,11 @@ use std::sync::Weak;
 use std::sync::atomic::Ordering::Relaxed;
 
 use control::MetricKind::{Counter, Gauge};
-use control::exposition::{
-    Collector, DescriptorEncoder, HistogramSample, Labels, declared, family, histogram,
-};
+use control::exposition::{Collector, DescriptorEncoder, Labels, declared, family, histogram};
 use lane::LaneServer;
 
 use super::WireStatus;
-use super::counters::{BOUNDS, MAX_EXPORTS, SeriesKey, SeriesTotals};
+use super::counters::{MAX_EXPORTS, SeriesKey};
 use super::gather::grants;
 use crate::lifecycle::process;
 use crate::lifecycle::running::RunningServer;
@@ -112,12 +110,12 @@ impl Scrape<'_> {
             Counter,
             failures,
         )?;
-        let timed = series.iter().filter(|(_, totals)| totals.nanoseconds > 0);
+        let timed = series.iter().filter(|(_, totals)| totals.times.count() > 0);
         histogram(
             to,
             "samehost_call_duration_seconds",
             "Time from a received call to its encoded reply, of one call in eight of each worker thread",
-            timed.map(|(key, totals)| (labels(*key), durations(totals))),
+            timed.map(|(key, totals)| (labels(*key), totals.times.histogram())),
         )
     }
 
@@ -222,14 +220,4 @@ impl Scrape<'_> {
         )?;
         gauge(to, "samehost_nfs4_grace", "Whether the grace period after a restart is on", u64::from(grace))
     }
-}
-
-fn durations(totals: &SeriesTotals) -> HistogramSample {
-    let bounds = BOUNDS.iter().map(|bound| seconds(*bound)).chain([f64::INFINITY]);
-    HistogramSample { sum: seconds(totals.nanoseconds), buckets: bounds.zip(totals.timed).collect() }
-}
-
-/// Nanoseconds in seconds. The quotient is the nearest to the decimal fraction, so it is printed as that.
-fn seconds(nanoseconds: u64) -> f64 {
-    nanoseconds as f64 / 1e9
 }
