@@ -12,9 +12,9 @@ MAN = target/man
 COMPLETIONS = target/completions
 FUZZ_SECONDS ?= 60
 
-CLUSTER_TESTS = -p samehost-rados -p samehost-recovery -p samehost-server -p samehost-tests --test namespace --test cluster
+CLUSTER_TESTS = -p samehost-rados -p samehost-recovery -p samehost-server -p samehost-tests --test namespace --test cluster --test cluster_ganesha
 
-.PHONY: all demo test test-cluster test-cluster-model test-packages test-fast check msrv package image test-image bench nfsload fuzz xfstests man completions install deb clean
+.PHONY: all demo test test-cluster test-cluster-model test-packages test-fast check msrv package image test-image bench bench-cluster nfsload fuzz xfstests man completions install deb clean
 
 all:
 	$(CARGO) build --release --locked -p samehost
@@ -83,6 +83,12 @@ test-image: all
 bench: nfsload
 	$(CARGO) build --release --locked -p samehost -p samehost-bench
 	SAMEHOST_BIN=$(CURDIR)/target/release/samehost target/release/samehost-bench --write docs/benchmarks.md $(BENCH)
+
+# Measures a cluster of servers of one CephFS, beside nfs-ganesha (some minutes).
+bench-cluster: nfsload
+	scripts/setup cluster
+	$(CARGO) build --release --locked -p samehost -p samehost-bench
+	SAMEHOST_BIN=$(CURDIR)/target/release/samehost tests/ceph/run target/ceph target/release/samehost-bench --write docs/benchmarks.md --only cluster
 
 nfsload: target/bench/nfsload
 

@@ -6,8 +6,8 @@
 use std::process::{Command, Output};
 
 use samehost_tests::process::run;
-use samehost_tests::run_ok;
 use samehost_tests::samehost::binary;
+use samehost_tests::{Scratch, run_ok};
 use serde_json::Value;
 
 /// The Ceph configuration, if there is a cluster.
@@ -104,4 +104,51 @@ fn a_cluster_that_cannot_be_reached_is_an_error_with_a_next_step() {
     let user = ["--cluster", "rados://cephfs.a.meta/n", "--ceph-conf", &ceph, "--ceph-user", "nobody"];
     let (code, said) = run(&user);
     assert!(code == Some(4) && said.contains("there is no key of client.nobody"), "{said}");
+
+    // A monitor that doesn't answer, and no librados.
+    let scratch = Scratch::new();
+    let nowhere = scratch.join("ceph.conf");
+    std::fs::write(&nowhere, "[global]\nmon_host = v2:10.91.200.1:3300/0\nauth_client_required = none\n")
+        .unwrap();
+    let address = ["--cluster", "rados://cephfs.a.meta/n", "--ceph-conf"];
+    let (code, said) = run(&[&address[..], &[nowhere.to_str().unwrap()]].concat());
+    assert!(code == Some(4) && said.contains("monitors") && said.contains("ceph -s"), "{said}");
+    let hide = "library=$(ldconfig -p | sed -n 's/.*librados.so.2 .*=> //p' | head -n 1); \
+                mount --bind /dev/null $library && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", hide, "sh"]).arg(binary()).args(["cluster", "status"]);
+    let output = samehost_tests::process::run(command.args(address).arg(&ceph));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(4) && said.contains("librados2"), "{said}");
+}
+
+#[test]
+fn the_servers_configuration_file_names_the_cluster() {
+    let Some(ceph) = ceph() else { return };
+    let scratch = Scratch::new();
+    let file = scratch.join("samehost.toml");
+    let text =
+        format!("threads = 4\ncluster = 'rados://cephfs.a.meta/file'\nceph-conf = '{ceph}'\nnode = 'b'\n");
+    std::fs::write(&file, text).unwrap();
+    let run = |words: &[&str]| {
+        let output = run(Command::new(binary()).arg("cluster").args(words).arg("--config").arg(&file));
+        let said = [output.stdout, output.stderr].map(|said| String::from_utf8(said).unwrap()).concat();
+        (output.status.code(), said)
+    };
+    assert_eq!(run(&["add", "b"]), (Some(0), String::new()));
+    let (code, shown) = run(&["status"]);
+    assert!(
+        code == Some(0) && shown.contains("rados://cephfs.a.meta/file: epoch 1, not in grace"),
+        "{shown}"
+    );
+    // Refusals name the node, the reason and the next step.
+    for (words, reason, next) in [
+        (&["add", "b"][..], "b is a node of the cluster already", "samehost cluster status"),
+        (&["remove", "c"], "c isn't a node of the cluster", "samehost cluster status"),
+        (&["drain", "b", "--to", "b"], "b can't be drained to itself", ""),
+        (&["add", "x/y"], "\"x/y\" can't be the name of a node", "a name has no comma, slash"),
+    ] {
+        let (code, said) = run(words);
+        assert!(code == Some(1) && said.contains(reason) && said.contains(next), "{words:?}: {said}");
+    }
 }

@@ -5,6 +5,7 @@
 //! Servers, disks and networks come from the harness of the whole-system tests. Needs root, and takes some
 //! minutes.
 
+mod cluster;
 mod data_paths;
 mod figure;
 mod io_modes;
@@ -177,8 +178,11 @@ fn main() -> Result<()> {
 fn measure(effort: &Effort, only: &Selection, on: &[&str]) -> Result<Vec<Table>> {
     let mut tables = Vec::new();
     match only.part.as_str() {
-        "start" | "network" | "nfs4" | "io-modes" if !only.is_whole() => bail!("--only {only}: has no cells"),
+        "start" | "network" | "nfs4" | "cluster" | "io-modes" if !only.is_whole() => {
+            bail!("--only {only}: has no cells")
+        }
         "start" => tables.push(start::measure(effort)?),
+        "cluster" => tables.extend(cluster::measure(effort)?),
         "network" => tables.push(network::measure(effort)?),
         "nfs4" => tables.extend(nfs4::measure(effort, "tmpfs", Place::new("tmpfs")?.path())?),
         "io-modes" => {
@@ -201,7 +205,7 @@ fn measure(effort: &Effort, only: &Selection, on: &[&str]) -> Result<Vec<Table>>
         other => {
             bail!(
                 "--only {other}: there are data-paths, small, mount, trees, operations, commands, peers, \
-                 network, nfs4, io-modes and start"
+                 network, nfs4, io-modes, start and, with a Ceph, cluster"
             )
         }
     }

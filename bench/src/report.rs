@@ -99,6 +99,9 @@ fn command(arguments: &[String]) -> String {
             kept.push(word);
         }
     }
+    if kept == ["--only", "cluster"] {
+        return "make bench-cluster".to_owned();
+    }
     if kept.is_empty() { "make bench".to_owned() } else { format!("make bench BENCH='{}'", kept.join(" ")) }
 }
 

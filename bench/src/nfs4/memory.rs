@@ -72,7 +72,7 @@ pub fn measure(place: &Path, scale: f64) -> Result<Table> {
     // A lock owner uses one descriptor for each file, independent of its number of locks.
     for (number, opened) in opened.iter().enumerate() {
         for lock in 0..LOCKS {
-            session.lock(opened, format!("lock id:{number:024}").as_bytes(), 2 * lock as u64)?;
+            session.lock(opened, format!("lock id:{number:024}").as_bytes(), 2 * lock as u64, false)?;
         }
     }
     let after = resident()?;

@@ -5,9 +5,9 @@
 
 mod load;
 mod memory;
-mod session;
+pub mod session;
 mod small;
-mod wire;
+pub mod wire;
 
 use std::path::Path;
 

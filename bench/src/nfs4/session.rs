@@ -1,14 +1,15 @@
 //! An NFSv4.2 client with a session, which sends one request at a time in each slot.
 
+use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use proto::nfs4::{
     COMPOUND, CREATE_SESSION_CONN_BACK_CHAN, ChannelAttrs4, ClientOwner4, Close4Args, CreateSession4Args,
     CreateSession4ResOk, EXCHGID_USE_NON_PNFS, ExchangeId4Args, ExchangeId4ResOk, Lock4Args, Locker4,
-    Name4Args, NfsFh4, NfsLockType4, Nfsstat4, Open4Args, Open4ResOk, OpenClaim4, OpenDelegation4,
-    OpenToLockOwner4, Openflag4, Operation, PROGRAM, Putfh4Args, ReclaimComplete4Args, Sequence4Args,
-    Sessionid4, StateOwner4, StateProtect4A, Stateid4, VERSION,
+    Locku4Args, Name4Args, NfsFh4, NfsLockType4, Nfsstat4, Open4Args, Open4ResOk, OpenClaim4,
+    OpenDelegation4, OpenToLockOwner4, Openflag4, Operation, PROGRAM, Putfh4Args, ReclaimComplete4Args,
+    Sequence4Args, Sessionid4, StateOwner4, StateProtect4A, Stateid4, VERSION,
 };
 use xdr::{Array, Decode, Decoder, Encode, Encoder, Opaque};
 
@@ -16,6 +17,18 @@ use super::wire::Wire;
 
 /// Length of SEQUENCE's result, with operation number and status.
 const SEQUENCE_RESULT: usize = 44;
+
+/// The status of a COMPOUND that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FailedStatus(pub u32);
+
+impl fmt::Display for FailedStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NFS4 status {}", self.0)
+    }
+}
+
+impl std::error::Error for FailedStatus {}
 
 /// A client with its session.
 pub struct Session {
@@ -68,7 +81,10 @@ fn compound(to: &mut Encoder, ops: impl for<'o> FnOnce(Ops<'o>) -> Ops<'o>) {
 fn results(reply: &[u8]) -> Result<Decoder<'_>> {
     let mut from = Decoder::new(reply);
     let (status, tag) = (from.u32()?, from.opaque(1024)?);
-    ensure!(status == Nfsstat4::Ok as u32 && tag.is_empty(), "NFS4 status {status}");
+    if status != Nfsstat4::Ok as u32 {
+        return Err(FailedStatus(status).into());
+    }
+    ensure!(tag.is_empty(), "a tag that wasn't sent");
     from.u32()?;
     Ok(from)
 }
@@ -95,9 +111,16 @@ impl Session {
     /// EXCHANGE_ID, CREATE_SESSION, RECLAIM_COMPLETE. The connection is the session's back channel, too:
     /// without one servers grant no delegations. Callbacks aren't handled; none are sent while there is no
     /// other client.
-    pub fn new(mut wire: Wire, name: &[u8], slots: u32) -> Result<Self> {
+    pub fn new(wire: Wire, name: &[u8], slots: u32) -> Result<Self> {
         // A new verifier for each session: it replaces an earlier client of the same name.
         let verifier = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos() as u64;
+        let mut session = Self::before_reclaims(wire, name, verifier, slots)?;
+        session.reclaim_complete()?;
+        Ok(session)
+    }
+
+    /// As [`Session::new`], with the verifier of the client's instance, and before RECLAIM_COMPLETE.
+    pub fn before_reclaims(mut wire: Wire, name: &[u8], verifier: u64, slots: u32) -> Result<Self> {
         let exchange = ExchangeId4Args {
             clientowner: ClientOwner4 { verifier: verifier.to_be_bytes(), ownerid: Opaque(name) },
             flags: EXCHGID_USE_NON_PNFS,
@@ -120,9 +143,13 @@ impl Session {
         let reply = wire.call(what, |to| compound(to, |ops| ops.op(Operation::CreateSession, &create)))?;
         let created: CreateSession4ResOk = next(&mut results(reply)?)?;
         let slots = created.fore_chan_attrs.maxrequests as usize;
-        let mut session = Self { wire, id: created.sessionid, client, requests: vec![0; slots] };
-        session.call(|ops| ops.op(Operation::ReclaimComplete, &ReclaimComplete4Args { one_fs: false }))?;
-        Ok(session)
+        Ok(Self { wire, id: created.sessionid, client, requests: vec![0; slots] })
+    }
+
+    /// RECLAIM_COMPLETE.
+    pub fn reclaim_complete(&mut self) -> Result<()> {
+        self.call(|ops| ops.op(Operation::ReclaimComplete, &ReclaimComplete4Args { one_fs: false }))?;
+        Ok(())
     }
 
     /// Sends a COMPOUND in a slot; its call number.
@@ -178,16 +205,26 @@ impl Session {
 
     /// OPEN of a name in a directory; `share_access` is passed as it is.
     pub fn open(&mut self, directory: &[u8], name: &[u8], owner: &[u8], share_access: u32) -> Result<Opened> {
+        self.open_by(directory, OpenClaim4::Null(Opaque(name)), owner, share_access)
+    }
+
+    /// OPEN by any claim, on the handle of the directory or of the file.
+    pub fn open_by(
+        &mut self,
+        on: &[u8],
+        claim: OpenClaim4<'_>,
+        owner: &[u8],
+        share_access: u32,
+    ) -> Result<Opened> {
         let open = Open4Args {
             seqid: 0,
             share_access,
             share_deny: 0,
             owner: StateOwner4 { clientid: self.client, owner: Opaque(owner) },
             openhow: Openflag4::Nocreate,
-            claim: OpenClaim4::Null(Opaque(name)),
+            claim,
         };
-        let mut from =
-            self.call(|ops| ops.on(directory).op(Operation::Open, &open).op(Operation::Getfh, &()))?;
+        let mut from = self.call(|ops| ops.on(on).op(Operation::Open, &open).op(Operation::Getfh, &()))?;
         next::<()>(&mut from)?;
         let opened: Open4ResOk<'_> = next(&mut from)?;
         let delegation = match opened.delegation {
@@ -206,11 +243,11 @@ impl Session {
         Ok(())
     }
 
-    /// A write LOCK of one byte.
-    pub fn lock(&mut self, opened: &Opened, owner: &[u8], offset: u64) -> Result<()> {
+    /// A write LOCK of one byte by a new owner, or the reclaim of one; the lock's stateid.
+    pub fn lock(&mut self, opened: &Opened, owner: &[u8], offset: u64, reclaim: bool) -> Result<Stateid4> {
         let lock = Lock4Args {
             locktype: NfsLockType4::Write,
-            reclaim: false,
+            reclaim,
             offset,
             length: 1,
             locker: Locker4::New(OpenToLockOwner4 {
@@ -220,7 +257,15 @@ impl Session {
                 lock_owner: StateOwner4 { clientid: self.client, owner: Opaque(owner) },
             }),
         };
-        self.call(|ops| ops.on(&opened.handle).op(Operation::Lock, &lock))?;
+        let mut from = self.call(|ops| ops.on(&opened.handle).op(Operation::Lock, &lock))?;
+        next::<()>(&mut from)?;
+        next(&mut from)
+    }
+
+    /// LOCKU of one byte.
+    pub fn unlock(&mut self, opened: &Opened, lock_stateid: Stateid4, offset: u64) -> Result<()> {
+        let unlock = Locku4Args { locktype: NfsLockType4::Write, seqid: 0, lock_stateid, offset, length: 1 };
+        self.call(|ops| ops.on(&opened.handle).op(Operation::Locku, &unlock))?;
         Ok(())
     }
 }

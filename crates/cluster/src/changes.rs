@@ -18,7 +18,7 @@ pub enum ChangeRefused {
     #[error("{0} is a node of the cluster already")]
     Member(String),
     /// The node may have clients with state.
-    #[error("{0} may have clients with opens and locks: drain it first")]
+    #[error("{0} may have clients with opens and locks")]
     HasState(String),
     /// The node is being drained.
     #[error("{0} is being drained to {1}")]

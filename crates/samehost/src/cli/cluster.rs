@@ -13,6 +13,7 @@ whose tool ganesha-rados-grace shows and changes it, too.
 
 Examples:
   samehost cluster status --cluster rados://cephfs.a.meta/nfs
+  samehost cluster status --config /etc/samehost/samehost.toml
   samehost cluster add a b --cluster rados://cephfs.a.meta/nfs
 
 Exit codes:
@@ -51,6 +52,10 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Options of `samehost cluster`.
 #[derive(Debug, Args)]
 pub struct ClusterArgs {
+    /// A server's configuration file, samehost.toml(5), whose keys `cluster`, `ceph-conf` and `ceph-user` are
+    /// used. The command line wins
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
     /// Where the cluster keeps its state: a namespace of a RADOS pool
     #[arg(long, global = true, value_name = "rados://POOL/NAMESPACE", env = "SAMEHOST_CLUSTER")]
     pub cluster: Option<ClusterAddress>,

@@ -1,6 +1,6 @@
 //! `cluster`: shows and changes the grace database of a cluster of servers.
 
-use cluster::{Database, Flags};
+use cluster::{ChangeRefused, Database, Flags};
 use rados::{ClusterAddress, ObjectNamespace, Reason};
 use recovery::{GraceDatabase, GraceError};
 use serde::Serialize;
@@ -13,7 +13,9 @@ use crate::table::{Align, TextTable};
 /// Shows or changes the database.
 pub fn cluster(args: &ClusterArgs) -> CommandResult {
     let Some(address) = &args.cluster else {
-        return Err(Failure::usage("cluster", "which one?").next("--cluster rados://POOL/NAMESPACE").into());
+        return Err(Failure::usage("cluster", "no cluster is named")
+            .next("--cluster rados://POOL/NAMESPACE, or --config with the file of one of its servers")
+            .into());
     };
     let objects = ObjectNamespace::connect(&args.ceph.settings(address)).map_err(unreachable)?;
     let grace = GraceDatabase::new(objects);
@@ -49,14 +51,33 @@ fn unreachable(error: rados::Error) -> Failure {
     Failure::new("cluster", error).exit(Exit::Unreachable)
 }
 
-/// The next step for each failure.
+/// The next step for each failure. Reasons of RADOS name their own.
 fn failed(error: GraceError) -> Failure {
     let failure = Failure::new("cluster", &error);
-    match error.reason() {
-        Some(Reason::Missing) => failure.next("`samehost cluster add NODE` creates the cluster"),
-        Some(Reason::TimedOut) => failure.exit(Exit::Unreachable),
-        _ => failure,
-    }
+    let next = match &error {
+        GraceError::Object(object) => match object.reason {
+            Reason::Missing => "`samehost cluster add NODE` creates the cluster".to_owned(),
+            Reason::TimedOut => return failure.exit(Exit::Unreachable),
+            Reason::Changed => "try again".to_owned(),
+            _ => return failure,
+        },
+        GraceError::Damaged { .. } => return failure,
+        GraceError::Refused(refused) => match refused {
+            ChangeRefused::NotMember(_) | ChangeRefused::Member(_) => {
+                "`samehost cluster status` lists the nodes".to_owned()
+            }
+            ChangeRefused::HasState(node) => {
+                format!("`samehost cluster drain {node} --to OTHER`, also if it is down")
+            }
+            ChangeRefused::Drained(..) => {
+                "`samehost cluster status` shows when the other node has taken over".to_owned()
+            }
+            ChangeRefused::NeverServed(node) => format!("start {node} first"),
+            ChangeRefused::Name(_) => "a name has no comma, slash or control character".to_owned(),
+            _ => return failure,
+        },
+    };
+    failure.next(next)
 }
 
 /// What `--json` prints.

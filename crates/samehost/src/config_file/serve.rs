@@ -26,6 +26,10 @@ use crate::exit::{Failure, Stop};
 /// The file that `samehost check-config` checks by default.
 pub const DEFAULT_FILE: &str = "/etc/samehost/samehost.toml";
 
+/// The subcommands that have a configuration file.
+const SERVE: &str = "serve";
+const CLUSTER: &str = "cluster";
+
 /// The option that names the file.
 const OWN_OPTION: &str = "config";
 
@@ -164,17 +168,24 @@ impl ServeFile {
         Ok(Self { values })
     }
 
-    /// The command line's definition with these values as defaults.
-    fn set_defaults(&self, command: Command) -> Command {
-        let options: Vec<_> = command.get_arguments().map(|option| option.get_id().clone()).collect();
+    /// The command line's definition with these values as defaults of the global options, and of those
+    /// options of a subcommand that have such a key.
+    fn set_defaults(&self, command: Command, subcommand: &'static str) -> Command {
+        let ids = |command: &Command| -> Vec<_> {
+            command.get_arguments().map(|option| option.get_id().clone()).collect()
+        };
+        let globals = ids(&command);
+        let options = command.find_subcommand(subcommand).map(ids).unwrap_or_default();
         self.values.iter().fold(command, |command, (key, words)| {
             let words: Vec<OsStr> = words.iter().map(OsStr::from).collect();
             let option = key.replace('-', "_");
             let set = move |option: Arg| option.default_values(words);
-            if options.iter().any(|global| *global == option) {
+            if globals.iter().any(|global| *global == option) {
                 command.mut_arg(option, set)
+            } else if options.iter().any(|known| *known == option) {
+                command.mut_subcommand(subcommand, |found| found.mut_arg(option, set))
             } else {
-                command.mut_subcommand("serve", |serve| serve.mut_arg(option, set))
+                command
             }
         })
     }
@@ -184,7 +195,7 @@ impl ServeFile {
     /// # Errors
     /// For values that contradict each other.
     pub fn options(&self) -> Result<(Global, ServeArgs), Failure> {
-        let (_, cli) = parse(self, &["samehost", "serve"].map(OsString::from))?;
+        let (_, cli) = parse(self, SERVE, &["samehost", SERVE].map(OsString::from))?;
         match cli.command {
             Subcommand::Serve(args) => Ok((cli.global, args)),
             _ => Err(Failure::usage("configuration", "belongs to no server")),
@@ -192,8 +203,8 @@ impl ServeFile {
     }
 
     /// Parses the words of a command line with these values as defaults.
-    fn parse(&self, words: &[OsString]) -> Result<ArgMatches, clap::Error> {
-        self.set_defaults(Cli::command()).try_get_matches_from(words)
+    fn parse(&self, subcommand: &'static str, words: &[OsString]) -> Result<ArgMatches, clap::Error> {
+        self.set_defaults(Cli::command(), subcommand).try_get_matches_from(words)
     }
 }
 
@@ -223,20 +234,30 @@ fn entry(
     }
 }
 
-/// Completes the command line of `samehost serve --config FILE` with the values of the file.
+/// Completes the command line of `samehost serve --config FILE`, or of `samehost cluster --config FILE`, with
+/// the values of the file.
 ///
 /// # Errors
 /// The file's errors, or those of the command line with the file.
 pub fn complete(cli: Cli) -> Result<Cli, Stop> {
-    let Subcommand::Serve(args) = &cli.command else { return Ok(cli) };
-    let Some(path) = &args.config else { return Ok(cli) };
+    let (subcommand, path) = match &cli.command {
+        Subcommand::Serve(args) => (SERVE, &args.config),
+        Subcommand::Cluster(args) => (CLUSTER, &args.config),
+        _ => return Ok(cli),
+    };
+    let Some(path) = path else { return Ok(cli) };
     let file = ServeFile::read(path).map_err(Failure::from)?;
     let words: Vec<_> = std::env::args_os().collect();
-    parse(&file, &words).map(|(_, cli)| cli).map_err(Stop::from)
+    parse(&file, subcommand, &words).map(|(_, cli)| cli).map_err(Stop::from)
 }
 
-fn parse(file: &ServeFile, words: &[OsString]) -> Result<(ArgMatches, Cli), Failure> {
-    let matches = file.parse(words).map_err(|error| Failure::usage("configuration", reason(&error)))?;
+fn parse(
+    file: &ServeFile,
+    subcommand: &'static str,
+    words: &[OsString],
+) -> Result<(ArgMatches, Cli), Failure> {
+    let matches =
+        file.parse(subcommand, words).map_err(|error| Failure::usage("configuration", reason(&error)))?;
     let cli =
         Cli::from_arg_matches(&matches).map_err(|error| Failure::usage("configuration", reason(&error)))?;
     Ok((matches, cli))
@@ -259,7 +280,7 @@ impl ServeConfigSource {
     pub fn new(path: &Path) -> Result<Self, Stop> {
         let words: Vec<_> = std::env::args_os().collect();
         let file = ServeFile::read(path).map_err(Failure::from)?;
-        let (matches, _) = parse(&file, &words)?;
+        let (matches, _) = parse(&file, SERVE, &words)?;
         Ok(Self { path: path.to_owned(), words, started: values(&matches) })
     }
 }
@@ -277,7 +298,7 @@ fn values(matches: &ArgMatches) -> Vec<(String, Vec<OsString>)> {
 impl ConfigSource for ServeConfigSource {
     fn read(&self) -> Result<NewConfig, String> {
         let file = ServeFile::read(&self.path).map_err(|error| error.to_string())?;
-        let (matches, cli) = parse(&file, &self.words).map_err(|failure| failure.to_string())?;
+        let (matches, cli) = parse(&file, SERVE, &self.words).map_err(|failure| failure.to_string())?;
         let Subcommand::Serve(args) = cli.command else {
             return Err("this process is no server".to_owned());
         };
@@ -345,7 +366,7 @@ mod tests {
 
     fn serve(file: &ServeFile, words: &[&str]) -> (ArgMatches, Cli) {
         let words: Vec<_> = ["samehost", "serve"].iter().chain(words).map(OsString::from).collect();
-        parse(file, &words).unwrap()
+        parse(file, SERVE, &words).unwrap()
     }
 
     #[test]
@@ -399,6 +420,24 @@ mod tests {
     }
 
     #[test]
+    fn the_command_for_clusters_uses_the_keys_that_it_has() {
+        let file = read(ALL_KEYS).unwrap();
+        let parse = |words: &[&str]| {
+            let words: Vec<_> = words.iter().map(OsString::from).collect();
+            let Subcommand::Cluster(args) = parse(&file, CLUSTER, &words).unwrap().1.command else {
+                panic!()
+            };
+            (args.cluster.unwrap().to_string(), args.ceph)
+        };
+        let (cluster, ceph) = parse(&["samehost", "cluster", "status"]);
+        assert_eq!((cluster.as_str(), ceph.ceph_user.as_str()), ("rados://pool/namespace", "nfs"));
+        assert_eq!(ceph.ceph_conf, Some(PathBuf::from("/etc/ceph/other.conf")));
+        let (cluster, ceph) =
+            parse(&["samehost", "cluster", "add", "a", "--cluster", "rados://p/n", "--ceph-user", "admin"]);
+        assert_eq!((cluster.as_str(), ceph.ceph_user.as_str()), ("rados://p/n", "admin"));
+    }
+
+    #[test]
     fn mistakes_have_their_positions_and_are_reported_together() {
         let text = "thread = 16\nlease = 90\n\nthreads = 300\n  read-io = 'fast'\ngrace = \"5\"\n\
                     listen = [1]\n[mount]\n";
@@ -440,7 +479,7 @@ mod tests {
         let path = scratch.path().join("samehost.toml");
         let words: Vec<_> = ["samehost", "serve", "--lease=20"].iter().map(OsString::from).collect();
         std::fs::write(&path, "threads = 3\nlease = 30\n").unwrap();
-        let (matches, _) = parse(&ServeFile::read(&path).unwrap(), &words).unwrap();
+        let (matches, _) = parse(&ServeFile::read(&path).unwrap(), SERVE, &words).unwrap();
         let source = ServeConfigSource { path: path.clone(), words, started: values(&matches) };
         assert!(source.read().unwrap().needs_restart.is_empty());
         // The command line's lease stays, and SIGHUP applies the mode.

@@ -3,6 +3,7 @@
 
 pub mod called;
 pub mod disk;
+pub mod gateways;
 pub mod local;
 pub mod manager;
 pub mod users;
