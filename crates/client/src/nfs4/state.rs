@@ -422,6 +422,40 @@ impl HeldState {
         }
     }
 
+    /// The state id for I/O of an open owner that needs `access`. If its lock owners have locked something in
+    /// the file it is one of theirs, so that the server refuses the I/O once the lock is lost (RFC 8881
+    /// section 8.2.5).
+    fn io_id(&self, file: &Handle, owner: &OpenOwner, access: u8) -> Result<Option<StateId>, NoState> {
+        let open = self.opens.io_id_of(file, owner, access)?;
+        Ok(open.map(|open| self.lock_ids(file, owner).next().map_or(open, |(_, id)| id)))
+    }
+
+    /// The lock owners that have locked something in a file through the opens of `owner`, and their state
+    /// ids.
+    fn lock_ids<'a>(
+        &'a self,
+        file: &'a Handle,
+        owner: &'a OpenOwner,
+    ) -> impl Iterator<Item = (&'a OwnerOfLocks, StateId)> {
+        let first = (!self.locked_through.is_empty())
+            .then(|| (file.clone(), OwnerOfLocks { owner: LockOwner(0), through: owner.clone() }));
+        let behind = first.into_iter().flat_map(|first| self.locked_through.range(first..));
+        behind
+            .map(|((on, by), _)| (on, by))
+            .take_while(move |(on, _)| *on == file)
+            .filter(move |(_, by)| by.through == *owner)
+            .filter_map(|(on, by)| Some((by, self.locks.io_id(on, by)?)))
+    }
+
+    /// The server doesn't know the state id of an I/O request.
+    fn io_id_gone(&mut self, file: &Handle, owner: &OpenOwner, id: StateId) {
+        self.opens.gone(file, owner, id);
+        let locker = self.lock_ids(file, owner).find(|(_, held)| *held == id).map(|(by, _)| by.clone());
+        if let Some(locker) = locker {
+            self.locks.gone(file, &locker, id);
+        }
+    }
+
     /// Whether a lock owner has lost its locks on a file.
     pub(super) fn has_lost_locks(&self, file: &Handle) -> bool {
         !self.lost_locks.is_empty() && self.lost_locks.iter().any(|(on, _)| on == file)
@@ -575,7 +609,7 @@ impl SessionClient {
             let changed = self.state.changed.notified();
             let id = self.look(|held| match held.has_lost_locks(file) {
                 true => Err(NoState::Lost),
-                false => held.opens.io_id_of(file, &owner, access),
+                false => held.io_id(file, &owner, access),
             });
             match id {
                 Ok(id) => return Ok(id),
@@ -590,7 +624,7 @@ impl SessionClient {
     /// The server doesn't know the state id of an I/O request.
     pub(super) fn io_id_gone(self: &Arc<Self>, user: &User, file: &Handle, id: StateId) {
         let owner = OpenOwner::new(user);
-        self.update(|held| held.opens.gone(file, &owner, id));
+        self.update(|held| held.io_id_gone(file, &owner, id));
     }
 
     /// Waits until no change is on its way, for a limited time.
