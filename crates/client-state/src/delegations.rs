@@ -22,7 +22,7 @@
 //! - If the server doesn't know a delegation (`NFS4ERR_DELEG_REVOKED`, or by TEST_STATEID):
 //!   [`Delegations::gone`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::StateId;
 use crate::locks::Locks;
@@ -41,6 +41,8 @@ pub enum DelegationKind {
 #[derive(Debug)]
 pub struct Delegations<F> {
     delegations: BTreeMap<F, Delegation>,
+    /// The files whose delegations are to be returned, and that [`Delegations::take_returns`] hasn't told of.
+    recalled: BTreeSet<F>,
     /// The number of the last use of any.
     last_use: u64,
 }
@@ -66,7 +68,7 @@ enum Phase {
 
 impl<F> Default for Delegations<F> {
     fn default() -> Self {
-        Self { delegations: BTreeMap::new(), last_use: 0 }
+        Self { delegations: BTreeMap::new(), recalled: BTreeSet::new(), last_use: 0 }
     }
 }
 
@@ -88,6 +90,7 @@ impl<F: Clone + Ord> Delegations<F> {
                 locks.delegate(file.clone());
             }
         }
+        self.recalled.remove(&file);
         self.delegations.insert(file, Delegation { id, phase: Phase::Held, last_use: self.last_use });
     }
 
@@ -114,6 +117,7 @@ impl<F: Clone + Ord> Delegations<F> {
         let Some(delegation) = self.delegations.get_mut(file).filter(is_it) else { return false };
         if delegation.phase == Phase::Held {
             delegation.phase = Phase::Opens;
+            self.recalled.insert(file.clone());
             opens.recall(file);
         }
         true
@@ -137,7 +141,8 @@ impl<F: Clone + Ord> Delegations<F> {
         locks: &mut Locks<F, L>,
     ) -> Vec<(F, StateId)> {
         let mut returns = Vec::new();
-        for (file, delegation) in &mut self.delegations {
+        for file in &self.recalled {
+            let Some(delegation) = self.delegations.get_mut(file) else { continue };
             if delegation.phase == Phase::Opens && opens.is_settled(file) {
                 delegation.phase = Phase::Locks;
                 locks.recall(file);
@@ -146,6 +151,9 @@ impl<F: Clone + Ord> Delegations<F> {
                 delegation.phase = Phase::Returning;
                 returns.push((file.clone(), delegation.id));
             }
+        }
+        for (file, _) in &returns {
+            self.recalled.remove(file);
         }
         returns
     }
@@ -176,6 +184,7 @@ impl<F: Clone + Ord> Delegations<F> {
     /// delegations any more, and what was done under them is reclaimed.
     pub fn recover(&mut self) {
         self.delegations.clear();
+        self.recalled.clear();
     }
 
     /// The state ids that the server should know, to be tested.
@@ -183,9 +192,25 @@ impl<F: Clone + Ord> Delegations<F> {
         self.delegations.iter().map(|(file, delegation)| (file, delegation.id.any()))
     }
 
+    /// Whether the client has a delegation of a file, which may be on its way back.
+    #[must_use]
+    pub fn contains(&self, file: &F) -> bool {
+        self.delegations.contains_key(file)
+    }
+
+    /// Whether the client has a delegation of a file that isn't on its way back.
+    #[must_use]
+    pub fn is_held(&self, file: &F) -> bool {
+        self.delegations.get(file).is_some_and(|delegation| delegation.phase == Phase::Held)
+    }
+
     fn remove(&mut self, file: &F, id: StateId) -> bool {
         let is_it = self.delegations.get(file).is_some_and(|delegation| delegation.id.is_same_state(id));
-        is_it && self.delegations.remove(file).is_some()
+        if is_it {
+            self.delegations.remove(file);
+            self.recalled.remove(file);
+        }
+        is_it
     }
 }
 

@@ -1,6 +1,7 @@
 //! The implementations of [`Operations`] that a session uses.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use client_state::{ByteRange, LockKind};
@@ -74,6 +75,14 @@ impl Protocol {
     /// Whether locks reach the server.
     pub(crate) const fn has_locks(&self) -> bool {
         matches!(self, Self::Nfs4(_))
+    }
+
+    /// Since when the server has had to ask this client before the file changes.
+    pub(crate) fn delegated_since(&self, file: &Handle) -> Option<Instant> {
+        match self {
+            Self::Nfs4(nfs) => nfs.delegated_since(file),
+            Self::Nfs3(_) | Self::Tree(_) => None,
+        }
     }
 
     /// The tree, if it is one.

@@ -559,7 +559,8 @@ async fn a_single_slot_serves_every_request() {
         }
         _ => ScriptedAnswer::Good,
     });
-    let session = server.session().await;
+    // The requests wait for each other.
+    let session = Session::connect(&server.url(), soft().timeo(BOUND)).await.unwrap();
     let root = session.root();
     let all = (0..200).map(|_| session.attributes(&root));
     for result in tokio::time::timeout(BOUND, futures_util::future::join_all(all)).await.expect("results") {

@@ -101,7 +101,8 @@ impl Mount {
         let sink =
             InodeUpdater { inodes: inodes.clone(), times: options.attributes, history: history.clone() };
         session.attribute_sink = Some(Arc::new(sink));
-        session.unique_id = session.unique_id.or_else(|| mount_point_id(at));
+        let ids: Vec<_> = session.unique_id.take().into_iter().chain(mount_point_id(at)).collect();
+        session.unique_id = (!ids.is_empty()).then(|| ids.join("/"));
         let session = Session::connect(url, session).await?;
         let found = session.walk(session.target(), client::Follow::Yes).await?;
         let asked = Instant::now();

@@ -1,22 +1,24 @@
 //! The callback program: what the server calls on the session's back channel (RFC 8881 section 20).
 //!
-//! The client holds nothing that a server could recall: it wants no delegations and no layouts. Waiters for
-//! locks are notified. The other operations behind CB_SEQUENCE are answered by what the RFC has for a client
-//! without the object. A slot's reply is kept, so that a retry gets the same.
+//! Delegations and slots are recalled, and waiters for locks are notified. The other operations behind
+//! CB_SEQUENCE are answered by what the RFC has for a client without the object: it has no layouts, no write
+//! delegations and no asynchronous copies. A slot's reply is kept, so that a retry gets the same.
 
 use std::sync::Arc;
 
+use client_state::StateId;
 use parking_lot::Mutex;
 use proto::nfs4::{
     CB_COMPOUND, CB_GETATTR, CB_NOTIFY_LOCK, CB_OFFLOAD, CB_RECALL, CB_RECALL_ANY, CB_SEQUENCE, CB_VERSION,
-    CbCompound4Head, CbCompound4ResHead, CbNotifyLock4Args, CbSequence4Args, CbSequence4ResOk, ILLEGAL,
-    Nfsstat4, Sessionid4,
+    CbCompound4Head, CbCompound4ResHead, CbNotifyLock4Args, CbRecall4Args, CbRecallAny4Args, CbSequence4Args,
+    CbSequence4ResOk, ILLEGAL, Nfsstat4, RCA4_RDATA_DLG, Sessionid4,
 };
 use rpc::client::CallbackProgram;
 use rpc::message::{CallHeader, ReplyStatus};
 use xdr::{Decoder, Encoder};
 
 use super::lock::LockWaiters;
+use super::state::state_id;
 
 /// The number of the callback program, the one of the kernel's client (`NFS4_CALLBACK`).
 pub(super) const PROGRAM: u32 = 0x4000_0000;
@@ -59,14 +61,25 @@ struct Channel {
     slots: Vec<Slot>,
 }
 
-/// A callback that CB_RECALL_SLOT asks for, handed to the session.
-pub(super) type RecallSlot = dyn Fn(Sessionid4, u32) + Send + Sync;
+/// What the server recalls.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Recall<'a> {
+    /// CB_RECALL_SLOT: all slots above `highest`.
+    Slots { session: Sessionid4, highest: u32 },
+    /// CB_RECALL: the delegation of a file.
+    Delegation { id: StateId, file: &'a [u8] },
+    /// CB_RECALL_ANY: all delegations but this number.
+    Delegations { keep: usize },
+}
+
+/// Begins to give back what the server recalls.
+pub(super) type RecallHandler = dyn Fn(Recall<'_>) -> Nfsstat4 + Send + Sync;
 
 /// The callback program of a client.
 #[derive(Default)]
 pub(super) struct Callbacks {
     channel: Mutex<Option<Channel>>,
-    recall_slot: Mutex<Option<Arc<RecallSlot>>>,
+    handler: Mutex<Option<Arc<RecallHandler>>>,
     pub(super) lock_waiters: LockWaiters,
 }
 
@@ -83,10 +96,14 @@ impl Callbacks {
         *self.channel.lock() = Some(Channel { session, slots });
     }
 
-    /// Says what CB_RECALL_SLOT is handed to: the session, and the highest slot that the server wants to be
-    /// used.
-    pub(super) fn on_recall_slot(&self, recall: Arc<RecallSlot>) {
-        *self.recall_slot.lock() = Some(recall);
+    /// Says what recalls are handed to.
+    pub(super) fn set_handler(&self, handler: Arc<RecallHandler>) {
+        *self.handler.lock() = Some(handler);
+    }
+
+    fn recall(&self, recall: Recall<'_>) -> Nfsstat4 {
+        let handler = self.handler.lock().clone();
+        handler.map_or(Nfsstat4::Badhandle, |handler| handler(recall))
     }
 
     /// CB_COMPOUND.
@@ -148,16 +165,19 @@ impl Callbacks {
             } else if operation == CB_NOTIFY_LOCK {
                 let notice: CbNotifyLock4Args<'_> = args.get()?;
                 self.lock_waiters.notify(notice.lock_owner.owner.0);
+            } else if operation == CB_RECALL {
+                let CbRecall4Args { stateid, fh, .. } = args.get()?;
+                status = self.recall(Recall::Delegation { id: state_id(stateid), file: fh.0 });
+            } else if operation == CB_RECALL_ANY {
+                let CbRecallAny4Args { objects_to_keep, type_mask } = args.get()?;
+                if type_mask.contains(RCA4_RDATA_DLG) {
+                    status = self.recall(Recall::Delegations { keep: objects_to_keep as usize });
+                }
             } else {
                 status = refusal(operation);
             }
             results.u32(if status == Nfsstat4::OpIllegal { ILLEGAL } else { operation });
             results.put(&status);
-            if operation == CB_RECALL_ANY {
-                // Its arguments need no decoding: nothing can follow an operation whose end isn't known, and
-                // servers send it alone.
-                break;
-            }
         }
         let mut reply = Encoder::new();
         reply.put(&result_head(status, count));
@@ -165,9 +185,8 @@ impl Callbacks {
         to.raw(reply.as_slice());
         *slot = Slot { sequence: sequence.sequenceid, reply: reply.into_vec() };
         drop(channel);
-        let recall = self.recall_slot.lock().clone();
-        if let (Some(highest), Some(recall)) = (recalled, recall) {
-            recall(sequence.sessionid, highest);
+        if let Some(highest) = recalled {
+            self.recall(Recall::Slots { session: sequence.sessionid, highest });
         }
         Ok(())
     }
@@ -189,13 +208,12 @@ impl Callbacks {
     }
 }
 
-/// The answer of a client that has no delegations, no layouts and no copies.
+/// The answer of a client that has no write delegations, no layouts and no copies.
 const fn refusal(operation: u32) -> Nfsstat4 {
     match operation {
-        CB_GETATTR | CB_RECALL => Nfsstat4::Badhandle,
+        CB_GETATTR => Nfsstat4::Badhandle,
         CB_LAYOUTRECALL => Nfsstat4::NomatchingLayout,
         CB_PUSH_DELEG => Nfsstat4::RejectDeleg,
-        CB_RECALL_ANY => Nfsstat4::Ok,
         CB_OFFLOAD => Nfsstat4::BadStateid,
         CB_SEQUENCE => Nfsstat4::SequencePos,
         CB_NOTIFY | CB_RECALLABLE_OBJ_AVAIL | CB_WANTS_CANCELLED | CB_NOTIFY_DEVICEID => Nfsstat4::Notsupp,

@@ -99,6 +99,7 @@ impl Nfs4 {
             client,
             counters,
             attribute_sink: options.attribute_sink.clone(),
+            wants_delegations: options.delegations,
             creates: AtomicU64::new(0),
             get_attributes: trailer,
         };

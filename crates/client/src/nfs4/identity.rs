@@ -2,9 +2,10 @@
 //!
 //! The owner's id is the host's name, its machine id (machine-id(5), if it has one), the inode number of the
 //! process's mount namespace, and an instance within that. Containers of one image have the same machine id,
-//! and the same name if they share the host's, but each has its own mount namespace. A server ends the state of an owner's former instance when it sees another verifier, so two
-//! clients at the same time must not have the same owner; and a client that restarts with the same owner
-//! needn't wait until its former state expires.
+//! and the same name if they share the host's, but each has its own mount namespace. A server ends the state
+//! of an owner's former instance when it sees another verifier, so two clients at the same time must not have
+//! the same owner; and a client that restarts with the same owner needn't wait until its former state
+//! expires.
 //!
 //! The instance is [`Options::unique_id`], for a mount its mount point. Without one it is a random number, as
 //! for programs that use the library: they have nothing to come back to.

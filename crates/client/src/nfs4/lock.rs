@@ -199,6 +199,8 @@ impl SessionClient {
         let wait = self.lock_waiters().begin(owner.owner);
         let longest = if open.flags & RESULT_MAY_NOTIFY_LOCK == 0 { MAX_POLL } else { MAX_NOTIFIED_POLL };
         let (mut poll, mut attempts) = (MIN_POLL, 0);
+        // A LOCK names an open that the server holds.
+        self.return_delegation(file).await;
         loop {
             // Waits for the recovery of the open, too.
             if self.io_id(user, file, 0).await?.is_none() {

@@ -8,6 +8,7 @@
 //! | `session` | the client id and its session: slots, retries, the lease |
 //! | `state` | opens and locks: the requests that follow from their changes, and their recovery |
 //! | `open` | OPEN |
+//! | `delegation` | read delegations: what needs no request |
 //! | `lock` | LOCK, LOCKU, LOCKT |
 //! | `callbacks` | what the server calls |
 //! | `exports` | the list of exports, from the server's root |
@@ -27,6 +28,7 @@ mod callbacks;
 mod compound;
 mod connect;
 mod convert;
+mod delegation;
 mod exports;
 mod identity;
 mod lock;
@@ -63,6 +65,8 @@ pub(crate) struct Nfs4 {
     client: Arc<SessionClient>,
     counters: Arc<SessionCounters>,
     attribute_sink: Option<Arc<dyn AttributeSink>>,
+    /// Whether OPENs ask for delegations.
+    wants_delegations: bool,
     /// The number of files that were created: each create is by another open owner.
     creates: AtomicU64,
     /// Whether the server may have READ_PLUS: the version does, and it hasn't refused one.
@@ -99,6 +103,12 @@ impl Nfs4 {
             MinorVersion::V2 => Ok(()),
             MinorVersion::V0 | MinorVersion::V1 => Err(not_supported(operation.name())),
         }
+    }
+
+    /// Since when a file has been delegated to the client: attributes that were requested then or later are
+    /// true.
+    pub(crate) fn delegated_since(&self, file: &Handle) -> Option<Instant> {
+        self.client.delegated_since(file)
     }
 
     /// For a request that is sent now.

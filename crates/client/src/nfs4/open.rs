@@ -5,14 +5,18 @@ use std::sync::Arc;
 use client_state::Share;
 use proto::nfs4::{
     Access4Args, Access4ResOk, ChangeInfo4, Createhow4, Creatverfattr, Nfsstat4, Open4Args, Open4ResOk,
-    OpenClaim4, Openflag4, Operation as Op, Stateid4,
+    OpenClaim4, Openflag4, Operation as Op, SHARE_ACCESS_WANT_NO_DELEG, SHARE_ACCESS_WANT_READ_DELEG,
+    Stateid4,
 };
 use xdr::Opaque;
 
 use super::compound::{Compound, Results, refused};
 use super::convert::{FILE, Settable};
+use super::delegation::{GrantedDelegation, OpenedFile, send_return};
 use super::session::{CompoundReply, SessionClient};
-use super::state::{OpenOwner, WireOpen, open_args};
+use super::state::{
+    ChangeInFlight, HeldState, OpenOwner, READ_ACCESS, WRITE_ACCESS, WireOpen, open_args, state_id,
+};
 use super::{Nfs4, found, reply_attributes};
 use crate::attribute_sink::PreOpAttributes;
 use crate::error::{Error, Result};
@@ -27,6 +31,8 @@ const RIGHTS: Access = Access(Access::READ.0 | Access::MODIFY.0 | Access::EXTEND
 struct OpenCall {
     owner: OpenOwner,
     share: Share,
+    /// An `OPEN4_SHARE_ACCESS_WANT_` value.
+    want: u32,
     kind: OpenKind,
     compound: Compound,
 }
@@ -49,6 +55,7 @@ struct OpenResults {
     directory: Option<(Option<PreOpAttributes>, Option<Attributes>)>,
     /// `OPEN4_RESULT_` flags.
     flags: u32,
+    delegation: Option<GrantedDelegation>,
 }
 
 /// How an OPEN was answered.
@@ -100,6 +107,7 @@ impl OpenKind {
             access: access.map(|ok| Access(ok.access & RIGHTS.0)),
             directory,
             flags: opened.rflags,
+            delegation: GrantedDelegation::of(&opened.delegation),
         })))
     }
 }
@@ -115,20 +123,24 @@ pub(super) fn before(info: ChangeInfo4) -> Option<PreOpAttributes> {
 }
 
 /// OPEN of a handle, with attributes and rights.
-fn open_handle(file: &Handle, share: Share, owner: &OpenOwner) -> Compound {
+fn open_handle(file: &Handle, share: Share, want: u32, owner: &OpenOwner) -> Compound {
     Compound::once()
         .put_fh(file)
-        .then(Op::Open, &open_args(share, &owner.name(), OpenClaim4::Fh))
+        .then(Op::Open, &open_args(share, want, &owner.name(), OpenClaim4::Fh))
         .get_attributes(&FILE)
         .then(Op::Access, &Access4Args { access: RIGHTS.0 })
 }
 
 /// Sends an OPEN, and again while its session is replaced before the answer.
 async fn send_open(client: Arc<SessionClient>, call: OpenCall) -> Result<Opened> {
-    let OpenCall { owner, share, mut kind, mut compound } = call;
-    let mut opening = Some(client.update(|held| held.opens.opening(owner.clone())));
+    let OpenCall { owner, share, want, mut kind, mut compound } = call;
+    let mut opening = Some(client.update(|held| {
+        held.openings += 1;
+        held.opens.opening(owner.clone())
+    }));
     let mut created = None;
     let answer = loop {
+        let sent = client.look(HeldState::sent_open);
         let reply = match client.call(owner.user(), &compound, None).await {
             Ok(reply) => reply,
             Err(error) => break Err(error),
@@ -139,20 +151,27 @@ async fn send_open(client: Arc<SessionClient>, call: OpenCall) -> Result<Opened>
             Ok(OpenAnswer::Unknown) => break Ok(Opened::Unknown),
             Err(error) => break Err(error),
         };
-        let adopted = (&results.file.handle, share, results.stateid, results.flags);
-        if let Some(open) = client.opened(reply.session, &mut opening, adopted) {
+        let OpenResults { access, flags, delegation, .. } = *results;
+        let opened = OpenedFile { share, id: state_id(results.stateid), access, flags, delegation, sent };
+        if let Some(open) = client.opened(reply.session, &mut opening, &results.file.handle, &opened) {
             break Ok(Opened::File(created.unwrap_or(results), open));
+        }
+        if let Some(delegation) = delegation {
+            // The server may have it still, if the client id is the same.
+            let (in_flight, file) = (ChangeInFlight::new(&client), results.file.handle.clone());
+            drop(client.spawn(send_return(in_flight, file, delegation.id)));
         }
         if matches!(kind, OpenKind::New(..)) {
             // The file is there; only its open was lost.
-            compound = open_handle(&results.file.handle, share, &owner);
+            compound = open_handle(&results.file.handle, share, want, &owner);
             kind = OpenKind::File(results.file.handle.clone());
             created = Some(results);
         }
     };
-    if let Some(opening) = opening {
-        client.update(|held| held.opens.not_opened(opening));
-    }
+    client.update(|held| {
+        held.end_open();
+        opening.into_iter().for_each(|opening| held.opens.not_opened(opening));
+    });
     answer
 }
 
@@ -167,18 +186,28 @@ impl Nfs4 {
         if !read && !write {
             return open_without_state(self, user, target).await;
         }
-        let share = Share { access: u8::from(read) | u8::from(write) << 1, deny: 0 };
-        let owner = OpenOwner::new(user);
+        let access = if read { READ_ACCESS } else { 0 } | if write { WRITE_ACCESS } else { 0 };
+        let (share, owner) = (Share { access, deny: 0 }, OpenOwner::new(user));
+        if let FileTarget::File(file) = target {
+            if write {
+                self.client.return_delegation(file).await;
+            } else if let Some((open, access)) = self.client.open_delegated(&owner, file, share) {
+                let found = Found { handle: file.clone(), attributes: None };
+                return Ok(OpenReply { found: Some(found), access: Some(access), state: Some(open) });
+            }
+        }
+        let wants = self.wants_delegations && !write;
+        let want = if wants { SHARE_ACCESS_WANT_READ_DELEG } else { SHARE_ACCESS_WANT_NO_DELEG };
         let rights = Access4Args { access: RIGHTS.0 };
         let (operation, kind, compound, place) = match target {
             FileTarget::File(file) => {
-                let compound = open_handle(file, share, &owner);
+                let compound = open_handle(file, share, want, &owner);
                 (Operation::Open, OpenKind::File(file.clone()), compound, None)
             }
             FileTarget::Entry { directory, name } => {
                 let compound = Compound::once()
                     .put_fh(directory)
-                    .then(Op::Open, &open_args(share, &owner.name(), OpenClaim4::Null(Opaque(name))))
+                    .then(Op::Open, &open_args(share, want, &owner.name(), OpenClaim4::Null(Opaque(name))))
                     .get_file(&FILE)
                     .then(Op::Access, &rights);
                 let kind = OpenKind::Entry(directory.clone(), name.into());
@@ -188,7 +217,7 @@ impl Nfs4 {
                 let (settable, owner_name) = (settable_at_create(how), owner.name());
                 let open = Open4Args {
                     openhow: Openflag4::Create(create_how(how, &settable)),
-                    ..open_args(share, &owner_name, OpenClaim4::Null(Opaque(name)))
+                    ..open_args(share, want, &owner_name, OpenClaim4::Null(Opaque(name)))
                 };
                 let compound = Compound::once()
                     .put_fh(directory)
@@ -203,7 +232,7 @@ impl Nfs4 {
         };
         let report = self.report();
         self.counters.call(operation);
-        let call = OpenCall { owner, share, kind, compound };
+        let call = OpenCall { owner, share, want, kind, compound };
         // A task of its own, so that what is opened is closed again if this caller stops waiting.
         let sent = self.client.spawn(send_open(self.client.clone(), call)).await;
         let opened = sent.map_err(|error| Error::Local {

@@ -26,7 +26,7 @@ use super::convert::{self, ACL, BIRTH, ENTRY, ENTRY_NUMBER, FILE, NAMES, ReplyAt
 use super::open::{before, create_how, settable_at_create};
 use super::read_plus::ReadPlusAnswer;
 use super::session::CompoundReply;
-use super::state;
+use super::state::{self, READ_ACCESS, WRITE_ACCESS};
 use super::{Nfs4, file_handle, found, reply_attributes};
 use crate::error::{Error, Result, Status};
 use crate::operations::{
@@ -81,10 +81,6 @@ impl Encode for WriteHead {
         to.put(&self.stable);
     }
 }
-
-/// The access bits of an open: `OPEN4_SHARE_ACCESS_READ` and `OPEN4_SHARE_ACCESS_WRITE`.
-pub(super) const READ_ACCESS: u8 = 1;
-pub(super) const WRITE_ACCESS: u8 = 2;
 
 /// How often I/O is sent again because the server doesn't know its state id.
 const MAX_ATTEMPTS: u32 = 8;
@@ -251,6 +247,7 @@ impl Operations for Nfs4 {
         set: &SetAttributes,
         guard: Option<Timestamp>,
     ) -> Result<Option<Attributes>> {
+        let _change = self.client.change_attributes(file);
         let report = self.report();
         let settable = Settable::new(set);
         let mut compound = Compound::once().put_fh(file);
@@ -596,6 +593,7 @@ impl Operations for Nfs4 {
     }
 
     async fn link(&self, user: &User, file: &Handle, directory: &Handle, name: &[u8]) -> Result<()> {
+        let _change = self.client.change_attributes(file);
         let report = self.report();
         let compound = Compound::once()
             .put_fh(file)
@@ -765,6 +763,7 @@ impl Operations for Nfs4 {
     }
 
     async fn set_nfs4_acl(&self, user: &User, file: &Handle, acl: &[u8]) -> Result<()> {
+        let _change = self.client.change_attributes(file);
         self.set_acl(user, file, acl).await
     }
 
@@ -780,6 +779,7 @@ impl Operations for Nfs4 {
         value: &[u8],
         how: SetXattr,
     ) -> Result<()> {
+        let _change = self.client.change_attributes(file);
         self.store_xattr(user, file, name, value, how).await
     }
 
@@ -788,6 +788,7 @@ impl Operations for Nfs4 {
     }
 
     async fn remove_xattr(&self, user: &User, file: &Handle, name: &[u8]) -> Result<()> {
+        let _change = self.client.change_attributes(file);
         self.delete_xattr(user, file, name).await
     }
 

@@ -7,7 +7,8 @@ use proto::nfs4::{Nfsstat4, Operation as Op, Read4Args, ReadPlus4ResOk, ReadPlus
 
 use super::Nfs4;
 use super::compound::Compound;
-use super::operations::{IoAttempts, READ_ACCESS, check, io_stateid};
+use super::operations::{IoAttempts, check, io_stateid};
+use super::state::READ_ACCESS;
 use crate::error::{Error, Result};
 use crate::operations::ReadReply;
 use crate::types::{Handle, Operation};

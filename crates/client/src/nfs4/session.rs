@@ -32,13 +32,14 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use xdr::{Array, Opaque};
 
-use super::callbacks::{self, Callbacks, MAX_CALLBACK, MAX_CALLBACK_OPERATIONS, MAX_CALLBACK_SLOTS};
+use super::callbacks::{self, Callbacks, MAX_CALLBACK, MAX_CALLBACK_OPERATIONS, MAX_CALLBACK_SLOTS, Recall};
 use super::compound::{Compound, Results, refused};
 use super::lock::LockWaiters;
 use super::state::ClientState;
 use crate::counters::{SessionCounters, bump};
 use crate::error::{Error, Result, RpcError};
 use crate::options::MAX_TRANSFER;
+use crate::types::Handle;
 use crate::user::User;
 
 /// Room for what is around a payload in a request or reply, in bytes.
@@ -274,10 +275,9 @@ impl SessionClient {
             state: ClientState::default(),
         });
         let weak = Arc::downgrade(&client);
-        client.callbacks.on_recall_slot(Arc::new(move |session, highest| {
-            if let Some(client) = weak.upgrade() {
-                client.recall_slot(session, highest);
-            }
+        client.callbacks.set_handler(Arc::new(move |recall| match weak.upgrade() {
+            Some(client) => client.recall(recall),
+            None => Nfsstat4::Badhandle,
         }));
         client
     }
@@ -381,6 +381,11 @@ impl SessionClient {
     pub(super) fn while_current<T>(&self, session: u64, f: impl FnOnce() -> T) -> Option<T> {
         let manager = self.manager.lock();
         (manager.session() == session).then(f)
+    }
+
+    /// Whether the server keeps the client's state for certain.
+    pub(super) fn is_lease_valid(&self) -> bool {
+        self.manager.lock().is_lease_valid(Instant::now())
     }
 
     /// The server's address.
@@ -544,6 +549,21 @@ impl SessionClient {
         let reply = self.send(&self.owner, &Compound::new().then(operation, &args), None, None).await?;
         let _: BindConnToSession4ResOk = Results::new(&reply.results)?.get(operation)?;
         Ok(())
+    }
+
+    /// The server recalls something.
+    fn recall(self: &Arc<Self>, recall: Recall<'_>) -> Nfsstat4 {
+        match recall {
+            Recall::Slots { session, highest } => self.recall_slot(session, highest),
+            Recall::Delegation { id, file } => {
+                let Some(file) = Handle::new(file) else { return Nfsstat4::Badhandle };
+                if !self.update(|held| held.recall(&file, id)) {
+                    return Nfsstat4::BadStateid;
+                }
+            }
+            Recall::Delegations { keep } => self.update(|held| held.keep_delegations(keep)),
+        }
+        Nfsstat4::Ok
     }
 
     /// CB_RECALL_SLOT.
@@ -843,7 +863,8 @@ impl SessionClient {
 
     /// DESTROY_SESSION and DESTROY_CLIENTID. Errors are ignored: without these the lease expires. A request
     /// afterwards, by a file that is still open, makes another client id and session.
-    pub(super) async fn end(&self) {
+    pub(super) async fn end(self: &Arc<Self>) {
+        self.update(|held| held.keep_delegations(0));
         self.changes_sent().await;
         let Some(session) = self.current.load_full() else { return };
         self.is_ended.store(true, Release);

@@ -15,8 +15,8 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire};
 use std::time::{Duration, Instant};
 
 use client_state::{
-    ByteRange, LockAnswer, LockChange, LockChangeRequest, LockError, LockKind, Locks, NoState, OpenChange,
-    OpenChangeRequest, OpenClaim, OpenRef, Opens, Share, StateError, StateId,
+    ByteRange, Delegations, LockAnswer, LockChange, LockChangeRequest, LockError, LockKind, Locks, NoState,
+    OpenChange, OpenChangeRequest, OpenClaim, OpenRef, Opens, Share, StateError, StateId,
 };
 use futures_util::stream::{self, StreamExt as _};
 use parking_lot::Mutex;
@@ -29,6 +29,7 @@ use tokio::sync::Notify;
 use xdr::{Array, Opaque};
 
 use super::compound::Compound;
+use super::delegation::{self, DelegatedFile, OpenedFile};
 use super::session::{CompoundReply, EstablishedSession, SessionClient, StepError};
 use crate::error::{Error, Result, Status};
 use crate::operations::LockOwner;
@@ -50,6 +51,10 @@ const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The names of a path in a log line.
 const MAX_LOGGED_NAMES: usize = 32;
+
+/// The access bits of an open: `OPEN4_SHARE_ACCESS_READ` and `OPEN4_SHARE_ACCESS_WRITE`.
+pub(super) const READ_ACCESS: u8 = 1;
+pub(super) const WRITE_ACCESS: u8 = 2;
 
 /// An open owner: a user. A server merges the opens of one owner on one file.
 #[derive(Debug, Clone)]
@@ -142,6 +147,14 @@ impl Ord for OwnerOfLocks {
 pub(super) struct HeldState {
     pub(super) opens: Opens<Handle, OpenOwner>,
     pub(super) locks: Locks<Handle, OwnerOfLocks>,
+    pub(super) delegations: Delegations<Handle>,
+    /// The files whose delegations aren't recalled.
+    pub(super) delegated: BTreeMap<Handle, DelegatedFile>,
+    /// The OPENs on their way, and the delegations that were recalled before the replies to them came.
+    pub(super) openings: usize,
+    pub(super) early_recalls: Vec<StateId>,
+    /// Counts the beginnings and ends of the client's changes of files' attributes.
+    pub(super) attribute_changes: u64,
     /// The number of the [`WireOpen`] through which a lock owner has locked something in a file last.
     pub(super) locked_through: BTreeMap<(Handle, OwnerOfLocks), u64>,
     /// Opens that are closed once the file's locks are free.
@@ -230,10 +243,17 @@ fn shown(file: &Handle) -> String {
 }
 
 /// The arguments of OPEN without those of creating a file.
-pub(super) fn open_args<'a>(share: Share, owner: &'a [u8], claim: OpenClaim4<'a>) -> Open4Args<'a> {
+///
+/// `want` is an `OPEN4_SHARE_ACCESS_WANT_` value.
+pub(super) fn open_args<'a>(
+    share: Share,
+    want: u32,
+    owner: &'a [u8],
+    claim: OpenClaim4<'a>,
+) -> Open4Args<'a> {
     Open4Args {
         seqid: 0,
-        share_access: u32::from(share.access) | SHARE_ACCESS_WANT_NO_DELEG,
+        share_access: u32::from(share.access) | want,
         share_deny: share.deny.into(),
         owner: StateOwner4 { clientid: 0, owner: Opaque(owner) },
         openhow: Openflag4::Nocreate,
@@ -248,11 +268,12 @@ fn open_change(change: &OpenChange<Handle, OpenOwner>) -> (Op, Compound) {
         OpenChangeRequest::Open { share, claim } => {
             let claim = match claim {
                 OpenClaim::Handle => OpenClaim4::Fh,
-                // The client has no delegations.
+                // Delegations aren't reclaimed.
                 OpenClaim::Previous => OpenClaim4::Previous(0),
                 OpenClaim::Delegation(id) => OpenClaim4::DelegCurFh(stateid(id)),
             };
-            (Op::Open, compound.then(Op::Open, &open_args(share, &change.owner().name(), claim)))
+            let owner = change.owner().name();
+            (Op::Open, compound.then(Op::Open, &open_args(share, SHARE_ACCESS_WANT_NO_DELEG, &owner, claim)))
         }
         OpenChangeRequest::Downgrade { id, to } => {
             let args = OpenDowngrade4Args {
@@ -328,7 +349,9 @@ fn state_answer(reply: &CompoundReply, operation: Op) -> Result<(StateAnswer, Op
     }
     let status = results.status(operation)?;
     let id = match status {
-        Nfsstat4::Ok if operation != Op::FreeStateid => Some(state_id(results.value(operation)?)),
+        Nfsstat4::Ok if !matches!(operation, Op::FreeStateid | Op::Delegreturn) => {
+            Some(state_id(results.value(operation)?))
+        }
         _ => None,
     };
     Ok((StateAnswer::of(status), id))
@@ -354,7 +377,7 @@ fn lock_result((answer, id): (StateAnswer, Option<StateId>)) -> Option<Result<Op
 
 impl HeldState {
     /// A number for a [`WireOpen`].
-    fn next_number(&mut self) -> u64 {
+    pub(super) fn next_number(&mut self) -> u64 {
         self.last_number += 1;
         self.last_number
     }
@@ -401,6 +424,8 @@ impl HeldState {
             return;
         }
         self.recovery = Some((loss, false));
+        self.delegations.recover();
+        self.delegated.clear();
         self.opens.recover();
         // Results of an earlier loss's reclaims don't matter, but closing waits for those of opens.
         for reclaim in std::mem::take(&mut self.reclaims) {
@@ -454,6 +479,7 @@ impl HeldState {
         if let Some(locker) = locker {
             self.locks.gone(file, &locker, id);
         }
+        self.delegation_gone(file, id);
     }
 
     /// Whether a lock owner has lost its locks on a file.
@@ -466,6 +492,7 @@ impl HeldState {
 enum StateChange {
     Open(OpenChange<Handle, OpenOwner>),
     Lock(LockChange<Handle, OwnerOfLocks>),
+    Return(Handle, StateId),
 }
 
 /// An open that the server holds for a user, until this is dropped.
@@ -476,6 +503,17 @@ pub(crate) struct WireOpen {
     pub(super) number: u64,
     /// `OPEN4_RESULT_` flags.
     pub(super) flags: u32,
+}
+
+impl WireOpen {
+    pub(super) fn new(
+        client: &Arc<SessionClient>,
+        open: OpenRef<Handle, OpenOwner>,
+        number: u64,
+        flags: u32,
+    ) -> Self {
+        Self { client: client.clone(), open: Some(open), number, flags }
+    }
 }
 
 impl Drop for WireOpen {
@@ -513,6 +551,11 @@ impl SessionClient {
         look(&self.state.held.lock())
     }
 
+    /// Looks at the state, and changes what no request follows from.
+    pub(super) fn with_held<T>(&self, f: impl FnOnce(&mut HeldState) -> T) -> T {
+        f(&mut self.state.held.lock())
+    }
+
     /// An owner asks for a lock through the open with this number. Returns whether it had none on the file.
     pub(super) fn ask_for_lock(
         &self,
@@ -547,6 +590,9 @@ impl SessionClient {
                 changes.push(StateChange::Lock(change));
             }
         }
+        let HeldState { delegations, opens, locks, .. } = &mut *held;
+        let returns = delegations.take_returns(opens, locks);
+        changes.extend(returns.into_iter().map(|(file, id)| StateChange::Return(file, id)));
         let (lost_opens, lost_locks) = (held.opens.take_lost(), held.locks.take_lost());
         held.lost_locks.extend(lost_locks.iter().cloned());
         drop(held);
@@ -567,6 +613,9 @@ impl SessionClient {
             match change {
                 StateChange::Open(change) => drop(self.spawn(send_open_change(in_flight, change))),
                 StateChange::Lock(change) => drop(self.spawn(send_lock_change(in_flight, change))),
+                StateChange::Return(file, id) => {
+                    drop(self.spawn(delegation::send_return(in_flight, file, id)));
+                }
             }
         }
         self.state.changed.notify_waiters();
@@ -589,13 +638,17 @@ impl SessionClient {
         self: &Arc<Self>,
         session: u64,
         opening: &mut Option<client_state::Opening<OpenOwner>>,
-        (file, share, id, flags): (&Handle, Share, Stateid4, u32),
+        file: &Handle,
+        opened: &OpenedFile,
     ) -> Option<WireOpen> {
         let (open, number) = self.update_in(session, |held| {
             let opening = opening.take()?;
-            Some((held.opens.opened(opening, file.clone(), share, state_id(id)), held.next_number()))
+            let owner = opening.owner().clone();
+            let open = held.opens.opened(opening, file.clone(), opened.share, opened.id);
+            held.note_delegation(file, &owner, opened);
+            Some((open, held.next_number()))
         })??;
-        Some(WireOpen { client: self.clone(), open: Some(open), number, flags })
+        Some(WireOpen::new(self, open, number, opened.flags))
     }
 
     /// The state id for I/O of a user that needs `access`, as soon as it is known. `None`: the user hasn't
@@ -723,12 +776,16 @@ impl SessionClient {
         enum Of {
             Open(Handle, OpenOwner),
             Lock(Handle, OwnerOfLocks),
+            Delegation(Handle),
         }
         let states: Vec<(Of, StateId)> = self.look(|held| {
             let opens = held.opens.state_ids();
             let opens = opens.map(|(file, owner, id)| (Of::Open(file.clone(), owner.clone()), id));
             let locks = held.locks.state_ids();
-            opens.chain(locks.map(|(file, by, id)| (Of::Lock(file.clone(), by.clone()), id))).collect()
+            let locks = locks.map(|(file, by, id)| (Of::Lock(file.clone(), by.clone()), id));
+            let delegations = held.delegations.state_ids();
+            let delegations = delegations.map(|(file, id)| (Of::Delegation(file.clone()), id));
+            opens.chain(locks).chain(delegations).collect()
         });
         let owner = self.owner.clone();
         for states in states.chunks(MAX_TESTED) {
@@ -748,6 +805,7 @@ impl SessionClient {
                 self.update(|held| match of {
                     Of::Open(file, owner) => held.opens.gone(file, owner, *id),
                     Of::Lock(file, owner) => held.locks.gone(file, owner, *id),
+                    Of::Delegation(file) => held.delegation_gone(file, *id),
                 });
             }
         }
@@ -756,7 +814,7 @@ impl SessionClient {
 }
 
 /// Sends a request until it isn't delayed and its session isn't replaced, and reports the answer.
-async fn send_until_answered<T>(
+pub(super) async fn send_until_answered<T>(
     client: &Arc<SessionClient>,
     user: &User,
     mut request: impl FnMut() -> Option<(Op, Compound)>,

@@ -147,8 +147,12 @@ pub struct Options {
     pub version: Version,
     /// Distinguishes this client from others of the same host to an NFSv4 server, and is the same after a
     /// restart, so that the server drops the state from before at once. Two clients that exist at the same
-    /// time must not have the same. With `None` it is random. Default: `None`; a mount's is its mount point.
+    /// time must not have the same. With `None` it is random. Default: `None`. A mount's is followed by its
+    /// mount point.
     pub unique_id: Option<String>,
+    /// Whether files that are opened for reading over the wire are to be delegated (RFC 8881 section 10.4),
+    /// so that further opens need no request. NFSv3 has no delegations. Default: false.
+    pub delegations: bool,
     /// Whether to use the lane. Default: [`LaneMode::Auto`].
     pub lane: LaneMode,
     /// The directory with the servers' rendezvous sockets. Default: `/run/samehost`.
@@ -215,6 +219,7 @@ impl Default for Options {
         Self {
             version: Version::V3,
             unique_id: None,
+            delegations: false,
             lane: LaneMode::Auto,
             run_dir: PathBuf::from("/run/samehost"),
             trusted_uids: Vec::new(),
@@ -259,6 +264,7 @@ macro_rules! setters {
 setters! {
     version: Version => version,
     unique_id: impl Into<Option<String>> => unique_id.into(),
+    delegations: bool => delegations,
     lane: LaneMode => lane,
     run_dir: impl Into<PathBuf> => run_dir.into(),
     trusted_uids: impl Into<Vec<u32>> => trusted_uids.into(),

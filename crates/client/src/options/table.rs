@@ -233,6 +233,36 @@ pub const SESSION: &[Descriptor<Options>] = &[
         help: "Group of the calls, without supplementary groups",
     },
     Descriptor {
+        name: "nfs4_unique_id",
+        aliases: &[],
+        sources: URL_AND_MOUNT,
+        kind: Kind::Text {
+            expected: "1 to 64 letters, digits, '.', '-' and '_'",
+            placeholder: "ID",
+            is_valid: is_unique_id,
+            set: |options, text| options.unique_id = Some(text.to_owned()),
+        },
+        default: None,
+        help: "Distinguishes this NFSv4 client from others with the same hostname and machine-id(5), and is \
+               the same after a restart. No two clients at a time may have the same",
+    },
+    Descriptor {
+        name: "delegations",
+        aliases: &[],
+        sources: URL_AND_MOUNT,
+        kind: Kind::Flag(|options| options.delegations = true),
+        default: None,
+        help: "Ask an NFSv4 server for delegations of files that are read: further opens need no request",
+    },
+    Descriptor {
+        name: "nodelegations",
+        aliases: &[],
+        sources: URL_AND_MOUNT,
+        kind: Kind::Flag(|options| options.delegations = false),
+        default: Some("nodelegations"),
+        help: "Ask for no delegations",
+    },
+    Descriptor {
         name: "lane",
         aliases: &[],
         sources: ALL,
@@ -281,6 +311,11 @@ pub const SESSION: &[Descriptor<Options>] = &[
 /// A number of a user or group.
 const fn id(unit: &'static str, set: fn(&mut Options, u32)) -> Kind<Options> {
     Kind::Number { unit, min: 0, max: u32::MAX, set }
+}
+
+fn is_unique_id(text: &str) -> bool {
+    let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+    (1..=64).contains(&text.len()) && text.bytes().all(is_fit)
 }
 
 /// `port` and `mountport`: 0 is the same as no option (nfs(5), "Options for NFS versions 2 and 3 only").

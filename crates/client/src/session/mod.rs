@@ -24,6 +24,7 @@ mod path;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::counters::{Counters, SessionCounters};
 use crate::lane::LaneManager;
@@ -167,6 +168,15 @@ impl Session {
     /// lane is looked for in the background ([`Session::probe`] waits for it).
     pub fn set_lane_mode(&self, mode: LaneMode) {
         self.inner.lane.set_mode(mode);
+    }
+
+    /// Since when a file has been delegated to this client (RFC 8881 section 10.4). Until the delegation
+    /// ends, other clients and processes on the server don't change the file: attributes that were requested
+    /// then or later are true, but for changes by this client and for the access time. `None` if the file
+    /// isn't delegated, or if the server may have ended that.
+    #[must_use]
+    pub fn delegated_since(&self, file: &Handle) -> Option<Instant> {
+        self.caller.wire.protocol.delegated_since(file)
     }
 
     /// Whether locks reach the server: by NFSv4.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use client::{Access, Attributes, Version};
+use client::{Access, Attributes, Session, Version};
 use futures_util::future::join;
 use rustix::io::Errno;
 
@@ -57,11 +57,17 @@ impl Filesystem {
         if let Some(attributes) = self.cached_attributes(inode, asked) {
             return Ok((attributes, self.report_attributes(inode, asked)));
         }
-        let attributes = match fh.and_then(|fh| self.files.get(fh)) {
-            Some(open) => open.file.attributes().await,
-            None => self.user(request).session.attributes(&inode.handle).await,
+        let user = self.user(request);
+        let attributes = match Self::delegated_attributes(&user.session, inode) {
+            Some(attributes) if !inode.is_atime_stale() => attributes,
+            _ => {
+                let attributes = match fh.and_then(|fh| self.files.get(fh)) {
+                    Some(open) => open.file.attributes().await,
+                    None => user.session.attributes(&inode.handle).await,
+                };
+                attributes.map_err(|error| self.errno_for(inode, &error))?
+            }
         };
-        let attributes = attributes.map_err(|error| self.errno_for(inode, &error))?;
         self.update_attributes(inode, attributes, asked);
         self.invalidate_stale_data(inode);
         // The cache may be newer than this reply.
@@ -92,6 +98,12 @@ impl Filesystem {
                 self.files.get(granted)?.file.attributes_now()?.ok()
             }
         }
+    }
+
+    /// Attributes that are true because the file is delegated to this client, but for the access time.
+    pub(super) fn delegated_attributes(session: &Session, inode: &Inode) -> Option<Attributes> {
+        let since = session.delegated_since(&inode.handle)?;
+        inode.lock().attributes.unchanged_here_since(since).copied()
     }
 
     /// Fetches the attributes of open files that the kernel caches, when they expire. A process that keeps a

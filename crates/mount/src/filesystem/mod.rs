@@ -322,6 +322,11 @@ impl Filesystem {
             }
         }
         let now = Instant::now();
+        if let Some(attributes) = Self::delegated_attributes(session, inode) {
+            let update = AttributeUpdate { before: None, attributes: Some(attributes), asked: now };
+            inode.update(&update, now, &self.options.attributes);
+            return Ok(attributes);
+        }
         let attributes = session.attributes(&inode.handle).await.map_err(|error| self.errno(&error))?;
         self.update_attributes(inode, attributes, now);
         Ok(attributes)

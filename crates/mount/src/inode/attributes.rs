@@ -43,6 +43,8 @@ struct CachedAttributes {
     valid: Duration,
     /// When they were requested.
     since: Instant,
+    /// The same for the last reply that confirmed them.
+    asked: Instant,
 }
 
 /// What a reply shows to have happened to the file.
@@ -98,6 +100,14 @@ impl AttributeCache {
             && received.is_some_and(|at| self.wrote.is_none_or(|wrote| at > wrote))
     }
 
+    /// The attributes, if they were requested at `since` or later, and nothing here has changed the file
+    /// after that.
+    pub(crate) fn unchanged_here_since(&self, since: Instant) -> Option<&Attributes> {
+        let known = self.known.as_ref()?;
+        let is_written = self.writers > 0 || self.wrote.is_some_and(|wrote| known.received <= wrote);
+        (known.asked >= since && !known.valid.is_zero() && !is_written).then_some(&known.attributes)
+    }
+
     /// The kernel is told the cached attributes.
     pub(crate) fn report(&mut self) {
         self.reported = self.known.as_ref().map(|known| Stamp::from(&known.attributes));
@@ -147,8 +157,8 @@ impl AttributeCache {
             _ => bounds(new.kind, times),
         };
         let Some(known) = &mut self.known else {
-            self.known =
-                Some(CachedAttributes { attributes: *new, received: now, valid: min, since: update.asked });
+            let (since, asked) = (update.asked, update.asked);
+            self.known = Some(CachedAttributes { attributes: *new, received: now, valid: min, since, asked });
             return Change::None;
         };
         let (old, stamp) = (Stamp::from(&known.attributes), Stamp::from(new));
@@ -160,6 +170,7 @@ impl AttributeCache {
         }
         known.attributes = *new;
         known.received = now;
+        known.asked = known.asked.max(update.asked);
         if stamp == old {
             if update.asked >= known.since + known.valid {
                 known.valid = (known.valid * 2).clamp(min, max);

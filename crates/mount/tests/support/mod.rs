@@ -36,12 +36,22 @@ impl Served {
     }
 
     pub fn mount_with(&self, transport: Transport, options: MountOptions) -> Mounted {
-        Mounted::new(self, transport, Version::V3, options)
+        Mounted::new(self, transport, |session| session, options)
+    }
+
+    /// A mount with other options of its session.
+    pub fn mount_adjusted(
+        &self,
+        transport: Transport,
+        adjust: impl FnOnce(client::Options) -> client::Options,
+        options: MountOptions,
+    ) -> Mounted {
+        Mounted::new(self, transport, adjust, options)
     }
 
     /// A mount by this version of NFS.
     pub fn mount_by(&self, version: Version, transport: Transport, options: MountOptions) -> Mounted {
-        Mounted::new(self, transport, version, options)
+        Mounted::new(self, transport, |session| session.version(version), options)
     }
 }
 
@@ -66,7 +76,12 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    fn new(served: &Served, transport: Transport, version: Version, options: MountOptions) -> Self {
+    fn new(
+        served: &Served,
+        transport: Transport,
+        adjust: impl FnOnce(client::Options) -> client::Options,
+        options: MountOptions,
+    ) -> Self {
         let at = tempfile::tempdir().unwrap();
         fs::set_permissions(at.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let runtime = samehost_mount::runtime().unwrap();
@@ -74,10 +89,10 @@ impl Mounted {
         let lane = if transport == Transport::Wire { LaneMode::Off } else { LaneMode::Auto };
         let session = client::Options::new()
             .lane(lane)
-            .version(version)
             .run_dir(served.run_dir())
             .search_namespaces(false)
             .timeo(Duration::from_secs(20));
+        let session = adjust(session);
         let options =
             MountOptions { passthrough: transport == Transport::Passed, allow_other: true, ..options };
         let mount = runtime.block_on(Mount::start(&url, session, options, at.path())).expect("a mount");

@@ -1,0 +1,184 @@
+//! Read delegations over NFSv4: what needs no request under them, and their return.
+
+mod support;
+
+use std::fs::OpenOptions as LocalOptions;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use samehost_client as client;
+
+use client::{
+    Access, ByteRange, File, Handle, LaneMode, LockKind, LockOwner, LockRequest, OpenOptions, Operation,
+    Session, SetAttributes, Version,
+};
+use support::{Served, wait_for};
+
+/// A session that asks for delegations, and a file of its server with its handle, opened and closed once.
+struct Delegated {
+    served: Served,
+    session: Session,
+    path: PathBuf,
+    handle: Handle,
+}
+
+impl Delegated {
+    async fn new(mut served: Served, lease: Option<u64>) -> Self {
+        if let Some(seconds) = lease {
+            served.set_lease(seconds);
+        }
+        let path = served.export().join("file");
+        std::fs::write(&path, b"first").unwrap();
+        let options = served.options(LaneMode::Off).version(Version::V4_2).delegations(true);
+        let session = Session::connect(&served.url(), options).await.unwrap();
+        let file = session.open(b"file", &OpenOptions::reading()).await.unwrap();
+        let handle = file.handle();
+        file.close().await.unwrap();
+        let new = Self { served, session, path, handle };
+        wait_for("the CLOSE", || new.calls(Operation::Close) == 1).await;
+        assert!(new.is_delegated());
+        new
+    }
+
+    fn calls(&self, operation: Operation) -> u64 {
+        self.session.counters().calls(operation)
+    }
+
+    fn is_delegated(&self) -> bool {
+        self.session.delegated_since(&self.handle).is_some()
+    }
+
+    async fn open(&self, options: &OpenOptions) -> File {
+        self.session.open_handle(&self.handle, b"file", options).await.unwrap()
+    }
+
+    /// Opens the file as a local process that writes, which waits while the file is delegated.
+    async fn write_locally(&self, data: &'static [u8]) {
+        let path = self.path.clone();
+        tokio::task::spawn_blocking(move || std::fs::write(path, data).unwrap()).await.unwrap();
+    }
+}
+
+/// Whether a local process may write the file at once.
+fn is_free(path: &Path) -> bool {
+    let without_waiting = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    LocalOptions::new().write(true).custom_flags(without_waiting).open(path).is_ok()
+}
+
+async fn read(file: &File) -> Vec<u8> {
+    let mut buffer = [0; 16];
+    let length = file.read_at(&mut buffer, 0).await.unwrap();
+    buffer[..length].to_vec()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_delegated_file_is_opened_without_a_request() {
+    let it = Delegated::new(Served::wire_only(), None).await;
+    let before = it.session.counters().wire.round_trips;
+    for _ in 0..10 {
+        let (one, two) = (it.open(&OpenOptions::reading()).await, it.open(&OpenOptions::reading()).await);
+        assert_eq!(one.access_at_open().unwrap().0 & Access::READ.0, Access::READ.0);
+        one.close().await.unwrap();
+        two.close().await.unwrap();
+    }
+    assert_eq!(it.session.counters().wire.round_trips, before);
+    let file = it.open(&OpenOptions::reading()).await;
+    assert_eq!(read(&file).await, b"first");
+    assert_eq!(it.session.counters().wire.round_trips, before + 1);
+    // The end of the session returns it.
+    drop(file);
+    it.session.close().await;
+    assert!(is_free(&it.path));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_local_writer_gets_the_file_and_its_readers_keep_it() {
+    let it = Delegated::new(Served::wire_only(), None).await;
+    let (opens, closes) = (it.calls(Operation::Open), it.calls(Operation::Close));
+    let reader = it.open(&OpenOptions::reading()).await;
+    it.write_locally(b"second").await;
+    wait_for("the recall", || !it.is_delegated()).await;
+    // The server was told of the open: it keeps the file without its name.
+    assert_eq!(it.calls(Operation::Open), opens + 1);
+    std::fs::remove_file(&it.path).unwrap();
+    assert_eq!(read(&reader).await, b"second");
+    reader.close().await.unwrap();
+    wait_for("the CLOSE", || it.calls(Operation::Close) == closes + 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn another_clients_write_recalls_and_the_next_open_asks() {
+    let it = Delegated::new(Served::wire_only(), None).await;
+    let other = it.served.wire_by(Version::V4_1).await;
+    let theirs = other.open(b"file", &OpenOptions::new().write(true)).await.unwrap();
+    assert!(!it.is_delegated());
+    theirs.write_at(b"other", 0).await.unwrap();
+    theirs.close().await.unwrap();
+    let opens = it.calls(Operation::Open);
+    assert_eq!(read(&it.open(&OpenOptions::reading()).await).await, b"other");
+    assert_eq!(it.calls(Operation::Open), opens + 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn own_writes_locks_and_changes_of_attributes_return_it() {
+    let it = Delegated::new(Served::wire_only(), None).await;
+    // A file whose delegation was recalled isn't delegated again for a time: each case has its own.
+    let delegated = async |name: &'static [u8]| {
+        std::fs::write(it.served.export().join(str::from_utf8(name).unwrap()), b"first").unwrap();
+        let reader = it.session.open(name, &OpenOptions::reading()).await.unwrap();
+        assert!(it.session.delegated_since(&reader.handle()).is_some());
+        reader
+    };
+    let is_returned = |file: &File| it.session.delegated_since(&file.handle()).is_none();
+    let writing = OpenOptions::new().write(true);
+
+    let reader = delegated(b"by handle").await;
+    let writer = it.session.open_handle(&reader.handle(), b"by handle", &writing).await.unwrap();
+    assert!(is_returned(&reader));
+    writer.write_at(b"F", 0).await.unwrap();
+    assert_eq!(read(&reader).await, b"First");
+
+    let reader = delegated(b"by name").await;
+    let writer = it.session.open(b"by name", &writing).await.unwrap();
+    assert!(is_returned(&reader));
+    writer.write_at(b"F", 0).await.unwrap();
+    assert_eq!(read(&reader).await, b"First");
+
+    let reader = delegated(b"locked").await;
+    let (owner, range) = (LockOwner(1), ByteRange { first: 0, last: 0 });
+    reader.lock(LockRequest { owner, range, kind: LockKind::Read, waits: false }).await.unwrap();
+    assert!(is_returned(&reader));
+
+    let reader = delegated(b"changed").await;
+    let set = SetAttributes { mode: Some(0o600), ..SetAttributes::default() };
+    it.session.set_attributes(&reader.handle(), &set, None).await.unwrap();
+    assert!(is_returned(&reader));
+    assert_eq!(read(&reader).await, b"first");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn files_that_are_open_by_a_delegation_outlive_a_killed_server() {
+    let mut it = Delegated::new(Served::wire_only(), None).await;
+    let reader = it.open(&OpenOptions::reading()).await;
+    it.served.kill();
+    it.served.restart();
+    it.session.attributes(&it.session.root()).await.unwrap();
+    assert!(!it.is_delegated(), "delegations aren't reclaimed");
+    std::fs::remove_file(&it.path).unwrap();
+    assert_eq!(read(&reader).await, b"first");
+}
+
+/// A client that is cut off for longer than its lease doesn't rely on its delegations.
+#[tokio::test]
+async fn an_expired_lease_ends_delegations() {
+    let it = Delegated::new(Served::wire_only(), Some(2)).await;
+    let reader = it.open(&OpenOptions::reading()).await;
+    // This thread runs all tasks of the session. While it waits no recall is answered, and the lease isn't
+    // renewed.
+    let path = it.path.clone();
+    std::thread::spawn(move || std::fs::write(path, b"second").unwrap()).join().unwrap();
+    assert!(!it.is_delegated());
+    let other = it.open(&OpenOptions::reading()).await;
+    assert_eq!(read(&other).await, b"second");
+    assert_eq!(read(&reader).await, b"second");
+}
