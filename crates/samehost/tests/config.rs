@@ -173,13 +173,16 @@ fn exports_change_until_the_next_reload() {
     server.run(&["ctl", "export", "/nowhere *(ro)"]).exits(1).complains(&["not served: "]);
     assert_eq!((cat("one"), cat("two")), (Some(1), Some(0)));
 
-    let done = server.run(&["ctl", "reload"]).exits(0);
+    let status = server.status();
+    let (pid, instance) = (status["pid"].to_string(), status["instance"].as_str().unwrap());
+    server.run(&["ctl", "reload", "--server", "another"]).exits(1).complains(&["no matching server"]);
+    let done = server.run(&["ctl", "reload", "--server", &pid]).exits(0);
     let expected = format!("exports kept: 1, added: {}, removed: {} /nowhere\n", path("one"), path("two"));
     assert_eq!(done.text(), expected);
     assert_eq!((cat("one"), cat("two")), (Some(0), Some(1)));
 
     fs::write(&exports, "nonsense(((\n").unwrap();
-    server.run(&["ctl", "reload"]).exits(1).complains(&["exports:1:1: "]);
+    server.run(&["ctl", "reload", "--server", &instance[..8]]).exits(1).complains(&["exports:1:1: "]);
     assert_eq!(cat("one"), Some(0));
     run(samehost(["ctl", "reload", "--run-dir"]).arg(scratch.path())).exits(4);
 }

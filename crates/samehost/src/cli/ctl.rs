@@ -71,8 +71,9 @@ added are removed, and those that `ctl unexport` has removed come back.";
 /// Options of `samehost ctl export` and `samehost ctl unexport`.
 #[derive(Debug, Args)]
 pub struct ExportArgs {
-    /// Which server, if several run: the beginning of its instance as `samehost status` shows it
-    #[arg(long, value_name = "INSTANCE")]
+    /// Which server, if several run: its process id, or the beginning of its instance as `samehost status`
+    /// shows it
+    #[arg(long, value_name = "PID|INSTANCE")]
     pub server: Option<String>,
 
     /// A line in exports(5) syntax: the directory and its clients
@@ -83,8 +84,9 @@ pub struct ExportArgs {
 /// Options of `samehost ctl reload`.
 #[derive(Debug, Args)]
 pub struct ReloadArgs {
-    /// Which server, if several run: the beginning of its instance as `samehost status` shows it
-    #[arg(long, value_name = "INSTANCE")]
+    /// Which server, if several run: its process id, or the beginning of its instance as `samehost status`
+    /// shows it
+    #[arg(long, value_name = "PID|INSTANCE")]
     pub server: Option<String>,
 }
 
@@ -134,8 +136,9 @@ Examples:
 /// Options of `samehost ctl io-mode`.
 #[derive(Debug, Args)]
 pub struct IoModeArgs {
-    /// Which server, if several run: the beginning of its instance as `samehost status` shows it
-    #[arg(long, value_name = "INSTANCE")]
+    /// Which server, if several run: its process id, or the beginning of its instance as `samehost status`
+    /// shows it
+    #[arg(long, value_name = "PID|INSTANCE")]
     pub server: Option<String>,
 
     /// The exported directory, if it isn't for the whole server; `read` or `write`; the mode

@@ -9,8 +9,9 @@ use crate::cli::Global;
 use crate::commands::status;
 use crate::exit::{Exit, Failure};
 
-/// The socket of the one server that the arguments select.
-pub fn server(global: &Global, instance: Option<&str>, export: Option<&Path>) -> Result<PathBuf, Failure> {
+/// The socket of the one server that the arguments select. `name` is a process id, or the beginning of an
+/// instance.
+pub fn server(global: &Global, name: Option<&str>, export: Option<&Path>) -> Result<PathBuf, Failure> {
     let dir = global.run_dir.display().to_string();
     let asked = status::servers(&global.run_dir)
         .map_err(|error| Failure::new(&dir, error).next("run as the user of the server, or as root"))?;
@@ -23,7 +24,13 @@ pub fn server(global: &Global, instance: Option<&str>, export: Option<&Path>) ->
     }
     let exports =
         |status: &Status| export.is_none_or(|export| status.exports.iter().any(|other| other.path == export));
-    let named = |status: &Status| instance.is_none_or(|start| status.instance.starts_with(start));
+    let pid = name
+        .and_then(|name| name.parse::<u32>().ok())
+        .filter(|pid| asked.iter().any(|asked| asked.answer.pid == *pid));
+    let named = |status: &Status| match pid {
+        Some(pid) => status.pid == pid,
+        None => name.is_none_or(|start| status.instance.starts_with(start)),
+    };
     let mut matching: Vec<_> =
         asked.into_iter().filter(|asked| named(&asked.answer) && exports(&asked.answer)).collect();
     match (matching.pop(), matching.is_empty()) {
