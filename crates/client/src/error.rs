@@ -270,6 +270,13 @@ pub enum Error {
         /// Why the rest was not written.
         source: Box<Error>,
     },
+    /// A write that its caller didn't wait for ([`File::write_behind`](crate::File::write_behind)) has
+    /// failed. Each open that has written to the file is told once.
+    #[error("an earlier write has failed: {source}")]
+    EarlierWrite {
+        /// Why.
+        source: std::sync::Arc<Error>,
+    },
     /// The file was not opened for reading, or not for writing.
     #[error("{object}: not open for {wanted}")]
     NotOpenFor {
@@ -321,6 +328,7 @@ impl Error {
         match self {
             Self::Status { status, .. } => Some(*status),
             Self::Partly { source, .. } => source.status(),
+            Self::EarlierWrite { source } => source.status(),
             _ => None,
         }
     }
@@ -333,6 +341,7 @@ impl Error {
             Self::Rpc { source, .. } => source.is_timeout(),
             Self::NoAnswer { .. } => true,
             Self::Partly { source, .. } => source.is_timeout(),
+            Self::EarlierWrite { source } => source.is_timeout(),
             _ => false,
         }
     }
@@ -344,6 +353,7 @@ impl Error {
             Self::Rpc { source, .. } => source.is_unreachable(),
             Self::NoAnswer { .. } | Self::Resolve { .. } => true,
             Self::Partly { source, .. } => source.is_unreachable(),
+            Self::EarlierWrite { source } => source.is_unreachable(),
             _ => false,
         }
     }
@@ -402,6 +412,7 @@ impl Error {
             Self::Loop { .. } => Errno::LOOP,
             Self::NotOpenFor { .. } => Errno::BADF,
             Self::Partly { source, .. } => return source.errno(),
+            Self::EarlierWrite { source } => return source.errno(),
         };
         errno.raw_os_error()
     }

@@ -1,4 +1,5 @@
-//! A full filesystem: write(2) returns a short count first and then the error, as on a local disk.
+//! A full filesystem over the lane: write(2) returns a short count first and then the error, as on a local
+//! disk. `write_behind` tests the wire.
 
 mod support;
 
@@ -7,7 +8,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-use support::{Served, TRANSPORTS};
+use support::{Served, Transport};
 
 /// The results of write(2)s of 2 MiB until one fails, and the size of the file after that.
 fn fill(path: &Path) -> (Vec<Result<usize, Option<i32>>>, u64) {
@@ -42,7 +43,7 @@ fn a_partial_write_returns_its_count_before_the_error() {
     served.restart();
     let raw = fill(&export.join("file"));
     assert!(raw.1 > 2 << 20 && raw.0.last() == Some(&Err(Some(28))), "{raw:?}");
-    for transport in TRANSPORTS {
+    for transport in [Transport::Passed, Transport::Served] {
         let mounted = served.mount(transport);
         assert_eq!(fill(&mounted.path("file")), raw, "{transport:?}");
     }

@@ -253,7 +253,7 @@ impl Inner {
         let grant = Arc::new(grant);
         let uncommitted = self.existing_uncommitted();
         let _writers = match &uncommitted {
-            Some(uncommitted) => Some(uncommitted.writers.write().await),
+            Some(uncommitted) => Some(uncommitted.exclude_writes().await),
             None => None,
         };
         if let Some(uncommitted) = &uncommitted

@@ -19,6 +19,7 @@ impl File {
     pub async fn lock(&self, request: LockRequest) -> Result<()> {
         let inner = &self.inner;
         let Some(open) = &inner.open_on_wire().await?.open else { return Err(not_supported("LOCK")) };
+        inner.settle_writes().await;
         let files = [&inner.handle];
         let caller = &inner.session.caller;
         let locked = caller.perform(&files, |nfs, user| nfs.lock(user, &inner.handle, open, request)).await;
@@ -31,6 +32,8 @@ impl File {
     /// [`Status::NotSupported`](crate::Status::NotSupported) by NFSv3; the server's or the call's.
     pub async fn unlock(&self, owner: LockOwner, range: Option<ByteRange>) -> Result<()> {
         let inner = &self.inner;
+        // What the lock has protected must be at the server when another owner gets it.
+        inner.settle_writes().await;
         let files = [&inner.handle];
         let caller = &inner.session.caller;
         let unlocked =

@@ -20,6 +20,7 @@
 //! | `grant` | a grant: how the file gets it, gives it up and syncs it |
 //! | `locks` | byte-range locks |
 //! | `wire_io` | READ in pieces of rsize |
+//! | `write_behind` | writes that don't wait for the server |
 //! | `space` | space and holes, and copies between files of the server |
 
 mod grant;
@@ -29,6 +30,7 @@ mod nowait;
 mod operations;
 mod space;
 mod wire_io;
+mod write_behind;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
@@ -43,7 +45,7 @@ use crate::operations::{FileTarget, OpenReply, Operations as _};
 use crate::options::OpenOptions;
 use crate::session::Session;
 use crate::types::{Access, Attributes, Handle};
-use crate::uncommitted_writes::UncommittedWrites;
+use crate::uncommitted_writes::{NOT_A_WRITER, UncommittedWrites};
 use grant::FileGrant;
 
 /// The path of a file's data.
@@ -77,6 +79,8 @@ pub(crate) struct Inner {
     sync_error: Mutex<Option<std::io::Error>>,
     /// The file's uncommitted writes, which all its opens share. Empty until this open writes over the wire.
     uncommitted: OnceLock<Arc<UncommittedWrites>>,
+    /// The failed writes of the file that this open was told of.
+    known_failures: AtomicU64,
     /// Held while a grant is requested.
     grant_request: tokio::sync::Mutex<()>,
     /// What the open has at the server over the wire. Empty while it has used the lane only.
@@ -110,6 +114,7 @@ impl File {
             revoked: Mutex::new(Vec::new()),
             sync_error: Mutex::new(None),
             uncommitted: OnceLock::new(),
+            known_failures: AtomicU64::new(NOT_A_WRITER),
             grant_request: tokio::sync::Mutex::new(()),
             wire_state: OnceCell::new_with(opened.state),
         });
@@ -240,19 +245,29 @@ impl Inner {
 
     /// The file's uncommitted writes, for a write over the wire.
     fn uncommitted(&self) -> &Arc<UncommittedWrites> {
-        self.uncommitted.get_or_init(|| self.session.inner.uncommitted.file(&self.handle, &self.name))
+        self.uncommitted.get_or_init(|| {
+            let uncommitted = self.session.inner.uncommitted.file(&self.handle, &self.name);
+            self.known_failures.store(uncommitted.known_failures(), Relaxed);
+            uncommitted
+        })
     }
 
     /// The file's uncommitted writes, if there may be any by this or another open.
     fn existing_uncommitted(&self) -> Option<Arc<UncommittedWrites>> {
-        self.session.inner.uncommitted.find(&self.handle)
+        self.uncommitted.get().cloned().or_else(|| self.session.inner.uncommitted.find(&self.handle))
     }
 
-    /// Makes durable what was written over the wire so far.
+    /// Makes durable what was written over the wire so far. Reports writes that have failed.
     pub(crate) async fn commit_uncommitted(&self) -> Result<()> {
-        match self.existing_uncommitted() {
-            Some(uncommitted) => uncommitted.commit().await,
-            None => Ok(()),
+        let Some(uncommitted) = self.existing_uncommitted() else { return Ok(()) };
+        let committed = uncommitted.commit().await;
+        uncommitted.report_failure(&self.known_failures).and(committed)
+    }
+
+    /// Waits until the server has answered what was written behind so far.
+    async fn settle_writes(&self) {
+        if let Some(uncommitted) = self.existing_uncommitted() {
+            uncommitted.settle().await;
         }
     }
 
@@ -265,7 +280,8 @@ impl Inner {
 
     /// Whether a COMMIT is due.
     pub(crate) fn has_uncommitted(&self) -> bool {
-        self.existing_uncommitted().is_some_and(|uncommitted| !uncommitted.is_empty())
+        self.existing_uncommitted()
+            .is_some_and(|uncommitted| !uncommitted.is_empty() || !uncommitted.is_settled())
     }
 
     /// Returns the error of a sync in the background, once.

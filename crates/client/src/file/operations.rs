@@ -137,6 +137,7 @@ impl File {
             }
             inner.open_on_wire().await?;
             let uncommitted = inner.uncommitted();
+            uncommitted.settle().await;
             let reservation = uncommitted.reserve(data.len()).await?;
             let stability = if reservation.is_some() { stability } else { Stability::FileSync };
             let is_stable_enough = {
@@ -235,7 +236,8 @@ impl File {
     /// # Errors
     /// As [`File::commit`].
     pub async fn close(self) -> Result<()> {
-        if self.inner.is_dirty() { self.commit().await } else { self.inner.take_sync_error() }
+        let has_written = self.inner.uncommitted.get().is_some();
+        if has_written || self.inner.is_dirty() { self.commit().await } else { self.inner.take_sync_error() }
     }
 
     /// As [`File::write_at`], over the lane and on this thread.

@@ -38,6 +38,7 @@ impl File {
             }
             if !inner.ensure_grant().await? {
                 inner.open_on_wire().await?;
+                inner.settle_writes().await;
                 return inner.wire_fallocate(how, offset, len).await;
             }
         }
@@ -61,6 +62,7 @@ impl File {
             }
         }
         inner.open_on_wire().await?;
+        inner.settle_writes().await;
         let files = [&inner.handle];
         let found =
             inner.session.caller.perform(&files, |nfs, user| nfs.seek(user, &inner.handle, to, offset));
@@ -283,7 +285,7 @@ impl Inner {
     ) -> Result<T> {
         let uncommitted = self.existing_uncommitted();
         let _writers = match &uncommitted {
-            Some(uncommitted) => Some(uncommitted.writers.write().await),
+            Some(uncommitted) => Some(uncommitted.exclude_writes().await),
             None => None,
         };
         let changed = change().await?;

@@ -59,6 +59,9 @@ impl Inner {
         offset: u64,
         len: usize,
     ) -> Result<Vec<u8>> {
+        if let Some(uncommitted) = self.existing_uncommitted() {
+            uncommitted.settle_behind(offset).await;
+        }
         let rsize = self.session.caller.wire.rsize;
         // Offsets in NFS have 64 bits; no file extends beyond.
         let len = usize::try_from(u64::MAX - offset).map_or(len, |room| len.min(room));

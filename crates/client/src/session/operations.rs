@@ -22,11 +22,31 @@ impl Session {
         self.local_first().perform(&[], |nfs, user| nfs.null(user)).await
     }
 
+    /// Waits until the server has answered all writes to a file that were made by [`File::write_behind`]
+    /// before this call. Whether they have succeeded is told by the opens that made them.
+    ///
+    /// [`File::write_behind`]: crate::File::write_behind
+    pub async fn settle(&self, file: &Handle) {
+        if let Some(uncommitted) = self.inner.uncommitted.find(file) {
+            uncommitted.settle().await;
+        }
+    }
+
+    /// The end of what [`File::write_behind`] has accepted of a file, if the server may not have it yet: the
+    /// file is at least as long for this client.
+    ///
+    /// [`File::write_behind`]: crate::File::write_behind
+    #[must_use]
+    pub fn unwritten_end(&self, file: &Handle) -> Option<u64> {
+        self.inner.uncommitted.find(file)?.unwritten_end()
+    }
+
     /// A file's attributes (GETATTR).
     ///
     /// # Errors
     /// The server's or the call's.
     pub async fn attributes(&self, file: &Handle) -> Result<Attributes> {
+        self.settle(file).await;
         self.local_first().perform(&[file], |nfs, user| nfs.attributes(user, file)).await
     }
 
@@ -42,10 +62,13 @@ impl Session {
         set: &SetAttributes,
         guard: Option<Timestamp>,
     ) -> Result<Option<Attributes>> {
+        if set.size.is_none() {
+            self.settle(file).await;
+        }
         // A new size must not be undone by unstable data that is written again meanwhile.
         let uncommitted = set.size.and_then(|size| Some((self.inner.uncommitted.find(file)?, size)));
         let _writers = match &uncommitted {
-            Some((uncommitted, _)) => Some(uncommitted.writers.write().await),
+            Some((uncommitted, _)) => Some(uncommitted.exclude_writes().await),
             None => None,
         };
         let attributes = self

@@ -11,6 +11,7 @@
 //! the most data. If there still is no room, it writes FILE_SYNC and keeps nothing. No write waits for the
 //! room of another one.
 
+mod behind;
 mod extents;
 
 use std::collections::HashMap;
@@ -22,7 +23,7 @@ use bytes::Bytes;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use io::Stability;
 use parking_lot::Mutex;
-use tokio::sync::RwLock;
+use tokio::sync::{Mutex as AsyncMutex, RwLock};
 
 use crate::counters::{add, bump};
 use crate::error::{Error, Result};
@@ -31,6 +32,8 @@ use crate::types::Handle;
 use crate::wire::WireCaller;
 use extents::UncommittedExtents;
 
+use behind::Behind;
+pub(crate) use behind::{Accepted, BehindWrite, NOT_A_WRITER};
 pub(crate) use extents::Verifier;
 
 /// The maximum number of extents of a file, whatever their size. A write that finds more commits first.
@@ -49,11 +52,23 @@ pub(crate) struct UncommittedWrites {
     /// Locked for reading by writes over the wire. Locked for writing while lost data is written again, the
     /// file is truncated, or a grant is installed.
     pub(crate) writers: RwLock<()>,
+    /// Data that the server may not have yet.
+    behind: Behind,
+    /// Locked while the file is committed because it has much data.
+    early_commit: AsyncMutex<()>,
 }
 
 impl UncommittedWrites {
     fn new(pool: Arc<UncommittedPool>, handle: Handle, name: &[u8]) -> Self {
-        Self { pool, handle, name: name.into(), extents: Mutex::default(), writers: RwLock::new(()) }
+        Self {
+            pool,
+            handle,
+            name: name.into(),
+            extents: Mutex::default(),
+            writers: RwLock::new(()),
+            behind: Behind::default(),
+            early_commit: AsyncMutex::new(()),
+        }
     }
 
     fn display_name(&self) -> String {
@@ -88,7 +103,7 @@ impl UncommittedWrites {
 
     /// Reserves room for `len` bytes. Commits this file and then the largest one to make room. Returns `None`
     /// if there still is none.
-    pub(crate) async fn reserve(&self, len: usize) -> Result<Option<Reservation>> {
+    pub(crate) async fn reserve(self: &Arc<Self>, len: usize) -> Result<Option<Reservation>> {
         let reserve = || {
             let has_room = self.extents.lock().len() < MAX_EXTENTS;
             if has_room { self.pool.reserve(len) } else { None }
@@ -202,8 +217,18 @@ impl UncommittedWrites {
         Ok(verifier)
     }
 
-    /// Makes durable what was written over the wire so far. Data that the server has lost is written again.
-    pub(crate) async fn commit(&self) -> Result<()> {
+    /// Makes durable what was written over the wire so far, write-behind included. Data that the server has
+    /// lost is written again. A failed write of the past isn't an error here.
+    pub(crate) async fn commit(self: &Arc<Self>) -> Result<()> {
+        let failures = self.failures();
+        self.settle_for_commit().await;
+        self.commit_answered().await?;
+        self.end_write_through(failures);
+        Ok(())
+    }
+
+    /// As [`UncommittedWrites::commit`], for the writes that the server has answered.
+    async fn commit_answered(&self) -> Result<()> {
         for _ in 0..MAX_COMMITS {
             let (writer, mark) = {
                 let extents = self.extents.lock();
@@ -320,6 +345,12 @@ impl UncommittedPool {
         Some(Reservation { pool: self.clone(), len })
     }
 
+    /// The bytes of one file that may be on their way to the server. A file is committed early with more than
+    /// that.
+    fn share(&self) -> usize {
+        (self.max / 4).max(1)
+    }
+
     /// Notes that a file has `after` bytes instead of `before`.
     fn adjust(&self, before: usize, after: usize) {
         if after >= before {
@@ -343,6 +374,13 @@ impl UncommittedPool {
 pub(crate) struct Reservation {
     pool: Arc<UncommittedPool>,
     len: usize,
+}
+
+impl Reservation {
+    /// Adds another one's room.
+    fn merge(&mut self, mut other: Self) {
+        self.len += std::mem::take(&mut other.len);
+    }
 }
 
 impl Drop for Reservation {

@@ -53,6 +53,7 @@ impl Filesystem {
         inode: &Arc<Inode>,
         fh: Option<u64>,
     ) -> Result<(Attributes, Duration), Errno> {
+        self.session.settle(&inode.handle).await;
         let asked = Instant::now();
         if let Some(attributes) = self.cached_attributes(inode, asked) {
             return Ok((attributes, self.report_attributes(inode, asked)));

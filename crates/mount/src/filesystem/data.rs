@@ -52,6 +52,10 @@ impl Filesystem {
             open.inode.pages.note_cached();
         }
         let is_append = args.flags.contains(OFlags::APPEND) && !args.from_page_cache;
+        if is_append {
+            // The end is behind what was written, also by other opens.
+            open.file.settle().await;
+        }
         let begun = Instant::now();
         let known = if is_append { self.cached_attributes(&open.inode, begun) } else { None };
         let keep_set_id = {
@@ -59,7 +63,8 @@ impl Filesystem {
             state.attributes.note_write(begun);
             !args.kill_set_id && state.has_set_id()
         };
-        let options = WriteOptions { stability, keep_set_id };
+        let waits = is_direct || stability > Stability::Unstable;
+        let options = WriteOptions { stability, keep_set_id, waits };
         let size = args.data.len();
         let written = if is_append {
             let end = known.map(|attributes| attributes.size);
@@ -86,7 +91,7 @@ impl Filesystem {
                 tracing::debug!(%source, done, "written in part");
                 done
             }
-            Err(error) => return Err(self.errno(&error)),
+            Err(error) => return Err(self.write_errno(&open.inode, &error)),
         };
         Ok(FuseReply::with_capacity(8).written(u32::try_from(count).unwrap_or(u32::MAX)))
     }
@@ -103,7 +108,8 @@ impl Filesystem {
         match self.blocking.run(file, write).await.map_err(local_error)? {
             Some(Ok(())) if options.stability > Stability::Unstable => file.commit().await,
             Some(written) => written,
-            None => file.write_stable(data, offset, options.stability).await,
+            None if options.waits => file.write_stable(data, offset, options.stability).await,
+            None => file.write_behind(data, offset).await,
         }
     }
 
@@ -162,14 +168,23 @@ impl Filesystem {
         let open = self.open_file(fh)?;
         let flushed = open.file.flush().await;
         self.end_process_locks(&open, owner).await;
-        flushed.map_err(|error| self.errno(&error))?;
+        flushed.map_err(|error| self.write_errno(&open.inode, &error))?;
         Ok(FuseReply::default())
     }
 
     pub(super) async fn fsync(&self, fh: u64) -> Result<FuseReply, Errno> {
         let open = self.open_file(fh)?;
-        open.file.sync().await.map_err(|error| self.errno(&error))?;
+        open.file.sync().await.map_err(|error| self.write_errno(&open.inode, &error))?;
         Ok(FuseReply::default())
+    }
+
+    /// The errno of a write. After one that was told to be done and has failed, the kernel's cached data
+    /// isn't the file's.
+    pub(super) fn write_errno(&self, inode: &Inode, error: &client::Error) -> Errno {
+        if matches!(error, client::Error::EarlierWrite { .. }) {
+            self.kernel.invalidate_data(inode);
+        }
+        self.errno(error)
     }
 }
 
@@ -188,6 +203,8 @@ struct WriteOptions {
     stability: Stability,
     /// The file has set-id bits, and the writer has the right to keep them.
     keep_set_id: bool,
+    /// write(2) waits for the server. Otherwise the next fsync(2) or close(2) does.
+    waits: bool,
 }
 
 /// The error of a system call of this process.

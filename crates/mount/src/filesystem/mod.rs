@@ -374,8 +374,11 @@ impl Filesystem {
         self.update_attributes(&inode, *attributes, asked);
         let times = self.cache_times(query.directory, &inode, Instant::now());
         self.paths.insert(&inode, query.directory.number, query.name, Some(query.version));
+        // Asked first: the replies to the WRITEs that end now are in the cache then.
+        let unwritten_end = self.session.unwritten_end(handle).unwrap_or(0);
         // The cache may be newer than this reply.
-        let attributes = inode.attributes().unwrap_or(*attributes);
+        let mut attributes = inode.attributes().unwrap_or(*attributes);
+        attributes.size = attributes.size.max(unwritten_end);
         self.file_entry(inode, attributes, times)
     }
 

@@ -92,6 +92,8 @@ impl Filesystem {
     pub(super) async fn open(&self, request: &RequestContext, args: &OpenArgs) -> Result<Outcome, Errno> {
         let (inode, user) = (self.inode(request)?, self.user(request));
         let name = inode.lock().names.first().unwrap_or_default();
+        // Processes of this host see each other's writes before close(2), too.
+        self.session.settle(&inode.handle).await;
         let asked = Instant::now();
         let file = user.session.open_handle(&inode.handle, &name, &args.options()).await;
         let file = file.map_err(|error| self.errno_for(&inode, &error))?;
@@ -328,6 +330,7 @@ impl Filesystem {
             let _ = open.file.attributes_now();
         }
         if let Err(error) = open.file.flush().await {
+            self.kernel.invalidate_data(&open.inode);
             // FLUSH has reported earlier errors; this data came after it (mmap).
             tracing::warn!(%error, "data written after the last close is lost");
         }

@@ -164,8 +164,11 @@ impl AttributeCache {
         let (old, stamp) = (Stamp::from(&known.attributes), Stamp::from(new));
         let is_own = update.before.as_ref().is_some_and(|before| is_cached(before, &known.attributes))
             || self.wrote.is_some();
-        // The replies of two calls overtook each other, and this one is the older.
-        if update.asked < known.received && stamp.ctime < old.ctime {
+        // The replies of two calls overtook each other, and this one is the older. Two WRITEs may have the
+        // same ctime; the file was longer after the second one.
+        let is_before = stamp.ctime < old.ctime
+            || self.wrote.is_some() && stamp.ctime == old.ctime && stamp.size < old.size;
+        if update.asked < known.received && is_before {
             return Change::None;
         }
         known.attributes = *new;

@@ -1,0 +1,346 @@
+//! Write-behind of one file: writes that the application was told are done, until the server has answered
+//! them.
+//!
+//! A write that continues the one before it joins it, up to the size of a WRITE. What was joined is sent when
+//! it has that size, when a write elsewhere follows, when the data is needed at the server, and
+//! [`MAX_DELAY`] after its first byte. Then it is under way, together with further WRITEs.
+//!
+//! 1. A write waits until no overlapping one is under way: the server may execute WRITEs in any order.
+//! 2. The data has room in the pool until it is durable. One file's data on its way takes at most a share of
+//!    it ([`UncommittedPool::share`]); a write beyond that waits.
+//! 3. A failed write is reported to every open that has written to the file, once, by its next write, fsync
+//!    or close. Until the next commit that succeeds, the file's writes wait for the server.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use bytes::Bytes;
+use io::Stability;
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::{Notify, RwLockWriteGuard};
+
+use super::{Reservation, UncommittedWrites};
+use crate::error::{Error, Result};
+use crate::wire::WireCaller;
+
+/// How long data waits for a write that continues it.
+const MAX_DELAY: Duration = Duration::from_millis(50);
+
+/// The number of failures that an open knows of which hasn't written to the file.
+pub(crate) const NOT_A_WRITER: u64 = u64::MAX;
+
+/// A write whose caller doesn't wait for the server.
+#[derive(Debug)]
+pub(crate) struct BehindWrite {
+    pub(crate) offset: u64,
+    pub(crate) data: Bytes,
+    pub(crate) writer: WireCaller,
+    /// Keeps the file open at the server.
+    pub(crate) open: Arc<dyn Any + Send + Sync>,
+    pub(crate) reservation: Reservation,
+}
+
+/// Writes that have joined, and aren't sent.
+#[derive(Debug)]
+struct Joined {
+    number: u64,
+    first: BehindWrite,
+    /// The data, if there is more than the first write's.
+    data: Vec<u8>,
+}
+
+impl Joined {
+    fn len(&self) -> usize {
+        if self.data.is_empty() { self.first.data.len() } else { self.data.len() }
+    }
+
+    fn end(&self) -> u64 {
+        self.first.offset + self.len() as u64
+    }
+
+    /// Whether a write continues this one, within a WRITE of `max` bytes.
+    fn is_continued_by(&self, write: &BehindWrite, max: usize) -> bool {
+        write.offset == self.end()
+            && self.len() + write.data.len() <= max
+            && Arc::ptr_eq(&write.writer.user, &self.first.writer.user)
+    }
+
+    fn join(&mut self, write: BehindWrite, max: usize) {
+        if self.data.is_empty() {
+            self.data.reserve((4 * (self.first.data.len() + write.data.len())).min(max));
+            self.data.extend_from_slice(&self.first.data);
+            self.first.data = Bytes::new();
+        }
+        self.data.extend_from_slice(&write.data);
+        self.first.reservation.merge(write.reservation);
+    }
+
+    fn into_write(mut self) -> BehindWrite {
+        if !self.data.is_empty() {
+            self.first.data = self.data.into();
+        }
+        self.first
+    }
+}
+
+/// The range of a WRITE that is under way.
+#[derive(Debug)]
+struct UnderWay {
+    number: u64,
+    from: u64,
+    to: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    joined: Option<Joined>,
+    under_way: VecDeque<UnderWay>,
+    /// The number of the next range.
+    next: u64,
+    /// The number of failed writes, and the last error.
+    failures: u64,
+    error: Option<Arc<Error>>,
+    /// Every failure was reported to an open.
+    is_reported: bool,
+    /// A write has failed since the last commit that succeeded.
+    has_failed: bool,
+}
+
+impl State {
+    fn bytes(&self) -> u64 {
+        let joined = self.joined.as_ref().map_or(0, Joined::len) as u64;
+        joined + self.under_way.iter().map(|range| range.to - range.from).sum::<u64>()
+    }
+
+    fn overlaps(&self, from: u64, to: u64) -> bool {
+        self.under_way.iter().any(|range| range.from < to && from < range.to)
+    }
+
+    /// The end of the last byte that the server may not have.
+    fn end(&self) -> Option<u64> {
+        let under_way = self.under_way.iter().map(|range| range.to).max();
+        under_way.max(self.joined.as_ref().map(Joined::end))
+    }
+}
+
+/// One file's write-behind.
+#[derive(Debug, Default)]
+pub(super) struct Behind {
+    state: Mutex<State>,
+    /// Told when a WRITE was answered.
+    answered: Notify,
+}
+
+/// What became of a write.
+pub(crate) enum Accepted {
+    Yes,
+    /// It must wait until a WRITE is answered: [`UncommittedWrites::accept_later`].
+    NotYet(BehindWrite),
+}
+
+impl UncommittedWrites {
+    /// Whether the file's writes wait for the server, because one has failed.
+    pub(crate) fn must_write_through(&self) -> bool {
+        self.behind.state.lock().has_failed
+    }
+
+    /// Accepts a write, which isn't empty and doesn't wrap, and sends it later. The caller holds `writers`
+    /// for reading.
+    pub(crate) fn accept(self: &Arc<Self>, write: BehindWrite) -> Accepted {
+        let max = write.writer.wire.wsize.min(self.pool.share());
+        let (from, to) = (write.offset, write.offset + write.data.len() as u64);
+        let mut state = self.behind.state.lock();
+        let overlaps = state.overlaps(from, to);
+        match &mut state.joined {
+            Some(joined) if !overlaps && joined.is_continued_by(&write, max) => joined.join(write, max),
+            _ => {
+                self.send(&mut state, Stability::Unstable);
+                let share = self.pool.share() as u64;
+                if state.overlaps(from, to) || !state.under_way.is_empty() && state.bytes() >= share {
+                    return Accepted::NotYet(write);
+                }
+                let number = state.next;
+                state.next += 1;
+                if write.data.len() < max {
+                    tokio::spawn(send_late(self.clone(), number));
+                }
+                state.joined = Some(Joined { number, first: write, data: Vec::new() });
+            }
+        }
+        if state.joined.as_ref().is_some_and(|joined| joined.len() >= max) {
+            self.send(&mut state, Stability::Unstable);
+        }
+        Accepted::Yes
+    }
+
+    /// Waits until a write that wasn't accepted may be.
+    pub(crate) async fn accept_later(&self, write: &BehindWrite) {
+        let (from, to) = (write.offset, write.offset + write.data.len() as u64);
+        let share = self.pool.share() as u64;
+        self.wait(|state| !state.overlaps(from, to) && state.bytes() < share).await;
+    }
+
+    /// Waits until what was accepted so far is answered.
+    pub(crate) async fn settle(self: &Arc<Self>) {
+        self.settle_as(Stability::Unstable).await;
+    }
+
+    /// As [`UncommittedWrites::settle`], if there is something that a read at `offset` could miss: data, or
+    /// that the file is longer.
+    pub(crate) async fn settle_behind(self: &Arc<Self>, offset: u64) {
+        let is_missed = self.behind.state.lock().end().is_some_and(|end| end > offset);
+        if is_missed {
+            self.settle().await;
+        }
+    }
+
+    /// As [`UncommittedWrites::settle`], for a commit: data that is all that there is to commit is written
+    /// FILE_SYNC, which saves the COMMIT.
+    pub(super) async fn settle_for_commit(self: &Arc<Self>) {
+        self.settle_as(Stability::FileSync).await;
+    }
+
+    async fn settle_as(self: &Arc<Self>, stability: Stability) {
+        let mark = {
+            let mut state = self.behind.state.lock();
+            let is_alone = state.under_way.is_empty() && self.is_empty();
+            self.send(&mut state, if is_alone { stability } else { Stability::Unstable });
+            if state.under_way.is_empty() {
+                return;
+            }
+            state.next
+        };
+        self.wait(|state| state.under_way.iter().all(|range| range.number >= mark)).await;
+    }
+
+    async fn wait(&self, condition: impl Fn(&State) -> bool) {
+        loop {
+            let answered = self.behind.answered.notified();
+            if condition(&self.behind.state.lock()) {
+                return;
+            }
+            answered.await;
+        }
+    }
+
+    /// Locks `writers` for writing, with nothing on its way to the server.
+    pub(crate) async fn exclude_writes(self: &Arc<Self>) -> RwLockWriteGuard<'_, ()> {
+        loop {
+            self.settle().await;
+            // What was accepted before this has the lock is sent with the lock for reading.
+            let writers = self.writers.write().await;
+            if self.is_settled() {
+                return writers;
+            }
+        }
+    }
+
+    /// The end of the last byte that was accepted and that the server may not have.
+    pub(crate) fn unwritten_end(&self) -> Option<u64> {
+        self.behind.state.lock().end()
+    }
+
+    /// Whether nothing is on its way.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.behind.state.lock().end().is_none()
+    }
+
+    /// Sends what has joined.
+    fn send(self: &Arc<Self>, state: &mut MutexGuard<'_, State>, stability: Stability) {
+        let Some(joined) = state.joined.take() else { return };
+        state.under_way.push_back(UnderWay {
+            number: joined.number,
+            from: joined.first.offset,
+            to: joined.end(),
+        });
+        let number = joined.number;
+        // A task of its own: a caller that stops waiting doesn't take back what was accepted.
+        tokio::spawn(deliver(self.clone(), number, joined.into_write(), stability));
+    }
+
+    /// The failures that an open knows of when it begins to write.
+    pub(crate) fn known_failures(&self) -> u64 {
+        let state = self.behind.state.lock();
+        if state.is_reported { state.failures } else { 0 }
+    }
+
+    /// Reports a failed write to an open, which knows of `known` failures.
+    pub(crate) fn report_failure(&self, known: &AtomicU64) -> Result<()> {
+        let mut state = self.behind.state.lock();
+        let reported = match known.load(Relaxed) {
+            NOT_A_WRITER if state.is_reported => state.failures,
+            NOT_A_WRITER => 0,
+            reported => reported,
+        };
+        known.store(state.failures, Relaxed);
+        match &state.error {
+            Some(error) if state.failures > reported => {
+                let source = error.clone();
+                state.is_reported = true;
+                Err(Error::EarlierWrite { source })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn note_failure(&self, error: Error) {
+        let mut state = self.behind.state.lock();
+        state.failures += 1;
+        state.error = Some(Arc::new(error));
+        (state.is_reported, state.has_failed) = (false, true);
+    }
+
+    /// The number of writes that have failed.
+    pub(super) fn failures(&self) -> u64 {
+        self.behind.state.lock().failures
+    }
+
+    /// A commit has succeeded that began when this many writes had failed.
+    pub(super) fn end_write_through(&self, failures: u64) {
+        let mut state = self.behind.state.lock();
+        state.has_failed &= state.failures > failures;
+    }
+}
+
+/// Sends data that has waited long enough for a write that continues it.
+async fn send_late(file: Arc<UncommittedWrites>, number: u64) {
+    tokio::time::sleep(MAX_DELAY).await;
+    let mut state = file.behind.state.lock();
+    if state.joined.as_ref().is_some_and(|joined| joined.number == number) {
+        file.send(&mut state, Stability::Unstable);
+    }
+}
+
+/// Writes data to the server.
+async fn deliver(file: Arc<UncommittedWrites>, number: u64, write: BehindWrite, stability: Stability) {
+    let BehindWrite { offset, data, writer, open, reservation } = write;
+    let written = {
+        let _writer = file.writers.read().await;
+        file.write(&writer, data, offset, stability).await
+    };
+    // Data that is less durable than it should be is left to the commit that waits for this.
+    if let Err(error) = written {
+        tracing::warn!(file = %file.display_name(), %error, "a write has failed");
+        file.note_failure(error);
+    }
+    drop((reservation, open));
+    file.behind.state.lock().under_way.retain(|range| range.number != number);
+    file.behind.answered.notify_waiters();
+    file.commit_early().await;
+}
+
+impl UncommittedWrites {
+    /// Commits a file with much uncommitted data, so that its writes find room when they need it.
+    async fn commit_early(self: &Arc<Self>) {
+        if self.bytes() < self.pool.share() {
+            return;
+        }
+        let Ok(_one) = self.early_commit.try_lock() else { return };
+        if let Err(error) = self.commit_answered().await {
+            self.note_failure(error);
+        }
+    }
+}
