@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use proto::nfs4::{Nfsstat4, OpenClaim4};
@@ -85,10 +85,6 @@ pub fn measure(effort: &Effort, ceph: &Ceph) -> Result<Table> {
     })
 }
 
-fn owner(number: u64) -> String {
-    format!("client {number}")
-}
-
 /// Repeats an attempt while the server asks for that.
 fn until_decided<T>(mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
     let begun = Instant::now();
@@ -106,10 +102,13 @@ fn is_temporary(error: &anyhow::Error) -> bool {
 }
 
 /// A session of a client that may have something to reclaim, once the server gives one.
-fn connect(port: u16, name: &str) -> Result<Session> {
+fn connect(port: u16, number: u64, verifier: u64) -> Result<Session> {
+    let name = format!("client {number}");
     let begun = Instant::now();
     loop {
-        match Wire::connect(port).and_then(|wire| Session::before_reclaims(wire, name.as_bytes(), 1, 1)) {
+        match Wire::connect(port)
+            .and_then(|wire| Session::before_reclaims(wire, name.as_bytes(), verifier, 1))
+        {
             Err(error) if begun.elapsed() >= STEP_TIMEOUT => return Err(error),
             Err(_) => std::thread::sleep(RETRY),
             session => return session,
@@ -124,10 +123,12 @@ fn file(session: &mut Session, server: &ClusterServer) -> Result<Vec<u8>> {
 
 /// Kills `first`, of whose clients `returning` come back.
 fn run(first: &mut ClusterServer, second: &ClusterServer, returning: u64, times: &mut Times) -> Result<()> {
+    // Each run is a restart of all clients, which have nothing left of the run before.
+    let verifier = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos() as u64;
     let mut sessions = Vec::new();
     let mut handle = Vec::new();
     for number in 0..CLIENTS {
-        let mut session = connect(first.port, &owner(number))?;
+        let mut session = connect(first.port, number, verifier)?;
         session.reclaim_complete()?;
         handle = file(&mut session, first)?;
         let opened = until_decided(|| session.open_by(&handle, OpenClaim4::Fh, b"opener", SHARE))?;
@@ -149,7 +150,7 @@ fn run(first: &mut ClusterServer, second: &ClusterServer, returning: u64, times:
             sessions.clear();
             first.restart()?;
             for number in 0..returning {
-                let mut session = connect(first.port, &owner(number))?;
+                let mut session = connect(first.port, number, verifier)?;
                 let previous = OpenClaim4::Previous(0);
                 let opened = until_decided(|| session.open_by(&handle, previous, b"opener", SHARE))?;
                 until_decided(|| session.lock(&opened, b"locker", 2 * number, true))?;

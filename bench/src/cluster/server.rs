@@ -21,6 +21,8 @@ use crate::nfs4::wire::Wire;
 
 /// The lease and, for nfs-ganesha, the grace period in seconds.
 pub const LEASE: u32 = 20;
+/// The client that waits for the server's start. One that never comes back would prolong grace periods.
+pub const FIRST_CLIENT: &[u8] = b"client 0";
 /// The path of the mount in nfs-ganesha.
 const PSEUDO: &str = "/export";
 /// Stored descriptors are passed at these numbers first, out of the way of those that the server expects.
@@ -80,7 +82,7 @@ impl ClusterServer {
         server.restart()?;
         wait_for("the server to give sessions", || {
             let wire = Wire::connect(port).ok()?;
-            Session::new(wire, b"start", 1).ok()
+            Session::new(wire, FIRST_CLIENT, 1).ok()
         });
         Ok(server)
     }
