@@ -89,7 +89,8 @@ fn names_blocked_on_a_disk_do_not_block_others() {
 }
 
 fn names_do_not_wait(disk: &Disk, mount: &Mount, name: &str) {
-    const BLOCKED: u64 = 80;
+    const BLOCKED: usize = 80;
+    const BATCH: usize = 8;
     let base = mount.join(name);
     fs::create_dir(&base).expect("there is room");
     fs::write(base.join("file"), "there").expect("there is room");
@@ -99,17 +100,24 @@ fn names_do_not_wait(disk: &Disk, mount: &Mount, name: &str) {
     let killed_makes = directories[0].join("by the killed");
     thread::scope(|scope| {
         let frozen = Frozen::new(disk);
-        for directory in &directories[1..] {
-            scope.spawn(|| {
-                run_on_first_cpu();
-                fs::create_dir(directory.join("new")).expect("after the thaw");
+        let wait_for_blocked = |count: usize| {
+            wait_for("the blocked requests", || {
+                (mount.status()?["requests_under_way"].as_u64()? >= count as u64).then_some(())
             });
+        };
+        // Of many at once some would wait in the kernel for an entry of the queue.
+        for (blocked, directories) in (1..).zip(directories[1..].chunks(BATCH)) {
+            for directory in directories {
+                scope.spawn(|| {
+                    run_on_first_cpu();
+                    fs::create_dir(directory.join("new")).expect("after the thaw");
+                });
+            }
+            wait_for_blocked(blocked * BATCH);
         }
         let mut command = Command::new("mkdir");
         let mut killed = command.arg(&killed_makes).spawn().expect("mkdir(1) starts");
-        wait_for("the blocked requests", || {
-            (mount.status()?["requests_under_way"].as_u64()? > BLOCKED).then_some(())
-        });
+        wait_for_blocked(BLOCKED + 1);
         let others = scope.spawn(|| {
             run_on_first_cpu();
             assert_eq!(fs::read_to_string(base.join("file")).expect("it is read"), "there");

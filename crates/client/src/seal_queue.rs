@@ -4,6 +4,10 @@
 //! gets its seal when a call needs it (`wire`). That fails for a file that another client has renamed or
 //! removed in the meantime. Therefore handles that live longer than [`SEAL_DELAY`] are sealed in the
 //! background. Most handles of a program that walks a tree don't live that long, and cost the server nothing.
+//!
+//! The server may keep a file open that it has sealed. If the client then removes the file in the tree, its
+//! space is free only when the server notices that, which takes seconds. So the server is asked for the
+//! attributes of large files that were removed: it closes a file that has no name any more.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, Weak};
@@ -13,8 +17,10 @@ use futures_util::StreamExt as _;
 use futures_util::stream;
 use parking_lot::Mutex;
 use tokio::runtime::Handle as Runtime;
+use tokio::sync::Semaphore;
 
 use crate::handle::{Handle, WeakHandle};
+use crate::operations::Operations as _;
 use crate::wire::{Wire, WireCaller};
 
 /// How long a handle lives before it is sealed.
@@ -25,6 +31,12 @@ const MAX_WAITING: usize = 65_536;
 
 /// The number of LOOKUPs under way at once.
 const MAX_CALLS: usize = 16;
+
+/// The space of a removed file in bytes from which on the server is asked about it.
+const LARGE: u64 = 1 << 20;
+
+/// The most removed files that the server is asked about at once. It notices the others by itself.
+const MAX_REMOVED: usize = 64;
 
 #[derive(Debug, Default)]
 struct Waiting {
@@ -39,12 +51,18 @@ pub(crate) struct SealQueue {
     runtime: Runtime,
     wire: OnceLock<Weak<Wire>>,
     waiting: Mutex<Waiting>,
+    removed: Arc<Semaphore>,
 }
 
 impl SealQueue {
     /// An empty queue. Must run in a tokio runtime.
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { runtime: Runtime::current(), wire: OnceLock::new(), waiting: Mutex::default() })
+        Arc::new(Self {
+            runtime: Runtime::current(),
+            wire: OnceLock::new(),
+            waiting: Mutex::default(),
+            removed: Arc::new(Semaphore::new(MAX_REMOVED)),
+        })
     }
 
     /// Says over what the handles are sealed.
@@ -64,6 +82,21 @@ impl SealQueue {
             waiting.has_task = true;
             self.runtime.spawn(Arc::clone(self).seal_all());
         }
+    }
+
+    /// Lets the server close a file that occupies `space` bytes, and whose last name was removed in the tree.
+    pub(crate) fn removed(&self, handle: &Handle, space: u64) {
+        if space < LARGE || !handle.is_sealed() {
+            return;
+        }
+        let Some(wire) = self.wire.get().and_then(Weak::upgrade) else { return };
+        let Ok(permit) = self.removed.clone().try_acquire_owned() else { return };
+        let handle = handle.clone();
+        self.runtime.spawn(async move {
+            // It answers NFS3ERR_STALE.
+            let _ = wire.protocol.attributes(&wire.owner, &handle).await;
+            drop(permit);
+        });
     }
 
     /// Seals the waiting handles in rounds, until there are none.

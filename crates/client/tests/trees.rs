@@ -98,6 +98,30 @@ async fn perform_all(session: &Session, served: &Served) {
     assert_eq!(fs::read_dir(served.export()).unwrap().count(), 1);
 }
 
+/// The server may have a file open that it has sealed. It learns of the removal of a large one.
+#[tokio::test]
+async fn space_of_large_files_is_free_after_their_removal() {
+    if !is_root() {
+        return;
+    }
+    let served = Served::with_trees();
+    let session = served.lane().await;
+    let root = session.root();
+    for (name, len) in [("large", 2 << 20), ("small", 4096)] {
+        fs::write(served.export().join(name), pattern(1, len)).unwrap();
+    }
+    let large = session.lookup(&root, b"large").await.unwrap().handle;
+    let small = session.lookup(&root, b"small").await.unwrap().handle;
+    // Calls over the wire, for which the handles are sealed.
+    session.path_conf(&large).await.unwrap();
+    session.path_conf(&small).await.unwrap();
+    let before = calls(&session);
+    session.remove(&root, b"small").await.unwrap();
+    session.remove(&root, b"large").await.unwrap();
+    wait_for("a question about the large one", || calls(&session) > before).await;
+    assert_eq!(calls(&session), before + 1);
+}
+
 #[tokio::test]
 async fn a_process_of_root_acts_as_its_users() {
     if !is_root() {

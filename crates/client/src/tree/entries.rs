@@ -10,7 +10,7 @@ use super::descriptors::Descriptor;
 use super::failure::{Failure, Result};
 use super::local::{Call, LocalTree, entry_name};
 use crate::error::Status;
-use crate::handle::Handle;
+use crate::handle::{Handle, WeakHandle};
 use crate::types::FileKind;
 
 impl LocalTree {
@@ -61,10 +61,17 @@ impl LocalTree {
     }
 
     /// After the removal of a name: if it was the last one, closes the descriptor and so frees the file's
-    /// space.
+    /// space, here and in the server.
     fn forget_removed(&self, victim: Option<&Descriptor>) {
-        if let Some(victim) = victim {
-            let _ = self.live(victim);
+        let Some(victim) = victim else { return };
+        if let Ok(attributes) = self.attributes_of(victim)
+            && attributes.nlink == 0
+        {
+            self.descriptors.remove(&victim.identity);
+            let handle = victim.handle.lock().as_ref().and_then(WeakHandle::upgrade);
+            if let (Some(seals), Some(handle)) = (&self.seals, handle) {
+                seals.removed(&handle, attributes.used);
+            }
         }
     }
 
