@@ -34,11 +34,25 @@ impl Ganesha {
         Self::start_with(netns, export, "No_Root_Squash")
     }
 
+    /// As [`Ganesha::start`], with a grace period of 10 s after each start, and a lease of 5 s.
+    ///
+    /// # Panics
+    /// When it doesn't come up.
+    pub fn start_with_grace(netns: &Netns, export: &Path) -> Self {
+        let state = "Graceless = false; RecoveryBackend = fs; Lease_Lifetime = 5; Grace_Period = 10;";
+        Self::launch(netns, export, "No_Root_Squash", state)
+    }
+
     /// As [`Ganesha::start`], with another value of ganesha's `Squash`.
     ///
     /// # Panics
     /// When it doesn't come up.
     pub fn start_with(netns: &Netns, export: &Path, squash: &str) -> Self {
+        Self::launch(netns, export, squash, "Graceless = true;")
+    }
+
+    /// `state` are options of ganesha's block NFSV4.
+    fn launch(netns: &Netns, export: &Path, squash: &str, state: &str) -> Self {
         let scratch = Scratch::new();
         let rpcbind = Rpcbind::start(netns, &scratch);
         let config = scratch.join("ganesha.conf");
@@ -48,7 +62,7 @@ impl Ganesha {
             format!(
                 "NFS_CORE_PARAM {{ NFS_Port = {}; MNT_Port = {}; Protocols = 3, 4; Enable_NLM = false; \
                  Enable_RQUOTA = false; Enable_UDP = false; {} }}\n\
-                 NFSV4 {{ Graceless = true; RecoveryRoot = {}; }}\n\
+                 NFSV4 {{ {state} RecoveryRoot = {}; }}\n\
                  EXPORT_DEFAULTS {{ SecType = sys; }}\n\
                  EXPORT {{ Export_Id = 1; Path = {export}; Pseudo = {}; Access_Type = RW; Squash = {squash}; \
                  Protocols = 3, 4; Transports = TCP; PrivilegedPort = false; FSAL {{ Name = VFS; }} }}\n\
@@ -64,17 +78,39 @@ impl Ganesha {
             ),
         )
         .expect("own directory");
-        let mut command = rpcbind.command("ganesha.nfsd");
-        command.arg("-F").arg("-f").arg(&config).args(["-L", "STDOUT", "-p", "/run/ganesha.pid"]);
-        let daemon =
-            Daemon::start("nfs-ganesha", &mut command, &scratch.join("ganesha.log")).expect("nsenter");
+        let daemon = Self::spawn(&rpcbind, &scratch);
         let mut ganesha = Self { daemon, rpcbind, scratch, export: export.to_owned() };
-        wait_for("nfs-ganesha to answer", || {
-            assert!(ganesha.daemon.alive(), "nfs-ganesha ended:\n{}", ganesha.daemon.log());
-            let url = ganesha.libnfs_url("");
-            ganesha.rpcbind.command("nfs-ls").arg(url).output().ok()?.status.success().then_some(())
-        });
+        ganesha.wait_until_ready();
         ganesha
+    }
+
+    fn spawn(rpcbind: &Rpcbind, scratch: &Scratch) -> Daemon {
+        let mut command = rpcbind.command("ganesha.nfsd");
+        command.arg("-F").arg("-f").arg(scratch.join("ganesha.conf"));
+        command.args(["-L", "STDOUT", "-p", "/run/ganesha.pid"]);
+        Daemon::start("nfs-ganesha", &mut command, &scratch.join("ganesha.log")).expect("nsenter")
+    }
+
+    fn wait_until_ready(&mut self) {
+        wait_for("nfs-ganesha to answer", || {
+            assert!(self.daemon.alive(), "nfs-ganesha ended:\n{}", self.daemon.log());
+            let url = self.libnfs_url("");
+            self.rpcbind.command("nfs-ls").arg(url).output().ok()?.status.success().then_some(())
+        });
+    }
+
+    /// Kills it (SIGKILL).
+    pub fn kill(&mut self) {
+        self.daemon.kill();
+    }
+
+    /// Starts it again after [`Ganesha::kill`] and waits until it replies.
+    ///
+    /// # Panics
+    /// When it doesn't come up.
+    pub fn restart(&mut self) {
+        self.daemon = Self::spawn(&self.rpcbind, &self.scratch);
+        self.wait_until_ready();
     }
 
     /// A command inside its network and mount namespaces.
