@@ -209,22 +209,28 @@ impl Database {
         Ok(new)
     }
 
-    /// `node`, which is drained, has fallen silent and leaves the cluster. The others enforce: if its clients
-    /// have state in `session` only, which is its own, that may end. What former runs have left is for its
-    /// successor to examine.
+    /// `node`, which is drained and has fallen silent, is about to release the state of its clients. The
+    /// others enforce.
     ///
     /// # Errors
     /// `NotMember`, `NotEnforced`; `NotRecovering` if its successor hasn't taken over.
-    pub fn depart(&self, node: &str, session: &str) -> Result<Self, ChangeRefused> {
-        let mut new = self.expel(node)?;
-        if !new.all_enforce() {
+    pub fn release_drained(&self, node: &str) -> Result<Self, ChangeRefused> {
+        if !self.expel(node)?.all_enforce() {
             return Err(ChangeRefused::NotEnforced);
         }
-        let notes = new.notes(node);
-        if notes.sessions == [session] {
-            notes.released = self.current;
-        }
+        let mut new = self.clone();
+        new.notes(node).released = self.current;
         Ok(new)
+    }
+
+    /// `node`, which is drained and has fallen silent, leaves the cluster. The others enforce. Its clients'
+    /// state is released, or is for its successor to examine.
+    ///
+    /// # Errors
+    /// `NotMember`, `NotEnforced`; `NotRecovering` if its successor hasn't taken over.
+    pub fn depart(&self, node: &str) -> Result<Self, ChangeRefused> {
+        let new = self.expel(node)?;
+        if new.all_enforce() { Ok(new) } else { Err(ChangeRefused::NotEnforced) }
     }
 
     /// The successor of `node`, which is drained, removes it from the cluster: it has not been in contact for
@@ -328,17 +334,20 @@ mod tests {
         assert_eq!(ordered.drain("b", "a"), Err(ChangeRefused::Drained("a".to_owned(), "b".to_owned())));
         let third = ordered.add("c").and_then(|new| new.resume("c", "s3")).unwrap();
         assert_eq!(third.drain("b", "c"), Err(ChangeRefused::Drained("a".to_owned(), "b".to_owned())));
-        assert_eq!(ordered.depart("a", "s1"), Err(ChangeRefused::NotRecovering("a".to_owned())));
+        assert_eq!(ordered.depart("a"), Err(ChangeRefused::NotRecovering("a".to_owned())));
         assert_eq!(ordered.take_over("b", "a"), Err(ChangeRefused::NotRecovering("a".to_owned())));
         let taken = ordered.take_over("a", "b").unwrap();
         assert_eq!(flags(&taken), (2, 1, [0, 1]));
-        assert_eq!(taken.depart("a", "s1"), Err(ChangeRefused::NotEnforced));
+        assert_eq!(taken.depart("a"), Err(ChangeRefused::NotEnforced));
         let enforced = taken.enforce("b").unwrap();
         assert_eq!(
             enforced.enforce("a").unwrap().end_recovery("b", "s2"),
             Err(ChangeRefused::Drained("a".to_owned(), "b".to_owned()))
         );
-        let gone = enforced.depart("a", "s1").unwrap();
+        assert_eq!(taken.release_drained("a"), Err(ChangeRefused::NotEnforced));
+        let released = enforced.release_drained("a").unwrap();
+        assert_eq!(flags(&released), (2, 1, [0, 3]), "a member until it has released everything");
+        let gone = released.depart("a").unwrap();
         assert_eq!(gone.predecessors("b").collect::<Vec<_>>(), ["a"]);
         assert_eq!(gone.notes["a"].released, gone.current);
         assert_eq!(gone.add("a"), Err(ChangeRefused::Drained("a".to_owned(), "b".to_owned())));

@@ -38,6 +38,8 @@ pub enum Event {
     RecordsOpened,
     /// Answers [`Effect::Release`].
     Released,
+    /// Answers [`Effect::ReleaseOwn`].
+    OwnReleased,
     /// Answers [`Effect::AcceptReclaims`].
     ReclaimsAccepted,
     /// Answers [`Effect::EndReclaims`]: no reclaim is running any more.
@@ -126,6 +128,9 @@ pub enum Effect {
         /// The sessions; this run's own isn't among them.
         sessions: Vec<String>,
     },
+    /// Release all state that this run holds for its clients, which keep their records: another node accepts
+    /// their reclaims. Answer: [`Event::OwnReleased`], when others could get it.
+    ReleaseOwn,
     /// Accept reclaims of the clients in the newest records of these nodes, in addition to those that are
     /// being accepted, for a lease at least. Answer: [`Event::ReclaimsAccepted`], when it is known which
     /// clients these are.

@@ -82,6 +82,8 @@ pub struct Member {
     ending: Option<RunEnd>,
     /// Clients get no answers any more, and no request is running.
     is_silent: bool,
+    /// This run holds no state for its clients any more.
+    has_released: bool,
     has_ended: bool,
     effects: Vec<Effect>,
 }
@@ -96,6 +98,7 @@ enum Task {
     StartEnforcing,
     OpenRecords { epoch: u64 },
     Release,
+    ReleaseOwn,
     AcceptReclaims { of: Vec<String> },
     EndReclaims,
     FallSilent,
@@ -125,6 +128,7 @@ impl Member {
             awaited: BTreeMap::new(),
             ending: None,
             is_silent: false,
+            has_released: false,
             has_ended: false,
             effects: Vec::new(),
         };
@@ -260,6 +264,7 @@ impl Member {
             (Some(Task::StartEnforcing), Event::Enforcing) => self.gives = false,
             (Some(Task::OpenRecords { epoch }), Event::RecordsOpened) => self.records = Some(epoch),
             (Some(Task::Release), Event::Released) => self.released(),
+            (Some(Task::ReleaseOwn), Event::OwnReleased) => self.has_released = true,
             (Some(Task::AcceptReclaims { of }), Event::ReclaimsAccepted) => self.accepted(of),
             (Some(Task::EndReclaims), Event::ReclaimsEnded) => self.reclaims_ended(),
             (Some(Task::FallSilent), Event::Silent) => {

@@ -131,6 +131,8 @@ pub struct Engine<K, L> {
     pub(crate) accounts: Accounts,
     pub(crate) recovery: Recovery,
     pub(crate) expired_ids: ExpiredIds,
+    /// No client is ended because its lease has expired.
+    keeps_expired: bool,
     pub(crate) effects: Effects<K, L>,
 }
 
@@ -178,6 +180,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             distrusted: Cooldowns::default(),
             recall_any_failed: None,
             expired_ids: ExpiredIds::default(),
+            keeps_expired: false,
             effects: Effects::default(),
         }
     }
@@ -191,14 +194,22 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// To be called every few seconds. Ends the clients whose time is up, revokes the delegations that should
     /// have been returned, and ends the grace period when it is over.
     pub fn tick(&mut self, now: Time) {
-        self.end_idle_clients(now);
-        self.end_courtesy_if_short(now);
+        if !self.keeps_expired {
+            self.end_idle_clients(now);
+            self.end_courtesy_if_short(now);
+        }
         self.revoke_overdue(now);
         self.end_grace_if_over(now);
         self.forget_idle_clients(now);
         self.end_overdue_turns(now);
         self.contended.forget(now);
         self.distrusted.forget(now);
+    }
+
+    /// While `keeps`, no client is ended because its lease has expired: the server answers no calls, so that
+    /// clients can't renew.
+    pub const fn keep_expired(&mut self, keeps: bool) {
+        self.keeps_expired = keeps;
     }
 
     /// The server has run until `since` and runs again from `now` on, on a clock that hardly went on between.

@@ -38,7 +38,19 @@ impl Member {
         let probed = self.probes.since();
         let is_held = self.others_enforce.is_some_and(|since| probed.is_some_and(|probed| probed >= since));
         if database.is_taken_over(&node) {
-            return is_held && self.write(now, seen, database.depart(&node, &self.config.session));
+            // What former runs have left is for the successor to examine.
+            let is_own = notes.is_some_and(|notes| notes.sessions == [self.config.session.as_str()]);
+            if !is_held {
+                return false;
+            }
+            if is_own && !is_released {
+                return self.write(now, seen, database.release_drained(&node));
+            }
+            // Before the successor accepts reclaims, which would conflict with it.
+            if is_own && !self.has_released {
+                return self.begin(Task::ReleaseOwn, Effect::ReleaseOwn);
+            }
+            return self.write(now, seen, database.depart(&node));
         }
         let has_state = match self.ending {
             Some(RunEnd::Stop { has_clients }) => has_clients || flags.needs_grace(),

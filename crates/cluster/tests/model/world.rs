@@ -433,7 +433,9 @@ impl World {
                     }
                     is_late
                 }
-                Effect::Examine { .. } | Effect::Release { .. } if !has_metadata => false,
+                Effect::Examine { .. } | Effect::Release { .. } | Effect::ReleaseOwn if !has_metadata => {
+                    false
+                }
                 Effect::FindRecords { .. }
                 | Effect::RemoveRecords { .. }
                 | Effect::OpenRecords { .. }
@@ -504,6 +506,10 @@ impl World {
                     self.sessions[session.parse::<usize>().expect("a number")].end();
                 }
                 Event::Released
+            }
+            Effect::ReleaseOwn => {
+                self.sessions[run.session].locks.clear();
+                Event::OwnReleased
             }
             Effect::OpenRecords { epoch, carry } => {
                 if self.mutation == Some(Mutation::ForgetRecords) && *carry == Carry::Recorded {

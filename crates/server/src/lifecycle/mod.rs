@@ -45,7 +45,7 @@ use crate::lifecycle::start::{
 use crate::programs::rpcbind::{self, Registrations};
 use crate::service::cluster_gate::ClusterGate;
 use crate::service::drc::Drc;
-use crate::service::nfs4_state::StateManager;
+use crate::service::nfs4_state::{COURTESY, StateManager};
 use crate::service::{AsyncClients, LaneAttempts, MountList, Owners, RunningWrites, Service, Trees};
 use crate::status::{Counters, Status};
 
@@ -128,6 +128,9 @@ impl Server {
         };
         recovered.damaged.iter().for_each(|what| tracing::error!("no record of an NFSv4 client: {what}"));
         problems.extend(recovered.problem(records.is_some()));
+        // Locks of a client that doesn't come back exclude the clients of a cluster's other servers, which this
+        // one can't see: it may be late by another lease.
+        let courtesy = if joined.is_some() { config.lease } else { COURTESY };
         let service = Arc::new(Service {
             access: AccessControl::new(table, IoModeSettings::new(config.read_io, config.write_io)),
             counters: Counters::default(),
@@ -137,7 +140,7 @@ impl Server {
             state: StateManager::new(
                 identity,
                 scope(&key, &config),
-                config.lease,
+                (config.lease, courtesy),
                 preserved,
                 records,
                 recovered,
@@ -152,13 +155,17 @@ impl Server {
             call_sockets: OnceLock::new(),
         });
         service.state.run(|engine, _| engine.enforce_grace(joined.is_some()));
-        let keeps_locks = config.lock_store.as_ref().is_some_and(|store| store.has_mark());
         if let Some(store) = &config.lock_store {
             if joined.is_some() {
                 store.mark();
+            } else {
+                store.unmark();
             }
             service.state.keep_locks(Arc::clone(store));
         }
+        // Also those that have come with this process's descriptors.
+        let keeps_locks =
+            config.lock_store.as_ref().is_some_and(|store| store.has_mark() && store.is_marked());
         service.state.callbacks.paths.with(|paths| paths.limit_connections(descriptors.callbacks));
         let lane = start_lane(&config, &descriptors, instance, &service, &mut problems);
         let wire = start_wire(&config, &descriptors, &service, lane.as_ref())?;

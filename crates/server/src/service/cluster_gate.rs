@@ -73,14 +73,19 @@ impl ClusterGate {
             let call = RunningCall(running);
             // A call that has entered after the generation's end would not be waited for.
             if self.generation.load(Ordering::SeqCst) == generation {
-                let is_open = self.millis(Instant::now()) < self.open_until.load(Ordering::SeqCst);
-                return match (self.executes.load(Ordering::SeqCst), is_open) {
+                return match (self.executes.load(Ordering::SeqCst), self.is_open()) {
                     (false, _) => CallEntry::Postponed,
                     (true, false) => CallEntry::Refused,
                     (true, true) => CallEntry::Executed { _call: call },
                 };
             }
         }
+    }
+
+    /// Whether calls may be answered now. A call that was executed for so long that it isn't open any more
+    /// gets no answer either: what it would confirm may be another's by now.
+    pub fn is_open(&self) -> bool {
+        self.millis(Instant::now()) < self.open_until.load(Ordering::SeqCst)
     }
 
     /// From now on calls are executed while it is open.
@@ -127,7 +132,11 @@ mod tests {
             waiting.join().unwrap();
             drop(late);
         });
+        assert!(gate.is_open());
+        let running = gate.enter();
         gate.open(None);
+        assert!(!gate.is_open(), "what runs isn't answered");
+        drop(running);
         assert!(matches!(gate.enter(), CallEntry::Refused));
         assert!(gate.running.iter().all(|running| running.load(Ordering::SeqCst) == 0));
     }

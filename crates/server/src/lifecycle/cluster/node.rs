@@ -154,7 +154,10 @@ impl NodeThread {
         let until = Instant::now() + PERMIT;
         let permitted = self.member.service(until);
         let is_enforced = permitted != Permitted::Normal;
-        running.service.state.run(|engine, _| engine.enforce_grace(is_enforced));
+        running.service.state.run(|engine, _| {
+            engine.enforce_grace(is_enforced);
+            engine.keep_expired(permitted == Permitted::Silent);
+        });
         if let Some(gate) = &running.service.cluster {
             gate.open((permitted != Permitted::Silent).then_some(until));
         }
@@ -247,6 +250,10 @@ impl NodeThread {
                 }
                 // Sessions of mounts that are gone end at the metadata server by themselves.
                 Effect::Release { .. } => Some(Event::Released),
+                Effect::ReleaseOwn => {
+                    running.upgrade()?.service.state.release_all();
+                    Some(Event::OwnReleased)
+                }
                 Effect::AcceptReclaims { of, up_to } => {
                     for of in of {
                         let found = until_done(&stops, "read client records", || records.find(&of, up_to))?;

@@ -62,7 +62,7 @@ impl Rig {
             state: crate::service::nfs4_state::StateManager::new(
                 [0; 16],
                 [0; 16],
-                Duration::from_secs(90),
+                (Duration::from_secs(90), Duration::ZERO),
                 1024,
                 None,
                 Default::default(),

@@ -18,7 +18,7 @@ use super::owner_seqid;
 use super::status::Result;
 use crate::programs::request::data_path;
 use crate::service::Service;
-use crate::service::cluster_gate::CallEntry;
+use crate::service::cluster_gate::{CallEntry, ClusterGate};
 use crate::service::drc::{self, Key, Seen};
 use crate::service::limits::MAX_OPERATIONS;
 use crate::status::counters::{BegunCall, CallEnd, CountedOperation};
@@ -95,6 +95,7 @@ pub(super) fn run(
     let mut compound = Compound { context, request, drc_entry: None };
     let end = compound.run(args)?;
     let Compound { context: Context { ticket, cache_this, index, reply, .. }, drc_entry, .. } = compound;
+    let is_answered = service.cluster.as_ref().is_none_or(ClusterGate::is_open);
     match end {
         End::Replay(kept) => {
             reply.encoder().truncate(start);
@@ -112,7 +113,7 @@ pub(super) fn run(
             }
         }
     }
-    Ok(())
+    if is_answered { Ok(()) } else { Err(CallError::Drop) }
 }
 
 /// Answers a COMPOUND with NFS4ERR_DELAY, at its first operation.

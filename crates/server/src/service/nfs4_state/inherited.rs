@@ -50,7 +50,8 @@ impl KeptLocks {
                     files.entry(found.place).or_default().push((owner, file));
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "an open file from the service manager can't be examined")
+                    tracing::warn!(%error, "an open file from the service manager can't be examined");
+                    store.unmark();
                 }
             }
         }
@@ -61,6 +62,16 @@ impl KeptLocks {
     pub(crate) fn keep(&self, owner: u64, file: &OwnedFd) -> Option<StoredLock> {
         use std::os::fd::AsFd as _;
         self.store.keep(owner, file.as_fd())
+    }
+
+    /// Whether the next process will believe that all locks are kept.
+    pub(crate) fn is_marked(&self) -> bool {
+        self.store.is_marked()
+    }
+
+    /// Says to the next process that clients may reclaim nothing.
+    pub(super) fn unmark(&self) {
+        self.store.unmark();
     }
 
     /// The open files that may carry an owner's locks on a file, the most likely one first.

@@ -31,6 +31,8 @@ pub struct LockStore {
     inherited: Mutex<Vec<(String, OwnedFd)>>,
     /// The previous process has kept its locks here.
     has_mark: bool,
+    /// This process says that it keeps its locks here.
+    is_marked: AtomicBool,
     /// Whether this process leaves its descriptors to the next one.
     left: AtomicBool,
     /// A random number, so that this process's names differ from those of other processes.
@@ -62,9 +64,10 @@ impl LockStore {
         let _ = getrandom::fill(&mut process);
         Self {
             manager,
-            room: AtomicUsize::new(most.saturating_sub(inherited.len())),
+            room: AtomicUsize::new(most.saturating_sub(inherited.len() + marks.len())),
             inherited: Mutex::new(inherited),
             has_mark: !marks.is_empty(),
+            is_marked: AtomicBool::new(!marks.is_empty()),
             left: AtomicBool::new(false),
             process: u64::from_ne_bytes(process),
             next: AtomicU64::new(0),
@@ -76,15 +79,39 @@ impl LockStore {
         self.has_mark
     }
 
-    /// Says to the next process that this one keeps its locks here.
+    /// Says to the next process that this one keeps its locks here. From then on a lock that isn't kept must
+    /// not be given.
     pub(crate) fn mark(&self) {
-        if self.has_mark {
+        if self.is_marked() {
+            return;
+        }
+        let less = |room: usize| room.checked_sub(1);
+        if self.room.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_err() {
+            tracing::warn!("the service manager has no room for locks: after a crash no client can reclaim");
             return;
         }
         let message = format!("FDSTORE=1\nFDNAME={MARK}\nFDPOLL=0");
-        let mark = std::fs::File::open("/dev/null").and_then(|file| self.send(&message, &[file.as_fd()]));
-        if let Err(error) = mark {
-            tracing::warn!(%error, "the service manager keeps no locks: after a crash no client can reclaim");
+        match std::fs::File::open("/dev/null").and_then(|file| self.send(&message, &[file.as_fd()])) {
+            Ok(()) => self.is_marked.store(true, Ordering::Release),
+            Err(error) => {
+                tracing::warn!(%error, "the service manager keeps no locks: after a crash no client can reclaim");
+            }
+        }
+    }
+
+    /// Whether the next process will believe that all locks of this one are here.
+    pub(crate) fn is_marked(&self) -> bool {
+        self.is_marked.load(Ordering::Acquire)
+    }
+
+    /// Says to the next process that clients may reclaim nothing.
+    pub(crate) fn unmark(&self) {
+        if !self.is_marked() {
+            return;
+        }
+        match self.send(&format!("FDSTOREREMOVE=1\nFDNAME={MARK}"), &[]) {
+            Ok(()) => self.is_marked.store(false, Ordering::Release),
+            Err(error) => tracing::error!(%error, "after a crash clients may reclaim what is another's"),
         }
     }
 

@@ -13,7 +13,13 @@ use state::Effects;
 use store::{FileHandle, PreservedFile};
 
 use super::callbacks::Callbacks;
+use super::inherited::KeptLocks;
 use super::state_resources::StateResources;
+
+/// For how long it is tried to remove a client's record that others could suffer from.
+const STRIKE_OFF_TIMEOUT: Duration = Duration::from_secs(60);
+/// The time between two attempts.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The client records, or none where they can't be kept.
 type Records = Option<Box<dyn RecoveryStore>>;
@@ -62,13 +68,13 @@ impl EffectExecutor {
 impl PreparedEffects<'_> {
     /// Writes client records, queues callbacks, closes files and gives kernel leases back. To be called
     /// without the engine's lock, and before the operation is answered.
-    pub fn apply(self, callbacks: &Callbacks) {
+    pub fn apply(self, callbacks: &Callbacks, kept_locks: Option<&KeptLocks>) {
         let Self { mut effects, closed, records } = self;
         if let Some(records) = records {
             // This thread may have assumed the ids of a client's user, who has no access to the state
             // directory.
             let recorded = store::as_process_user(|| {
-                write_records(&records, &effects);
+                write_records(&records, &effects, kept_locks);
                 store::Result::Ok(())
             });
             if let Err(error) = recorded {
@@ -93,7 +99,15 @@ impl PreparedEffects<'_> {
 }
 
 /// Removes and adds client records. What fails is logged.
-fn write_records(records: &Records, effects: &Effects<FileHandle, StateResources>) {
+///
+/// On a server of a cluster others may get the locks of a client that is struck off, as soon as these are
+/// released. They are released after this, so it is tried for a while. If it fails, no client may reclaim
+/// after a crash.
+fn write_records(
+    records: &Records,
+    effects: &Effects<FileHandle, StateResources>,
+    kept_locks: Option<&KeptLocks>,
+) {
     static LIMIT: LogLimit = LogLimit::new(10);
     let Some(records) = records else { return };
     let failed = |result: io::Result<()>| {
@@ -101,7 +115,18 @@ fn write_records(records: &Records, effects: &Effects<FileHandle, StateResources
         LIMIT.admit(Instant::now()).map(|skipped| (error, skipped))
     };
     for instance in &effects.forget {
-        if let Some((error, skipped)) = failed(records.remove_client(instance)) {
+        let mut removed = records.remove_client(instance);
+        if let Some(kept) = kept_locks.filter(|kept| kept.is_marked()) {
+            let begun = Instant::now();
+            while removed.is_err() && begun.elapsed() < STRIKE_OFF_TIMEOUT {
+                std::thread::sleep(RETRY_INTERVAL);
+                removed = records.remove_client(instance);
+            }
+            if removed.is_err() {
+                kept.unmark();
+            }
+        }
+        if let Some((error, skipped)) = failed(removed) {
             let client = state::owner_of_instance(instance).escape_ascii();
             tracing::error!(
                 %error, skipped, %client,

@@ -29,7 +29,7 @@ use super::state_resources::{StateEngine, StateResources};
 use crate::service::limits::{MAX_CACHED_REPLY, MAX_OPERATIONS, MAX_REPLY, MAX_REQUEST};
 
 /// How long a courtesy client keeps its state after its lease has expired.
-const COURTESY: Duration = Duration::from_secs(24 * 3600);
+pub(crate) const COURTESY: Duration = Duration::from_secs(24 * 3600);
 /// The interval of [`Engine::tick`] while there are calls, in milliseconds.
 const TICK: u64 = 1000;
 /// How long a client may take to return a delegation that a local process waits for. The kernel lets that
@@ -124,6 +124,7 @@ pub(crate) struct StateManager {
 
 impl StateManager {
     /// Without clients. All that they have open, locked and delegated may cost `descriptors` descriptors.
+    /// Clients keep it for `courtesy` after their `lease` has expired.
     /// `identity` and the store of `records` must stay the same across restarts: the `recovered` clients may
     /// reclaim during the grace period.
     ///
@@ -132,7 +133,7 @@ impl StateManager {
     pub(crate) fn new(
         identity: [u8; 16],
         scope: [u8; 16],
-        lease: Duration,
+        (lease, courtesy): (Duration, Duration),
         descriptors: usize,
         records: Option<Box<dyn RecoveryStore>>,
         recovered: Recovered,
@@ -142,7 +143,7 @@ impl StateManager {
         let config = EngineConfig {
             boot: random() as u32,
             lease: millis,
-            courtesy: COURTESY.as_millis() as u64,
+            courtesy: courtesy.as_millis() as u64,
             distrust: DISTRUST,
             limits: EngineLimits { descriptors, ..LIMITS },
         };
@@ -254,7 +255,7 @@ impl StateManager {
         if begins && let Some(notify) = self.denial_began.get() {
             notify();
         }
-        effects.apply(&self.callbacks);
+        effects.apply(&self.callbacks, self.kept_locks.get());
         result
     }
 
@@ -308,6 +309,19 @@ impl StateManager {
     /// Ends all state when the server has stopped: the clients may reclaim it from the next run.
     pub(crate) fn close_all(&self) {
         self.close(|_| true);
+    }
+
+    /// Releases all state, also what is kept across a restart. The clients keep their records: they may
+    /// reclaim it from another server of the cluster.
+    pub(crate) fn release_all(&self) {
+        let (resources, files) = self.run_locked(|locked, _| {
+            (locked.engine.withdraw(|_, _| true), std::mem::take(&mut locked.open_files))
+        });
+        resources.iter().for_each(|state| drop(state.locks.lock().take()));
+        if let Some(kept) = self.kept_locks.get() {
+            kept.release();
+        }
+        drop((resources, files));
     }
 
     fn close(&self, is_closed: impl Fn(&FileHandle) -> bool + Copy) {
@@ -473,7 +487,7 @@ mod tests {
     /// A manager with records in that directory.
     fn start(directory: &Path, lease: Duration) -> Arc<StateManager> {
         let (records, recovered) = open_client_records(directory, &[0; 16]);
-        StateManager::new([0; 16], [0; 16], lease, 1024, records, recovered).unwrap()
+        StateManager::new([0; 16], [0; 16], (lease, COURTESY), 1024, records, recovered).unwrap()
     }
 
     #[test]

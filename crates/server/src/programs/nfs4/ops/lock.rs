@@ -103,7 +103,12 @@ fn take_kernel_lock(
 ) -> store::Result<Option<LockDenied>> {
     let (range, kind, exclusive) = (request.range, request.kind, request.kind == LockKind::Write);
     let kept = state.kept_locks.get();
-    let keep = |file: &OwnedFd| kept.and_then(|kept| kept.keep(state.lock_owner_hash(pending), file));
+    let keep = |file: &OwnedFd| {
+        let Some(kept) = kept else { return Ok(None) };
+        let stored = kept.keep(state.lock_owner_hash(pending), file);
+        // A lock that a crash would release, while its client may reclaim it, isn't given.
+        if stored.is_none() && kept.is_marked() { Err(store::Error::TryLater) } else { Ok(stored) }
+    };
     let mut locks = pending.file.locks.lock();
     let owner = match &mut *locks {
         Some(owner) => {
@@ -112,7 +117,7 @@ fn take_kernel_lock(
                 && !owner.is_writable()
                 && let (opened, true) = user_context.lock_file(node, true)?
             {
-                let stored = keep(&opened);
+                let stored = keep(&opened)?;
                 *owner = owner.moved_to(opened, stored)?;
             }
             owner
@@ -131,7 +136,7 @@ fn take_kernel_lock(
                 Some(leased) => Arc::clone(leased),
                 None => {
                     let (opened, writable) = user_context.lock_file(node, exclusive)?;
-                    let stored = keep(&opened);
+                    let stored = keep(&opened)?;
                     LockFile::new(Arc::new(opened), writable, stored)
                 }
             };
