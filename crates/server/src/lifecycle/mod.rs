@@ -128,8 +128,8 @@ impl Server {
         };
         recovered.damaged.iter().for_each(|what| tracing::error!("no record of an NFSv4 client: {what}"));
         problems.extend(recovered.problem(records.is_some()));
-        // Locks of a client that doesn't come back exclude the clients of a cluster's other servers, which this
-        // one can't see: it may be late by another lease.
+        // Locks of a client that doesn't come back exclude the clients of a cluster's other servers. This one
+        // can't see those: the client may be late by another lease.
         let courtesy = if joined.is_some() { config.lease } else { COURTESY };
         let service = Arc::new(Service {
             access: AccessControl::new(table, IoModeSettings::new(config.read_io, config.write_io)),

@@ -7,7 +7,7 @@
 //! between an unlock here and a lock there a local process could take it.
 
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use state::{ByteRange, DescriptionLocks, LockKind};
@@ -27,7 +27,7 @@ pub(crate) struct LockFile {
     /// It is open for writing, which exclusive locks need.
     writable: bool,
     /// The copy that the service manager keeps.
-    stored: Option<StoredLock>,
+    stored: OnceLock<StoredLock>,
     /// The ranges of each owner. Locked during the system call, so that two owners can't both get the same
     /// range.
     locks: Mutex<DescriptionLocks>,
@@ -35,7 +35,22 @@ pub(crate) struct LockFile {
 
 impl LockFile {
     pub(crate) fn new(file: Arc<OwnedFd>, writable: bool, stored: Option<StoredLock>) -> Arc<Self> {
+        let stored = stored.map(OnceLock::from).unwrap_or_default();
         Arc::new(Self { file, writable, stored, locks: Mutex::default() })
+    }
+
+    /// Has the service manager keep a copy, which `keep` sends, unless it does already.
+    ///
+    /// # Errors
+    /// Those of `keep`.
+    pub(crate) fn keep_with(&self, keep: impl FnOnce(&OwnedFd) -> Result<Option<StoredLock>>) -> Result<()> {
+        if self.stored.get().is_none()
+            && let Some(stored) = keep(&self.file)?
+        {
+            // Another owner of a shared file may have been quicker: its copy stays.
+            let _ = self.stored.set(stored);
+        }
+        Ok(())
     }
 
     /// Releases the locks that came with the open file and that no owner has reclaimed.
@@ -142,7 +157,7 @@ impl OwnerLocks {
 
 impl Drop for OwnerLocks {
     fn drop(&mut self) {
-        if self.stays || self.on.stored.as_ref().is_some_and(StoredLock::is_left) {
+        if self.stays || self.on.stored.get().is_some_and(StoredLock::is_left) {
             return;
         }
         let mut locks = self.on.locks.lock();

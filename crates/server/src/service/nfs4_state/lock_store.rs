@@ -94,7 +94,7 @@ impl LockStore {
         match std::fs::File::open("/dev/null").and_then(|file| self.send(&message, &[file.as_fd()])) {
             Ok(()) => self.is_marked.store(true, Ordering::Release),
             Err(error) => {
-                tracing::warn!(%error, "the service manager keeps no locks: after a crash no client can reclaim");
+                tracing::warn!(%error, "no locks are kept: after a crash no client can reclaim");
             }
         }
     }
@@ -184,9 +184,50 @@ impl Drop for StoredLock {
         if self.is_left() {
             return;
         }
-        if let Err(error) = self.store.send(&format!("FDSTOREREMOVE=1\nFDNAME={}", self.name), &[]) {
-            tracing::warn!(%error, "the service manager keeps a file open whose locks have gone");
+        match self.store.send(&format!("FDSTOREREMOVE=1\nFDNAME={}", self.name), &[]) {
+            Ok(()) => {
+                self.store.room.fetch_add(1, Ordering::AcqRel);
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the service manager keeps a file open whose locks have gone");
+            }
         }
-        self.store.room.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    #[test]
+    fn the_mark_takes_room_and_is_for_the_next_process() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = UnixDatagram::bind(directory.path().join("notify")).unwrap();
+        let message = || {
+            let mut bytes = [0; 200];
+            let length = socket.recv(&mut bytes).unwrap();
+            String::from_utf8_lossy(&bytes[..length]).into_owned()
+        };
+        let store = |inherited| Arc::new(LockStore::new(socket.local_addr().unwrap(), 2, inherited));
+        let file = File::open("/dev/null").unwrap();
+        let first = store(Vec::new());
+        assert!(!first.is_marked());
+        first.unmark();
+        first.mark();
+        assert_eq!(message(), format!("FDSTORE=1\nFDNAME={MARK}\nFDPOLL=0"), "unmarked it says nothing");
+        let kept = first.keep(7, file.as_fd()).unwrap();
+        message();
+        assert!(first.keep(8, file.as_fd()).is_none(), "there is room for two");
+        assert!(first.is_marked() && !first.has_mark());
+        drop(kept);
+        assert!(message().starts_with("FDSTOREREMOVE=1\nFDNAME=nfs4-locks-0000000000000007"));
+
+        let next = store(vec![(MARK.to_owned(), file.into())]);
+        assert!(next.has_mark() && next.is_marked());
+        next.unmark();
+        assert_eq!(message(), format!("FDSTOREREMOVE=1\nFDNAME={MARK}"));
+        assert!(next.has_mark() && !next.is_marked(), "what this process has found stays");
     }
 }

@@ -136,14 +136,20 @@ fn take_kernel_lock(
                 Some(leased) => Arc::clone(leased),
                 None => {
                     let (opened, writable) = user_context.lock_file(node, exclusive)?;
-                    let stored = keep(&opened)?;
-                    LockFile::new(Arc::new(opened), writable, stored)
+                    LockFile::new(Arc::new(opened), writable, None)
                 }
             };
             none.insert(OwnerLocks::new(on))
         }
     };
-    Ok(owner.lock(range, kind)?.map(|found| local_lock(&found)))
+    if let Some(found) = owner.lock(range, kind)? {
+        return Ok(Some(local_lock(&found)));
+    }
+    if let Err(error) = owner.file().keep_with(keep) {
+        owner.unlock(range)?;
+        return Err(error);
+    }
+    Ok(None)
 }
 
 /// The lock of a local process.
