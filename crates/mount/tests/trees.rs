@@ -43,7 +43,9 @@ fn costs(mounted: &Mounted, what: &str, calls: &[(Operation, u64)], lane: u64, w
     let mut expected = 0;
     for (procedure, count) in calls {
         let made = after.calls(*procedure) - before.calls(*procedure);
-        assert!((*count..=count + AROUND).contains(&made), "{what}: {made} {procedure:?}, not {count}");
+        // A small file that is closed soon after its write(2) is written stably, without a COMMIT.
+        let least = if *procedure == Commit { 0 } else { *count };
+        assert!((least..=count + AROUND).contains(&made), "{what}: {made} {procedure:?}, not {count}");
         expected += count;
     }
     let over_tcp = after.wire.round_trips - before.wire.round_trips;
