@@ -1,9 +1,15 @@
-//! TCP connections to a server, for every NFS version.
+//! Connections to a server and the calls on them, for every NFS version.
+//!
+//! Calls with small arguments and results are made on the lane's call socket while there is one, all others
+//! over TCP.
 
 use std::net::SocketAddr;
 
-use rpc::client::Client;
+use rpc::client::{Client, Reply, Request};
+use rpc::message::Credential;
+use xdr::Encoder;
 
+use crate::counters::{SessionCounters, bump};
 use crate::error::{Error, Result, RpcError};
 use crate::options::{MAX_TRANSFER, Options, ReservedPort};
 use crate::url::Url;
@@ -49,4 +55,30 @@ pub(crate) async fn connect_to_any(
             source: std::io::Error::new(std::io::ErrorKind::NotFound, "it has no address"),
         },
     })
+}
+
+/// Sends a call, on the call socket if there is one and the call is `small`, and counts its round trips.
+///
+/// # Errors
+/// The call's.
+pub(crate) async fn send(
+    rpc: &Client,
+    counters: &SessionCounters,
+    request: Request<'_>,
+    small: bool,
+    args: impl FnOnce(&mut Encoder),
+) -> Result<Reply, rpc::client::Error> {
+    // The server makes no calls without a user on a call socket.
+    let small = small && !matches!(request.credential, Credential::None);
+    let Some(socket) = rpc.call_socket().filter(|_| small) else {
+        bump(&counters.wire.round_trips);
+        return rpc.call(request, args).await;
+    };
+    bump(&counters.lane.round_trips);
+    bump(&counters.lane_calls);
+    let reply = rpc.call_on(&socket, request, args).await;
+    if !matches!(reply, Ok(Reply { local: true, .. })) {
+        bump(&counters.wire.round_trips);
+    }
+    reply
 }

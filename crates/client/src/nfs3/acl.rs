@@ -10,6 +10,7 @@ use xdr::{Decoder, Opaque};
 
 use super::{Nfs3, convert};
 use crate::attribute_sink::AttributeUpdate;
+use crate::connection::send;
 use crate::error::{Error, Result, RpcError, Status};
 use crate::types::{AclEntry, Handle};
 use crate::user::User;
@@ -30,7 +31,7 @@ impl Nfs3 {
             receive: None,
         };
         let sent = Instant::now();
-        let reply = match self.send(request, true, &args).await {
+        let reply = match send(&self.rpc, &self.counters, request, true, |to| to.put(&args)).await {
             Ok(reply) => reply,
             Err(
                 rpc::client::Error::ProgramUnavailable { .. }

@@ -7,12 +7,11 @@ use std::time::Instant;
 use bytes::Bytes;
 use proto::nfs3::{self, Nfsstat3, Outcome, Procedure};
 use rpc::client::{Receive, Reply, Request};
-use rpc::message::Credential;
 use xdr::{Decode, Decoder, Encode};
 
 use super::reply_attributes::{AttributeReport, ReplyAttributes};
 use super::{Nfs3, convert};
-use crate::counters::bump;
+use crate::connection::send;
 use crate::error::{Error, Result, RpcError};
 use crate::types::Handle;
 use crate::user::User;
@@ -55,32 +54,10 @@ impl Nfs3 {
             trailer: Bytes::new(),
             receive,
         };
-        let reply = self.send(request, small, args).await;
+        let reply = send(&self.rpc, &self.counters, request, small, |to| to.put(args)).await;
         let reply = reply
             .map_err(|source| Error::Rpc { object: procedure.name().to_owned(), source: RpcError(source) })?;
         Ok(NfsReply { reply, sent })
-    }
-
-    /// Sends a call, on the call socket if there is one and the call is `small`, and counts its round trips.
-    pub(super) async fn send(
-        &self,
-        request: Request<'_>,
-        small: bool,
-        args: &impl Encode,
-    ) -> std::result::Result<Reply, rpc::client::Error> {
-        // The server makes no calls without a user on a call socket.
-        let small = small && !matches!(request.credential, Credential::None);
-        let Some(socket) = self.rpc.call_socket().filter(|_| small) else {
-            bump(&self.counters.wire.round_trips);
-            return self.rpc.call(request, |to| to.put(args)).await;
-        };
-        bump(&self.counters.lane.round_trips);
-        bump(&self.counters.lane_calls);
-        let reply = self.rpc.call_on(&socket, request, |to| to.put(args)).await;
-        if !matches!(reply, Ok(Reply { local: true, .. })) {
-            bump(&self.counters.wire.round_trips);
-        }
-        reply
     }
 
     /// Decodes the results of `procedure`. The attributes in them go to the attribute sink; `files` are the

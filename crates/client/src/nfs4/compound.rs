@@ -2,6 +2,7 @@
 //! the same order.
 
 use bytes::Bytes;
+use proto::nfs4::attributes as number;
 use proto::nfs4::{
     self, Bitmap4, Getattr4Args, MAX_TAG, MinorVersion, Name4Args, Nfsstat4, Operation, Putfh4Args,
     Sequence4Args,
@@ -21,6 +22,8 @@ pub(super) struct Compound {
     keeps_reply: bool,
     payload: Bytes,
     trailer: Bytes,
+    /// An operation may have large arguments or results, or take long.
+    has_large: bool,
 }
 
 impl Compound {
@@ -32,6 +35,7 @@ impl Compound {
             keeps_reply: false,
             payload: Bytes::new(),
             trailer: Bytes::new(),
+            has_large: false,
         }
     }
 
@@ -44,8 +48,15 @@ impl Compound {
         self.keeps_reply
     }
 
+    /// Whether arguments and results are small and the request seldom takes long. A request without
+    /// operations isn't: it shows whether the server replies over TCP.
+    pub(super) const fn is_small(&self) -> bool {
+        self.count > 0 && !self.has_large
+    }
+
     /// Appends an operation.
     pub(super) fn then(mut self, operation: Operation, args: &impl Encode) -> Self {
+        self.has_large |= !is_small(operation);
         self.operations.u32(operation.number());
         self.operations.put(args);
         self.count += 1;
@@ -72,7 +83,8 @@ impl Compound {
     }
 
     /// GETATTR.
-    pub(super) fn get_attributes(self, attributes: &Bitmap4) -> Self {
+    pub(super) fn get_attributes(mut self, attributes: &Bitmap4) -> Self {
+        self.has_large |= attributes.contains(number::ACL);
         self.then(Operation::Getattr, &Getattr4Args { attr_request: *attributes })
     }
 
@@ -108,6 +120,19 @@ impl Compound {
             to.put(sequence);
         }
         to.raw(self.operations.as_slice());
+    }
+}
+
+/// Whether an operation's arguments and results are small and it seldom takes long. An access control list is
+/// an attribute that isn't.
+const fn is_small(operation: Operation) -> bool {
+    use Operation as O;
+    match operation {
+        O::Access | O::Close | O::Create | O::Getattr | O::Getfh | O::Link => true,
+        O::Lock | O::Locku | O::Lockt | O::Lookup | O::Lookupp | O::Nverify => true,
+        O::Open | O::OpenDowngrade | O::Putfh | O::Putrootfh | O::Readlink => true,
+        O::Remove | O::Rename | O::Restorefh | O::Savefh | O::Setattr | O::Verify => true,
+        _ => false,
     }
 }
 

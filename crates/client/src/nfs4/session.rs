@@ -30,12 +30,13 @@ use rpc::client::{Client, Policy, Receive, Request};
 use tokio::runtime::Handle as Runtime;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use xdr::{Array, Opaque};
+use xdr::{Array, Encoder, Opaque};
 
 use super::callbacks::{self, Callbacks, MAX_CALLBACK, MAX_CALLBACK_OPERATIONS, MAX_CALLBACK_SLOTS, Recall};
 use super::compound::{Compound, Results, refused};
 use super::lock::LockWaiters;
 use super::state::ClientState;
+use crate::connection::send;
 use crate::counters::{SessionCounters, bump};
 use crate::error::{Error, Result, RpcError};
 use crate::options::MAX_TRANSFER;
@@ -492,7 +493,6 @@ impl SessionClient {
         sequence: Option<&Sequence4Args>,
         receive: Option<Receive>,
     ) -> Result<CompoundReply> {
-        bump(&self.counters.wire.round_trips);
         let (payload, trailer) = compound.payload();
         let request = Request {
             program: nfs4::PROGRAM,
@@ -503,7 +503,10 @@ impl SessionClient {
             trailer,
             receive,
         };
-        let reply = self.rpc.call(request, |to| compound.encode(self.minor, sequence, to)).await;
+        // What establishes or keeps a session is about its connections.
+        let small = sequence.is_some() && compound.is_small();
+        let encode = |to: &mut Encoder| compound.encode(self.minor, sequence, to);
+        let reply = send(&self.rpc, &self.counters, request, small, encode).await;
         let failed = |source| Error::Rpc { object: "COMPOUND".to_owned(), source: RpcError(source) };
         let reply = reply.map_err(failed)?;
         Ok(CompoundReply { results: reply.results, session: 0, payload: reply.payload })

@@ -69,10 +69,11 @@ impl<'a> CallContext<'a> {
         Self { within: Some(within), ..self }
     }
 
-    /// The back channel of this connection.
+    /// The back channel of this connection. A call socket has none.
     #[must_use]
     pub fn back_channel(&self) -> Option<BackChannel> {
-        self.within.map(|within| (within.back_channel)())
+        let within = self.within.filter(|_| !self.is_call_socket)?;
+        Some((within.back_channel)())
     }
 
     /// Announces that this call is about to wait for something slow (a disk). Another worker then continues

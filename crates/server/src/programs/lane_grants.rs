@@ -17,7 +17,7 @@ use lane::{
     OpenStatus, PreOpAttributes, Target,
 };
 use parking_lot::Mutex;
-use proto::{nfs3, nfsacl};
+use proto::{nfs3, nfs4, nfsacl};
 use rpc::message::Credential;
 use rpc::server::{CallSocketError, CallSocketRules, TcpOwner};
 use state::{AccessKind, Share};
@@ -32,10 +32,10 @@ use crate::authorization::requester::{Requester, Transport};
 use crate::service::Service;
 use crate::status::counters::{BegunCall, CallEnd, CallPath, CountedOperation};
 
-/// The programs, with their versions, that can be called on call sockets. NFSv4 isn't among them: its
-/// sessions bind connections.
+/// The programs, with their versions, that can be called on call sockets. Sessions of NFSv4 bind no call
+/// socket: it has no back channel.
 const CALL_SOCKET_PROGRAMS: &[(u32, u32)] =
-    &[(nfs3::PROGRAM, nfs3::VERSION), (nfsacl::PROGRAM, nfsacl::VERSION)];
+    &[(nfs3::PROGRAM, nfs3::VERSION), (nfsacl::PROGRAM, nfsacl::VERSION), (nfs4::PROGRAM, nfs4::VERSION)];
 
 /// Decides the lane's requests.
 pub(crate) struct LaneGrantService {
