@@ -16,8 +16,8 @@ use crate::nfs4::wire::Wire;
 
 /// The clients of the server that is killed.
 const CLIENTS: u64 = 10;
-/// The names of the servers.
-const NAMES: [&str; 2] = ["alpha", "beta"];
+/// The names of the servers, and of the files that their clients lock: of two Samehosts and two nfs-ganeshas.
+const NAMES: [[&str; 2]; 2] = [["alpha", "beta"], ["gamma", "delta"]];
 /// The longest that a step may take.
 const STEP_TIMEOUT: Duration = Duration::from_secs(120);
 /// The time between two attempts.
@@ -38,7 +38,7 @@ struct Times {
 pub fn measure(effort: &Effort, ceph: &Ceph) -> Result<Table> {
     let mut all: [[Times; 2]; 2] = Default::default();
     let files = ceph.mount("files");
-    for name in NAMES {
+    for name in NAMES.as_flattened() {
         std::fs::write(files.path().join(format!("locked-{name}")), [])?;
     }
     for (number, (program, namespace)) in
@@ -48,8 +48,8 @@ pub fn measure(effort: &Effort, ceph: &Ceph) -> Result<Table> {
             Program::Samehost => ["a", "b"].map(|name| Some(ceph.mount(name))),
             Program::Ganesha => [None, None],
         };
-        let [first, second] =
-            [(NAMES[0], 20511, &mounts[0]), (NAMES[1], 20512, &mounts[1])].map(|(name, port, mount)| {
+        let [first, second] = [(NAMES[number][0], 20511, &mounts[0]), (NAMES[number][1], 20512, &mounts[1])]
+            .map(|(name, port, mount)| {
                 ClusterServer::start(ceph, program, name, port, Some(namespace), mount.as_ref())
             });
         let (mut first, second) = (first?, second?);
