@@ -210,7 +210,6 @@ fn stress(dir: &Path) {
         "--filename=1",
         "--flock=2",
         "--fstat=1",
-        "--getdent=1",
         "--hdd=1",
         "--hdd-bytes=4m",
         "--open=1",
