@@ -112,7 +112,7 @@ fn the_log_names_errors_and_what_needs_a_restart() {
     for (threads, words) in [
         (0, "exports not changed: "),
         (0, "samehost.toml:6:11: threads: 0 is not in 1..=256"),
-        (4, "changed, and needs a restart: threads"),
+        (4, "settings that need a restart: threads"),
     ] {
         fs::write(&file, text(threads)).unwrap();
         rustix::process::kill_process(pid, Signal::HUP).unwrap();
@@ -177,7 +177,8 @@ fn exports_change_until_the_next_reload() {
     let (pid, instance) = (status["pid"].to_string(), status["instance"].as_str().unwrap());
     server.run(&["ctl", "reload", "--server", "another"]).exits(1).complains(&["no matching server"]);
     let done = server.run(&["ctl", "reload", "--server", &pid]).exits(0);
-    let expected = format!("exports kept: 1, added: {}, removed: {} /nowhere\n", path("one"), path("two"));
+    let expected =
+        format!("exports unchanged: 1, added: {}, removed: {} /nowhere\n", path("one"), path("two"));
     assert_eq!(done.text(), expected);
     assert_eq!((cat("one"), cat("two")), (Some(0), Some(1)));
 

@@ -78,6 +78,7 @@ impl Drop for LoggingServer {
 fn audit_lines_say_who_mounted_what_and_who_was_refused() {
     let server = LoggingServer::start(&["--log-format", "json"]);
     run(&mut server.client("probe", "")).exits(0);
+    run(&mut server.client("cat", "/no-such-file")).exits(1);
     run(samehost(["ls", &server.url.replace("/export", "/elsewhere")]).arg("--soft")).exits(1);
     let export = server.scratch.path().join("export");
     let log = server.stop();
@@ -99,6 +100,7 @@ fn audit_lines_say_who_mounted_what_and_who_was_refused() {
     let lane = find("lane established");
     assert_eq!(lane["road"], "lane");
     assert_eq!(lane["uid"], rustix::process::geteuid().as_raw());
+    assert_eq!(lines.iter().filter(|line| line["message"] == "mount refused").count(), 1, "{log}");
     let refused = find("mount refused");
     assert!(refused["export"].as_str().unwrap().ends_with("/elsewhere"), "{refused}");
     assert_eq!(refused["reason"], "not exported to this client");

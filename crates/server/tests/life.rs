@@ -93,7 +93,7 @@ fn a_reload_ends_service_of_removed_exports_only() {
     let expected = Reloaded {
         added: paths(&["c"]),
         removed: paths(&["b"]),
-        kept: paths(&["a"]),
+        changed: paths(&["a"]),
         notices: reloaded.notices.clone(),
         ..Reloaded::default()
     };
@@ -146,7 +146,7 @@ fn reloads_under_load_disturb_no_client() {
             })
             .collect();
         while workers.iter().any(|worker| !worker.is_finished()) {
-            assert_eq!(server.reload().unwrap().kept.len(), 1);
+            assert_eq!(server.reload().unwrap().unchanged.len(), 1);
         }
     });
 }
@@ -165,7 +165,7 @@ fn a_missing_export_is_reported_and_the_others_are_served() {
     client.mnt(&scratch.export()).unwrap();
     assert!(server.status().exports[1].problem.is_some());
     std::fs::create_dir(&missing).unwrap();
-    assert_eq!(server.reload().unwrap().added, std::slice::from_ref(&missing));
+    assert_eq!(server.reload().unwrap().changed, std::slice::from_ref(&missing));
     client.mnt(&missing).unwrap();
 }
 

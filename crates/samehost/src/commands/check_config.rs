@@ -17,7 +17,7 @@ pub fn check_config(args: &CheckConfigArgs) -> CommandResult {
         let (global, serve_args) = ServeFile::read(path).map_err(Failure::from)?.options()?;
         serve::config(&global, serve_args)
             .read_exports()
-            .map_err(|error| Failure::new("exports", error).next("exports(5) has the syntax"))?;
+            .map_err(|error| Failure::new("exports", error).next("samehost-exports(5) has the syntax"))?;
     }
     let mut output = Output::stdout();
     output.line(format!("{}: valid", path.display()))?;

@@ -1,5 +1,5 @@
-//! Configuration files in TOML: every error has file, line and column, and all errors of a file are reported
-//! together.
+//! Configuration files in TOML: every error has file, line and column, and all errors of a file's keys are
+//! reported together.
 //!
 //! [`serve`] is the server's file, whose keys are the options of `samehost serve`, and [`manual`] its man
 //! page. [`mount`] has defaults for mount options.
@@ -83,14 +83,18 @@ impl ConfigFile {
     /// Parses the file and passes its top-level table to `interpret`, which adds its own errors to the list.
     ///
     /// # Errors
-    /// [`ConfigError::Wrong`] with the errors of the syntax, or else those that `interpret` has added.
+    /// [`ConfigError::Wrong`] with the first error of the syntax, or else those that `interpret` has added.
     pub fn parse<T>(
         &self,
         interpret: impl FnOnce(&DeTable<'_>, &mut Vec<Mistake>) -> T,
     ) -> Result<T, ConfigError> {
         let (table, errors) = DeTable::parse_recoverable(&self.text);
-        let mut mistakes: Vec<_> =
-            errors.iter().map(|error| self.mistake(&error.span().unwrap_or(0..0), error.message())).collect();
+        // Further errors of the syntax mostly follow from the first.
+        let error = errors.first();
+        let mut mistakes: Vec<_> = error
+            .map(|error| self.mistake(&error.span().unwrap_or(0..0), error.message()))
+            .into_iter()
+            .collect();
         if !mistakes.is_empty() {
             return Err(ConfigError::Wrong(mistakes));
         }

@@ -220,7 +220,8 @@ fn entry(
         let known = keys.iter().map(ConfigKey::name);
         let mut message = OptionError::unknown(name.get_ref(), known).to_string();
         if matches!(value.get_ref(), DeValue::Table(_)) {
-            message.push_str("; the file has no tables");
+            message
+                .push_str("; the server's file has no tables (check-config --mount checks that of mounts)");
         }
         mistakes.push(file.mistake(&name.span(), message));
         return None;
@@ -450,7 +451,7 @@ mod tests {
             "read-io: must be one of buffered, dontcache, direct",
             "grace must be an integer, not a string",
             "listen must be a string or an array of strings",
-            "'mount' is not known; the file has no tables",
+            "'mount' is not known; the server's file has no tables",
         ]) {
             assert!(message.contains(words), "{message}: {words}");
         }

@@ -32,8 +32,10 @@ pub struct Reloaded {
     pub added: Vec<PathBuf>,
     /// Exports that were removed.
     pub removed: Vec<PathBuf>,
-    /// Exports whose store was kept; their options may have changed.
-    pub kept: Vec<PathBuf>,
+    /// Exports with other clients or options, or with another directory at their path.
+    pub changed: Vec<PathBuf>,
+    /// Exports that are as before.
+    pub unchanged: Vec<PathBuf>,
     /// Changed settings that were applied, in words.
     pub settings: Vec<String>,
     /// Changed settings that need a restart.
@@ -48,21 +50,24 @@ impl fmt::Display for Reloaded {
             let paths: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
             paths.join(" ")
         };
-        write!(f, "exports kept: {}", self.kept.len())?;
-        if !self.added.is_empty() {
-            write!(f, ", added: {}", paths(&self.added))?;
-        }
-        if !self.removed.is_empty() {
-            write!(f, ", removed: {}", paths(&self.removed))?;
+        write!(f, "exports unchanged: {}", self.unchanged.len())?;
+        let others = [("changed", &self.changed), ("added", &self.added), ("removed", &self.removed)];
+        for (what, list) in others.into_iter().filter(|(_, list)| !list.is_empty()) {
+            write!(f, ", {what}: {}", paths(list))?;
         }
         if !self.settings.is_empty() {
-            write!(f, "; changed: {}", self.settings.join(", "))?;
+            write!(f, "; settings changed: {}", self.settings.join(", "))?;
         }
         if !self.needs_restart.is_empty() {
-            write!(f, "; changed, and needs a restart: {}", self.needs_restart.join(", "))?;
+            write!(f, "; settings that need a restart: {}", self.needs_restart.join(", "))?;
         }
         Ok(())
     }
+}
+
+/// Whether an export has the same directory in both tables, or can't be served in both.
+fn is_served_as_before(old: &ExportEntry, new: &ExportEntry) -> bool {
+    old.is_served_like(new) || (old.store.is_err() && new.store.is_err())
 }
 
 /// State shared by [`crate::Server`] and the control socket's thread.
@@ -145,9 +150,15 @@ impl RunningServer {
             reloaded.needs_restart = new.needs_restart;
         }
         for entry in after.configured() {
-            let same = before.get(entry.id).is_some_and(|old| old.is_served_like(entry));
-            let list = if same { &mut reloaded.kept } else { &mut reloaded.added };
-            list.push(entry.export.path().to_owned());
+            let path = entry.export.path();
+            let list = match before.configured().find(|old| old.export.path() == path) {
+                None => &mut reloaded.added,
+                Some(old) if old.export == entry.export && is_served_as_before(old, entry) => {
+                    &mut reloaded.unchanged
+                }
+                Some(_) => &mut reloaded.changed,
+            };
+            list.push(path.to_owned());
         }
         let paths: Vec<_> = after.configured().map(|entry| entry.export.path()).collect();
         reloaded.removed = before

@@ -113,10 +113,24 @@ fn command_line(args: HelperArgs) -> Vec<OsString> {
         words.extend(["-o".into(), "sloppy".into()]);
     }
     for options in args.options {
-        words.extend(["-o".into(), options]);
+        words.extend(["-o".into(), without_default_rw(&options).to_owned()]);
     }
     words.extend(["--".into(), args.source, args.directory]);
     words
+}
+
+/// Options without the `rw` with which mount(8) begins them unless the user has written `ro`. As an option of the
+/// user it would win over the defaults of /etc/samehost/mount.toml. A remount may need it, and has no defaults.
+fn without_default_rw(options: &OsStr) -> &OsStr {
+    let bytes = options.as_bytes();
+    if bytes.split(|byte| *byte == b',').any(|option| option == b"remount") {
+        return options;
+    }
+    match bytes.strip_prefix(b"rw") {
+        Some(b"") => OsStr::new(""),
+        Some([b',', rest @ ..]) => OsStr::from_bytes(rest),
+        _ => options,
+    }
 }
 
 fn parse(arguments: impl Iterator<Item = OsString>) -> Result<HelperArgs, String> {
@@ -209,6 +223,23 @@ mod tests {
         ] {
             assert!(parsed(wrong).is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn the_rw_of_mount_is_no_option_of_the_user() {
+        for (passed, options) in [
+            ("rw", ""),
+            ("rw,_netdev,rw", "_netdev,rw"),
+            ("ro,soft", "ro,soft"),
+            ("rwx", "rwx"),
+            ("rw,remount", "rw,remount"),
+        ] {
+            assert_eq!(without_default_rw(OsStr::new(passed)), options, "{passed}");
+        }
+        let words = command_line(parsed(&["h:/s", "/mnt", "-o", "rw"]).unwrap());
+        let cli = Cli::try_parse_from(words).unwrap();
+        let Command::Mount(args) = &cli.command else { panic!("{:?}", cli.command) };
+        super::super::plan::plan(&cli.global, args).expect("no options");
     }
 
     #[test]

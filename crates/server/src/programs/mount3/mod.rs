@@ -105,9 +105,12 @@ impl Mount3 {
                 Mountstat3::Ok
             }
             Err(Unresolved { status, refusal }) => {
-                let reason = refusal.map_or_else(|| format!("{status:?}"), |refusal| refusal.to_string());
-                let path = Path::new(OsStr::from_bytes(path));
-                self.0.access.audit.mount_refused(cx.peer.address, uid, path, &reason);
+                // A client that looks for a file's directory isn't refused anything.
+                if refusal.is_some() || !matches!(status, Mountstat3::Noent | Mountstat3::Notdir) {
+                    let reason = refusal.map_or_else(|| format!("{status:?}"), |refusal| refusal.to_string());
+                    let path = Path::new(OsStr::from_bytes(path));
+                    self.0.access.audit.mount_refused(cx.peer.address, uid, path, &reason);
+                }
                 to.put(&Mountres3::Fail(status));
                 status
             }
