@@ -100,8 +100,10 @@ fn audit_lines_say_who_mounted_what_and_who_was_refused() {
     let lane = find("lane established");
     assert_eq!(lane["road"], "lane");
     assert_eq!(lane["uid"], rustix::process::geteuid().as_raw());
-    assert_eq!(lines.iter().filter(|line| line["message"] == "mount refused").count(), 1, "{log}");
     let refused = find("mount refused");
+    let refusals = lines.iter().filter(|line| line["message"] == "mount refused");
+    // Not that the file of `cat` isn't there, or is no directory.
+    assert!(refusals.map(|line| &line["reason"]).all(|reason| reason == &refused["reason"]), "{log}");
     assert!(refused["export"].as_str().unwrap().ends_with("/elsewhere"), "{refused}");
     assert_eq!(refused["reason"], "not exported to this client");
     let ids = [mounted, lane, refused].map(|line| line["message_id"].as_str().unwrap());

@@ -119,8 +119,9 @@ fn command_line(args: HelperArgs) -> Vec<OsString> {
     words
 }
 
-/// Options without the `rw` with which mount(8) begins them unless the user has written `ro`. As an option of the
-/// user it would win over the defaults of /etc/samehost/mount.toml. A remount may need it, and has no defaults.
+/// Options without the `rw` with which mount(8) begins them unless the user has written `ro`. As an option of
+/// the user it would win over the defaults of /etc/samehost/mount.toml. A remount may need it, and has no
+/// defaults.
 fn without_default_rw(options: &OsStr) -> &OsStr {
     let bytes = options.as_bytes();
     if bytes.split(|byte| *byte == b',').any(|option| option == b"remount") {
