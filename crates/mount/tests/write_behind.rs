@@ -66,7 +66,8 @@ fn everything_on_the_mount_sees_what_was_written() {
         let mounted = served.mount_by(version, Transport::Wire, MountOptions::default());
         let path = mounted.path("file");
         let data = pattern(2, 2_500_000);
-        let mut file = OpenOptions::new().read(true).write(true).create(true).open(&path).unwrap();
+        let mut file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).unwrap();
         for (index, piece) in data.chunks(50_000).enumerate() {
             file.write_all(piece).unwrap();
             let end = (index * 50_000 + piece.len()) as u64;

@@ -127,13 +127,32 @@ impl Compound {
 /// an attribute that isn't.
 const fn is_small(operation: Operation) -> bool {
     use Operation as O;
-    match operation {
-        O::Access | O::Close | O::Create | O::Getattr | O::Getfh | O::Link => true,
-        O::Lock | O::Locku | O::Lockt | O::Lookup | O::Lookupp | O::Nverify => true,
-        O::Open | O::OpenDowngrade | O::Putfh | O::Putrootfh | O::Readlink => true,
-        O::Remove | O::Rename | O::Restorefh | O::Savefh | O::Setattr | O::Verify => true,
-        _ => false,
-    }
+    matches!(
+        operation,
+        O::Access
+            | O::Close
+            | O::Create
+            | O::Getattr
+            | O::Getfh
+            | O::Link
+            | O::Lock
+            | O::Locku
+            | O::Lockt
+            | O::Lookup
+            | O::Lookupp
+            | O::Nverify
+            | O::Open
+            | O::OpenDowngrade
+            | O::Putfh
+            | O::Putrootfh
+            | O::Readlink
+            | O::Remove
+            | O::Rename
+            | O::Restorefh
+            | O::Savefh
+            | O::Setattr
+            | O::Verify
+    )
 }
 
 /// One operation, encoded.
