@@ -9,7 +9,6 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use samehost_tests::capture::Capture;
 use samehost_tests::ganesha::Ganesha;
 use samehost_tests::qemu::{self, Job};
 use samehost_tests::samehost::binary;
@@ -233,17 +232,7 @@ fn every_command_on_ganesha() {
             version,
             scratch: &scratch,
         };
-        let capture = (version == "4.2").then(|| Capture::start(&netns, &scratch));
         peer.every_command();
-        if let Some(capture) = capture {
-            let packets = capture.finish(&netns);
-            let fields = |filter: &str| {
-                packets.fields(&[Ganesha::NFS_PORT], filter, &["frame.number", "_ws.col.Info"])
-            };
-            let bad = fields("_ws.malformed || rpc.fragment.error || _ws.expert.group == \"Malformed\"");
-            assert!(bad.is_empty(), "malformed packets ({}):\n{}", packets.summary(), bad.join("\n"));
-            assert!(fields("nfs.minorversion == 2").len() > 1000, "{}", packets.summary());
-        }
     }
 }
 
