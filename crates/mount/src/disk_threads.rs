@@ -25,7 +25,7 @@ const IDLE_TIME: Duration = Duration::from_secs(10);
 type Job = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
-struct State {
+struct JobQueue {
     jobs: VecDeque<Job>,
     /// Threads that wait for a job.
     idle: usize,
@@ -36,7 +36,7 @@ struct State {
 pub(crate) struct DiskThreads {
     cpu: usize,
     runtime: Handle,
-    state: Mutex<State>,
+    state: Mutex<JobQueue>,
     added: Condvar,
 }
 
