@@ -1,4 +1,4 @@
-//! Recovery of NFSv4 mounts: what applications see when their server (nfs-ganesha) is killed, and when
+//! Recovery of NFSv4 mounts: what applications see when their server (ours, nfs-ganesha) is killed, and when
 //! they cannot reach it for longer than their lease.
 
 use std::cell::RefCell;
@@ -141,6 +141,25 @@ fn application_under_kills(
     let mut next = Application::new(other);
     assert_eq!(next.run("open locked"), "ok");
     assert_eq!(next.run("lock locked 1"), "ok");
+}
+
+#[test]
+fn an_application_notices_no_killed_server() {
+    need_root();
+    let scratch = Scratch::new();
+    let export = scratch.mkdir("export");
+    let netns = Netns::new("killed");
+    // The records of clients are those of an address, so the port can't be one that the first start chooses.
+    let server = Serve::openly(&export).listen("127.0.0.1:2049").inside(&netns).start();
+    let mount = |options: &str| {
+        let mount = Mount::unmounted(&server);
+        run_ok(&mut netns.inside(&mount.command(&server.url(&export), options)));
+        mount
+    };
+    let (mount, other) = (mount("vers=4.2,lane=off"), mount("vers=4.1,lane=off"));
+    let server = RefCell::new(server);
+    let (kill, restart) = (|| server.borrow_mut().kill(), || server.borrow_mut().restart());
+    application_under_kills(&export, mount.path(), other.path(), kill, restart);
 }
 
 #[test]
