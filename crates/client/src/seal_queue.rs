@@ -2,8 +2,9 @@
 //!
 //! Without a tree, the session needs sealed handles. A file that still has the name by which it was found
 //! gets its seal when a call needs it (`wire`). That fails for a file that another client has renamed or
-//! removed in the meantime. Therefore handles that live longer than [`SEAL_DELAY`] are sealed in the
-//! background. Most handles of a program that walks a tree don't live that long, and cost the server nothing.
+//! removed in the meantime. Therefore handles are sealed in the background, once no new ones have been made
+//! for [`QUIET_TIME`], so that the calls don't slow down the program that makes them, or after [`MAX_DELAY`].
+//! Most handles of a program that walks a tree don't live that long, and cost the server nothing.
 //!
 //! The server may keep a file open that it has sealed. If the client then removes the file in the tree, its
 //! space is free only when the server notices that, which takes seconds. So the server is asked for the
@@ -11,7 +12,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
 use futures_util::stream;
@@ -23,8 +24,11 @@ use crate::handle::{Handle, WeakHandle};
 use crate::operations::Operations as _;
 use crate::wire::{Wire, WireCaller};
 
-/// How long a handle lives before it is sealed.
-const SEAL_DELAY: Duration = Duration::from_secs(1);
+/// How long no new handles are made before the others are sealed.
+const QUIET_TIME: Duration = Duration::from_secs(1);
+
+/// How long a handle waits if new ones are made all the time.
+const MAX_DELAY: Duration = Duration::from_secs(10);
 
 /// The most handles that wait. More of them are sealed when a call needs them.
 const MAX_WAITING: usize = 65_536;
@@ -41,8 +45,22 @@ const MAX_REMOVED: usize = 64;
 #[derive(Debug, Default)]
 struct Waiting {
     handles: VecDeque<WeakHandle>,
+    /// When the first of them and the last one were added.
+    added: Option<(Instant, Instant)>,
     /// Whether the task runs that seals them.
     has_task: bool,
+}
+
+impl Waiting {
+    /// Takes the handles if it is time to seal them.
+    fn take_due(&mut self, now: Instant) -> Option<VecDeque<WeakHandle>> {
+        let (first, last) = self.added?;
+        let since = |then| now.saturating_duration_since(then);
+        (since(last) >= QUIET_TIME || since(first) >= MAX_DELAY).then(|| {
+            self.added = None;
+            std::mem::take(&mut self.handles)
+        })
+    }
 }
 
 /// The handles of a session that wait for their seals.
@@ -73,11 +91,13 @@ impl SealQueue {
     /// Adds a handle, which is sealed later if it is still in use then.
     pub(crate) fn push(self: &Arc<Self>, handle: &Handle) {
         let Some(weak) = handle.downgrade().filter(|_| !handle.is_sealed()) else { return };
+        let now = Instant::now();
         let mut waiting = self.waiting.lock();
         if waiting.handles.len() >= MAX_WAITING {
             return;
         }
         waiting.handles.push_back(weak);
+        waiting.added = Some((waiting.added.map_or(now, |(first, _)| first), now));
         if !waiting.has_task {
             waiting.has_task = true;
             self.runtime.spawn(Arc::clone(self).seal_all());
@@ -102,14 +122,17 @@ impl SealQueue {
     /// Seals the waiting handles in rounds, until there are none.
     async fn seal_all(self: Arc<Self>) {
         loop {
-            tokio::time::sleep(SEAL_DELAY).await;
+            tokio::time::sleep(QUIET_TIME).await;
             let handles = {
                 let mut waiting = self.waiting.lock();
                 if waiting.handles.is_empty() {
                     waiting.has_task = false;
                     return;
                 }
-                std::mem::take(&mut waiting.handles)
+                match waiting.take_due(Instant::now()) {
+                    Some(handles) => handles,
+                    None => continue,
+                }
             };
             let Some(wire) = self.wire.get().and_then(Weak::upgrade) else { return };
             let caller = WireCaller { user: wire.owner.clone(), wire };
@@ -124,5 +147,24 @@ impl SealQueue {
             });
             sealing.await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handles_are_due_when_no_more_are_made_or_after_a_while() {
+        let start = Instant::now();
+        let added = |first, last| Some((start + first, start + last));
+        let seconds = Duration::from_secs;
+        let mut waiting = Waiting::default();
+        assert!(waiting.take_due(start).is_none());
+        waiting.added = added(seconds(0), seconds(5));
+        assert!(waiting.take_due(start + Duration::from_millis(5999)).is_none());
+        assert!(waiting.take_due(start + seconds(6)).is_some() && waiting.added.is_none());
+        waiting.added = added(seconds(0), seconds(10));
+        assert!(waiting.take_due(start + seconds(10)).is_some());
     }
 }
