@@ -228,8 +228,9 @@ fn a_mounts_io_has_histograms_by_data_path() {
         let mount = Mount::new(&server, &export, &format!("{options},metrics={}", socket.display()));
         let path = mount.join(data_path);
         let file = fs::File::create_new(&path).expect("a new file");
-        (&file).write_all(&[1; 10_000]).and_then(|()| file.sync_all()).expect("written");
-        let mut data = vec![0; 10_000];
+        // More than one WRITE takes, because fsync(2) sends a single one as FILE_SYNC, without a COMMIT.
+        let mut data = vec![1; 3 << 20];
+        (&file).write_all(&data).and_then(|()| file.sync_all()).expect("written");
         // Not from the mount's page cache.
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("fadvise(2)");
         fs::File::open(&path).expect("the file").read_exact(&mut data).expect("read");
