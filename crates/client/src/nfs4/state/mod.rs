@@ -2,12 +2,15 @@
 //!
 //! [`client_state::Opens`] and [`client_state::Locks`] decide. Each change of them goes through
 //! [`SessionClient::update`], which sends the requests that follow from it: a task for each, except for
-//! reclaims, which the state manager's step takes.
+//! reclaims, which the state manager's step takes (`recovery`).
 //!
 //! Invariant: an answer is believed only if its session hasn't been replaced since
 //! ([`SessionClient::update_in`]). It may be about state that the server has lost with the client id.
 
-use std::cmp::Ordering;
+mod owners;
+mod recovery;
+mod requests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -15,36 +18,29 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire};
 use std::time::{Duration, Instant};
 
 use client_state::{
-    ByteRange, Delegations, LockAnswer, LockChange, LockChangeRequest, LockError, LockKind, Locks, NoState,
-    OpenChange, OpenChangeRequest, OpenClaim, OpenRef, Opens, Share, StateError, StateId,
+    ByteRange, Delegations, LockAnswer, LockChange, LockKind, Locks, NoState, OpenChange, OpenChangeRequest,
+    OpenRef, Opens, StateError, StateId,
 };
-use futures_util::stream::{self, StreamExt as _};
 use parking_lot::Mutex;
-use proto::nfs4::{
-    Close4Args, ExistLockOwner4, Lock4Args, Locker4, Locku4Args, NfsLockType4, Nfsstat4, Open4Args,
-    OpenClaim4, OpenDowngrade4Args, OpenToLockOwner4, Openflag4, Operation as Op, SHARE_ACCESS_WANT_NO_DELEG,
-    StateOwner4, Stateid4, Stateid4Args, TestStateid4Args,
-};
+use proto::nfs4::Operation as Op;
 use tokio::sync::Notify;
-use xdr::{Array, Opaque};
 
 use super::compound::Compound;
 use super::delegation::{self, DelegatedFile, OpenedFile};
-use super::session::{CompoundReply, EstablishedSession, SessionClient, StepError};
+use super::session::SessionClient;
 use crate::error::{Error, Result, Status};
 use crate::operations::LockOwner;
 use crate::types::{Handle, Operation};
 use crate::user::User;
 
+pub(super) use owners::{OpenOwner, OwnerOfLocks, lock_owner_name, lock_owner_of};
+use recovery::Reclaim;
+pub(super) use requests::{StateAnswer, is_gone, lock_request, lock_type, open_args, state_id, stateid};
+use requests::{lock_result, open_change, open_result, state_answer};
+
 /// The pause before a request is sent again that the server delays. It doubles.
 const MIN_PAUSE: Duration = Duration::from_millis(50);
 const MAX_PAUSE: Duration = Duration::from_secs(5);
-
-/// The reclaims that are sent at the same time.
-const MAX_RECLAIMS_IN_FLIGHT: usize = 16;
-
-/// The state ids of a TEST_STATEID.
-const MAX_TESTED: usize = 256;
 
 /// How long the end of a session waits for the requests that are on their way.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
@@ -55,92 +51,6 @@ const MAX_LOGGED_NAMES: usize = 32;
 /// The access bits of an open: `OPEN4_SHARE_ACCESS_READ` and `OPEN4_SHARE_ACCESS_WRITE`.
 pub(super) const READ_ACCESS: u8 = 1;
 pub(super) const WRITE_ACCESS: u8 = 2;
-
-/// An open owner: a user. A server merges the opens of one owner on one file.
-#[derive(Debug, Clone)]
-pub(super) struct OpenOwner(Arc<User>);
-
-impl OpenOwner {
-    pub(super) fn new(user: &User) -> Self {
-        Self(Arc::new(User { wire: user.wire.clone(), lane: None, ids: user.ids.clone() }))
-    }
-
-    /// The user as whom requests about the opens are sent.
-    pub(super) fn user(&self) -> &User {
-        &self.0
-    }
-
-    /// `state_owner4.owner`.
-    pub(super) fn name(&self) -> Vec<u8> {
-        [b"user", &*self.0.ids].concat()
-    }
-}
-
-impl PartialEq for OpenOwner {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.ids == other.0.ids
-    }
-}
-
-impl Eq for OpenOwner {}
-
-impl PartialOrd for OpenOwner {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for OpenOwner {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.0.ids.cmp(&other.0.ids)
-    }
-}
-
-/// A lock owner, and the open owner through whose open it locked a file first. Equal lock owners have the
-/// same number.
-#[derive(Debug, Clone)]
-pub(super) struct OwnerOfLocks {
-    pub(super) owner: LockOwner,
-    pub(super) through: OpenOwner,
-}
-
-impl OwnerOfLocks {
-    /// `state_owner4.owner`.
-    pub(super) fn name(&self) -> Vec<u8> {
-        lock_owner_name(self.owner)
-    }
-}
-
-/// `state_owner4.owner` of a lock owner.
-pub(super) fn lock_owner_name(owner: LockOwner) -> Vec<u8> {
-    [&b"lock"[..], &owner.0.to_be_bytes()].concat()
-}
-
-/// The lock owner with this name.
-pub(super) fn lock_owner_of(name: &[u8]) -> Option<LockOwner> {
-    let number = name.strip_prefix(b"lock")?.try_into().ok()?;
-    Some(LockOwner(u64::from_be_bytes(number)))
-}
-
-impl PartialEq for OwnerOfLocks {
-    fn eq(&self, other: &Self) -> bool {
-        self.owner == other.owner
-    }
-}
-
-impl Eq for OwnerOfLocks {}
-
-impl PartialOrd for OwnerOfLocks {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for OwnerOfLocks {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.owner.cmp(&other.owner)
-    }
-}
 
 /// What the client has at the server.
 #[derive(Debug, Default)]
@@ -168,13 +78,6 @@ pub(super) struct HeldState {
     last_number: u64,
 }
 
-/// A request of the state manager's step.
-#[derive(Debug)]
-enum Reclaim {
-    Open(OpenChange<Handle, OpenOwner>),
-    Lock(LockChange<Handle, OwnerOfLocks>),
-}
-
 /// The client's state, and its waiters.
 #[derive(Debug, Default)]
 pub(super) struct ClientState {
@@ -183,51 +86,6 @@ pub(super) struct ClientState {
     pub(super) changed: Notify,
     /// The tasks that send changes.
     in_flight: AtomicUsize,
-}
-
-/// How the server has answered an operation about state.
-pub(super) enum StateAnswer {
-    Ok,
-    /// Send it again after a pause.
-    Delayed,
-    Failed(StateError),
-    Denied,
-}
-
-impl StateAnswer {
-    pub(super) const fn of(status: Nfsstat4) -> Self {
-        match status {
-            Nfsstat4::Ok => Self::Ok,
-            Nfsstat4::Delay | Nfsstat4::Grace => Self::Delayed,
-            Nfsstat4::Denied => Self::Denied,
-            Nfsstat4::OldStateid => Self::Failed(StateError::Old),
-            Nfsstat4::NoGrace | Nfsstat4::ReclaimBad | Nfsstat4::ReclaimConflict => {
-                Self::Failed(StateError::NoReclaim)
-            }
-            status if is_gone(status) => Self::Failed(StateError::Gone),
-            _ => Self::Failed(StateError::Refused),
-        }
-    }
-}
-
-/// Whether the server doesn't have the state of a request any more.
-pub(super) const fn is_gone(status: Nfsstat4) -> bool {
-    matches!(
-        status,
-        Nfsstat4::BadStateid
-            | Nfsstat4::StaleStateid
-            | Nfsstat4::Expired
-            | Nfsstat4::AdminRevoked
-            | Nfsstat4::DelegRevoked
-    )
-}
-
-pub(super) const fn stateid(id: StateId) -> Stateid4 {
-    Stateid4 { seqid: id.seqid, other: id.other }
-}
-
-pub(super) const fn state_id(from: Stateid4) -> StateId {
-    StateId { seqid: from.seqid, other: from.other }
 }
 
 /// A file's name for a log line.
@@ -240,139 +98,6 @@ fn shown(file: &Handle) -> String {
     }
     names.reverse();
     if names.is_empty() { format!("{file:?}") } else { names.join("/") }
-}
-
-/// The arguments of OPEN without those of creating a file.
-///
-/// `want` is an `OPEN4_SHARE_ACCESS_WANT_` value.
-pub(super) fn open_args<'a>(
-    share: Share,
-    want: u32,
-    owner: &'a [u8],
-    claim: OpenClaim4<'a>,
-) -> Open4Args<'a> {
-    Open4Args {
-        seqid: 0,
-        share_access: u32::from(share.access) | want,
-        share_deny: share.deny.into(),
-        owner: StateOwner4 { clientid: 0, owner: Opaque(owner) },
-        openhow: Openflag4::Nocreate,
-        claim,
-    }
-}
-
-/// A change of an open as a request.
-fn open_change(change: &OpenChange<Handle, OpenOwner>) -> (Op, Compound) {
-    let compound = Compound::once().put_fh(change.file());
-    match change.request() {
-        OpenChangeRequest::Open { share, claim } => {
-            let claim = match claim {
-                OpenClaim::Handle => OpenClaim4::Fh,
-                // Delegations aren't reclaimed.
-                OpenClaim::Previous => OpenClaim4::Previous(0),
-                OpenClaim::Delegation(id) => OpenClaim4::DelegCurFh(stateid(id)),
-            };
-            let owner = change.owner().name();
-            (Op::Open, compound.then(Op::Open, &open_args(share, SHARE_ACCESS_WANT_NO_DELEG, &owner, claim)))
-        }
-        OpenChangeRequest::Downgrade { id, to } => {
-            let args = OpenDowngrade4Args {
-                open_stateid: stateid(id),
-                seqid: 0,
-                share_access: to.access.into(),
-                share_deny: to.deny.into(),
-            };
-            (Op::OpenDowngrade, compound.then(Op::OpenDowngrade, &args))
-        }
-        OpenChangeRequest::Close { id } => {
-            let args = Close4Args { seqid: 0, open_stateid: stateid(id) };
-            (Op::Close, compound.then(Op::Close, &args))
-        }
-    }
-}
-
-/// A kind of lock on the wire.
-pub(super) const fn lock_type(kind: LockKind, waits: bool) -> NfsLockType4 {
-    match (kind, waits) {
-        (LockKind::Read, false) => NfsLockType4::Read,
-        (LockKind::Write, false) => NfsLockType4::Write,
-        (LockKind::Read, true) => NfsLockType4::Readw,
-        (LockKind::Write, true) => NfsLockType4::Writew,
-    }
-}
-
-/// A change of locks as a request; `open` is the state id of the owner's open. `None` if the first lock has
-/// no open.
-fn lock_change(
-    (file, owner): (&Handle, &OwnerOfLocks),
-    request: LockChangeRequest,
-    open: Option<StateId>,
-    waits: bool,
-) -> Option<(Op, Compound)> {
-    let compound = Compound::once();
-    Some(match request {
-        LockChangeRequest::Lock { id, range, kind, reclaim } => {
-            let name = owner.name();
-            let locker = match id {
-                Some(id) => Locker4::Existing(ExistLockOwner4 { lock_stateid: stateid(id), lock_seqid: 0 }),
-                None => Locker4::New(OpenToLockOwner4 {
-                    open_seqid: 0,
-                    open_stateid: stateid(open?),
-                    lock_seqid: 0,
-                    lock_owner: StateOwner4 { clientid: 0, owner: Opaque(&name) },
-                }),
-            };
-            let (offset, length) = (range.first, range.length());
-            let args = Lock4Args { locktype: lock_type(kind, waits), reclaim, offset, length, locker };
-            (Op::Lock, compound.put_fh(file).then(Op::Lock, &args))
-        }
-        LockChangeRequest::Unlock { id, range } => {
-            let (offset, length) = (range.first, range.length());
-            let locktype = NfsLockType4::Write;
-            let args = Locku4Args { locktype, seqid: 0, lock_stateid: stateid(id), offset, length };
-            (Op::Locku, compound.put_fh(file).then(Op::Locku, &args))
-        }
-        LockChangeRequest::Free { id } => {
-            (Op::FreeStateid, compound.then(Op::FreeStateid, &Stateid4Args { stateid: stateid(id) }))
-        }
-    })
-}
-
-/// What a reply says about `operation`, and the state id in it.
-fn state_answer(reply: &CompoundReply, operation: Op) -> Result<(StateAnswer, Option<StateId>)> {
-    let mut results = reply.results()?;
-    if operation != Op::FreeStateid {
-        match results.status(Op::Putfh)? {
-            Nfsstat4::Ok => {}
-            status => return Ok((StateAnswer::of(status), None)),
-        }
-    }
-    let status = results.status(operation)?;
-    let id = match status {
-        Nfsstat4::Ok if !matches!(operation, Op::FreeStateid | Op::Delegreturn) => {
-            Some(state_id(results.value(operation)?))
-        }
-        _ => None,
-    };
-    Ok((StateAnswer::of(status), id))
-}
-
-fn open_result((answer, id): (StateAnswer, Option<StateId>)) -> Option<Result<StateId, StateError>> {
-    match answer {
-        StateAnswer::Ok => Some(id.ok_or(StateError::Refused)),
-        StateAnswer::Delayed => None,
-        StateAnswer::Failed(error) => Some(Err(error)),
-        StateAnswer::Denied => Some(Err(StateError::Refused)),
-    }
-}
-
-fn lock_result((answer, id): (StateAnswer, Option<StateId>)) -> Option<Result<Option<StateId>, LockError>> {
-    match answer {
-        StateAnswer::Ok => Some(Ok(id)),
-        StateAnswer::Delayed => None,
-        StateAnswer::Failed(error) => Some(Err(error.into())),
-        StateAnswer::Denied => Some(Err(LockError::Denied)),
-    }
 }
 
 impl HeldState {
@@ -415,35 +140,6 @@ impl HeldState {
         let closing = std::mem::take(&mut self.closing);
         for open in closing {
             if locks.is_file_free(open.file()) { opens.close(open) } else { self.closing.push(open) }
-        }
-    }
-
-    /// Begins to recover from a loss, unless that has begun.
-    fn recover(&mut self, loss: u64) {
-        if self.recovery.is_some_and(|(recovered, _)| recovered == loss) {
-            return;
-        }
-        self.recovery = Some((loss, false));
-        self.delegations.recover();
-        self.delegated.clear();
-        self.opens.recover();
-        // Results of an earlier loss's reclaims don't matter, but closing waits for those of opens.
-        for reclaim in std::mem::take(&mut self.reclaims) {
-            if let Reclaim::Open(change) = reclaim {
-                self.opens.changed(change, Err(StateError::Refused));
-            }
-        }
-    }
-
-    /// Begins to reclaim the locks, once the opens are reclaimed. False if that has begun.
-    fn recover_locks(&mut self) -> bool {
-        match &mut self.recovery {
-            Some((_, is_at_locks @ false)) => {
-                *is_at_locks = true;
-                self.locks.recover();
-                true
-            }
-            _ => false,
         }
     }
 
@@ -694,123 +390,6 @@ impl SessionClient {
         // Without an answer the server keeps the state until the lease expires.
         let _ = tokio::time::timeout(END_TIMEOUT, sent).await;
     }
-
-    /// [`client_state::Step::Reclaim`].
-    pub(super) async fn reclaim(
-        self: &Arc<Self>,
-        loss: u64,
-        session: &Arc<EstablishedSession>,
-    ) -> Result<(), StepError> {
-        self.update(|held| held.recover(loss));
-        loop {
-            let reclaims = std::mem::take(&mut self.state.held.lock().reclaims);
-            if reclaims.is_empty() {
-                if self.update(HeldState::recover_locks) {
-                    continue;
-                }
-                return Ok(());
-            }
-            let sent = stream::iter(reclaims).map(|reclaim| self.send_reclaim(session, reclaim));
-            let results: Vec<_> = sent.buffer_unordered(MAX_RECLAIMS_IN_FLIGHT).collect().await;
-            results.into_iter().collect::<Result<(), _>>()?;
-        }
-    }
-
-    /// Sends a reclaim. If that fails for lack of a session it is sent by the next step.
-    async fn send_reclaim(
-        self: &Arc<Self>,
-        session: &Arc<EstablishedSession>,
-        reclaim: Reclaim,
-    ) -> Result<(), StepError> {
-        let request = match &reclaim {
-            Reclaim::Open(change) => Some((open_change(change), change.owner().user().clone())),
-            Reclaim::Lock(change) => self.look(|held| {
-                let (file, owner) = (change.file(), change.owner());
-                let open = held.opens.io_id_of(file, &owner.through, 0).ok().flatten();
-                let request = lock_change((file, owner), held.locks.request(change)?, open, false)?;
-                Some((request, owner.through.user().clone()))
-            }),
-        };
-        let Some(((operation, compound), user)) = request else {
-            if let Reclaim::Lock(change) = reclaim {
-                self.update(|held| held.locks.changed(change, Err(StateError::Refused.into())));
-            }
-            return Ok(());
-        };
-        let mut pause = MIN_PAUSE;
-        let answer = loop {
-            let reply = match session.take().await {
-                Some(taken) => self.send_in(session, taken, &user, &compound).await,
-                None => Err(StepError::Again),
-            };
-            match reply.and_then(|reply| Ok(state_answer(&reply, operation)?)) {
-                Ok((StateAnswer::Delayed, _)) => {
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(MAX_PAUSE);
-                }
-                Ok(answer) => break answer,
-                Err(error) => {
-                    self.state.held.lock().reclaims.push(reclaim);
-                    return Err(error);
-                }
-            }
-        };
-        self.update(|held| match reclaim {
-            Reclaim::Open(change) => {
-                let result = open_result(answer).unwrap_or(Err(StateError::Refused));
-                held.opens.changed(change, result);
-            }
-            Reclaim::Lock(change) => {
-                let result = lock_result(answer).unwrap_or(Err(StateError::Refused.into()));
-                held.locks.changed(change, result);
-            }
-        });
-        Ok(())
-    }
-
-    /// [`client_state::Step::TestStates`].
-    pub(super) async fn test_states(
-        self: &Arc<Self>,
-        session: &Arc<EstablishedSession>,
-    ) -> Result<(), StepError> {
-        enum Of {
-            Open(Handle, OpenOwner),
-            Lock(Handle, OwnerOfLocks),
-            Delegation(Handle),
-        }
-        let states: Vec<(Of, StateId)> = self.look(|held| {
-            let opens = held.opens.state_ids();
-            let opens = opens.map(|(file, owner, id)| (Of::Open(file.clone(), owner.clone()), id));
-            let locks = held.locks.state_ids();
-            let locks = locks.map(|(file, by, id)| (Of::Lock(file.clone(), by.clone()), id));
-            let delegations = held.delegations.state_ids();
-            let delegations = delegations.map(|(file, id)| (Of::Delegation(file.clone()), id));
-            opens.chain(locks).chain(delegations).collect()
-        });
-        let owner = self.owner.clone();
-        for states in states.chunks(MAX_TESTED) {
-            let stateids = Array(states.iter().map(|(_, id)| stateid(*id)).collect());
-            let test = Compound::new().then(Op::TestStateid, &TestStateid4Args { stateids });
-            let Some(taken) = session.take().await else { return Err(StepError::Again) };
-            let reply = self.send_in(session, taken, &owner, &test).await?;
-            let tested: Array<Nfsstat4, MAX_TESTED> = reply.results()?.get(Op::TestStateid)?;
-            for ((of, id), status) in states.iter().zip(tested.0) {
-                if status == Nfsstat4::Ok {
-                    continue;
-                }
-                let free = Stateid4Args { stateid: stateid(*id) };
-                let Some(taken) = session.take().await else { return Err(StepError::Again) };
-                let free = Compound::new().then(Op::FreeStateid, &free);
-                self.send_in(session, taken, &owner, &free).await?;
-                self.update(|held| match of {
-                    Of::Open(file, owner) => held.opens.gone(file, owner, *id),
-                    Of::Lock(file, owner) => held.locks.gone(file, owner, *id),
-                    Of::Delegation(file) => held.delegation_gone(file, *id),
-                });
-            }
-        }
-        Ok(())
-    }
 }
 
 /// Sends a request until it isn't delayed and its session isn't replaced, and reports the answer.
@@ -906,15 +485,4 @@ async fn send_lock_change(in_flight: ChangeInFlight, change: LockChange<Handle, 
         },
     )
     .await;
-}
-
-/// The request of a lock's change now. `None` if recovery has overtaken it, or the file isn't open.
-pub(super) fn lock_request(
-    held: &HeldState,
-    change: &LockChange<Handle, OwnerOfLocks>,
-    waits: bool,
-) -> Option<(Op, Compound)> {
-    let (file, owner) = (change.file(), change.owner());
-    let open = held.opens.io_id_of(file, &owner.through, 0).ok().flatten();
-    lock_change((file, owner), held.locks.request(change)?, open, waits)
 }

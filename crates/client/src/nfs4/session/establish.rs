@@ -1,0 +1,356 @@
+//! Establishing a session and keeping it: the steps of [`client_state::StateManager`].
+
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use client_state::{SessionError, SlotTable, Step, TakenSlot, Unanswered};
+use parking_lot::Mutex;
+use proto::nfs4::{
+    BindConnToSession4Args, BindConnToSession4ResOk, CREATE_SESSION_CONN_BACK_CHAN, CallbackSecParms4,
+    ChannelAttrs4, ChannelDirFromClient4, ClientOwner4, Clientid4Args, CreateSession4Args,
+    CreateSession4ResOk, DestroySession4Args, EXCHGID_CONFIRMED_R, EXCHGID_USE_NON_PNFS, ExchangeId4Args,
+    ExchangeId4ResOk, NfsImplId4, Nfsstat4, Nfstime4, Operation, ReclaimComplete4Args, StateProtect4A,
+};
+use tokio::sync::Notify;
+use xdr::{Array, Opaque};
+
+use super::slots::{SequenceOutcome, sequence_outcome};
+use super::{CompoundReply, EstablishedSession, MAX_HEAD, MAX_PAUSE, MIN_PAUSE, SessionClient, is_denied};
+use crate::error::{Error, Result};
+use crate::nfs4::callbacks::{self, MAX_CALLBACK, MAX_CALLBACK_OPERATIONS, MAX_CALLBACK_SLOTS};
+use crate::nfs4::compound::{Compound, Results, refused};
+use crate::options::MAX_TRANSFER;
+use crate::user::User;
+
+/// The largest reply that the server keeps for a retry, in bytes. Replies to requests that are executed once
+/// have some handles and attributes.
+const MAX_KEPT_REPLY: u32 = 4 << 10;
+
+/// The operations of a request. Only the resolution of a path has more than a dozen, and it is divided.
+const MAX_OPERATIONS: u32 = 64;
+
+/// The fewest operations of a request that a session must permit: those of OPEN with SEQUENCE.
+const MIN_OPERATIONS: u32 = 8;
+
+/// The smallest requests and replies that a session must permit, in bytes: a page of data.
+const MIN_MESSAGE: u32 = MAX_HEAD + (4 << 10);
+
+/// The slots that the client asks for: more than a mount of many users keeps busy.
+const MAX_REQUESTS: u32 = 128;
+
+impl SessionClient {
+    /// Establishes the first session.
+    ///
+    /// # Errors
+    /// Those of EXCHANGE_ID and CREATE_SESSION.
+    pub(in crate::nfs4) async fn connect(self: &Arc<Self>) -> Result<()> {
+        let mut pause = MIN_PAUSE;
+        while self.current.load().is_none() {
+            let step = self.manager.lock().step(Instant::now());
+            match self.take_step(step).await {
+                Ok(()) => {}
+                Err(StepError::Again) => {
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(MAX_PAUSE);
+                }
+                Err(StepError::Failed(error)) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes one step. After it, ordinary requests are sent as soon as the state manager permits it.
+    async fn take_step(self: &Arc<Self>, step: Step) -> Result<(), StepError> {
+        let created = self.created.lock().clone();
+        match step {
+            Step::ExchangeId => self.exchange_id().await?,
+            Step::CreateSession { client, sequence } => self.create_session(client, sequence).await?,
+            Step::DestroySession => {
+                if let Some(session) = created {
+                    let args = DestroySession4Args { sessionid: session.id };
+                    let destroy = Compound::new().then(Operation::DestroySession, &args);
+                    // Whatever the server answers, the session isn't used any more.
+                    self.send(&self.owner, &destroy, None, None).await?;
+                }
+                self.manager.lock().session_destroyed();
+            }
+            Step::BindConnections => {
+                if let Some(session) = created {
+                    self.bind(&session).await?;
+                }
+                self.manager.lock().bound();
+            }
+            Step::Reclaim { loss } => {
+                if let Some(session) = created {
+                    self.reclaim(loss, &session).await?;
+                }
+                self.manager.lock().reclaimed(loss);
+            }
+            Step::ReclaimComplete => {
+                if let Some(session) = created {
+                    self.complete_reclaim(&session).await?;
+                }
+                self.manager.lock().reclaim_completed();
+            }
+            Step::TestStates => {
+                if let Some(session) = created {
+                    self.test_states(&session).await?;
+                }
+                self.manager.lock().tested();
+            }
+            Step::Renew => {
+                if let Some(session) = created
+                    && let Some(taken) = session.take().await
+                {
+                    self.send_in(&session, taken, &self.owner, &Compound::new()).await?;
+                }
+            }
+            Step::Wait(_) => {}
+        }
+        self.offer_session();
+        Ok(())
+    }
+
+    /// Sends a request of the state manager's, also in a session that ordinary requests may not use yet.
+    pub(in crate::nfs4) async fn send_in(
+        self: &Arc<Self>,
+        session: &Arc<EstablishedSession>,
+        taken: TakenSlot,
+        user: &User,
+        compound: &Compound,
+    ) -> Result<CompoundReply, StepError> {
+        let sent = Instant::now();
+        let sequence = session.sequence(&taken, compound.keeps_reply());
+        let reply = match self.send(user, compound, Some(&sequence), None).await {
+            Ok(reply) => reply,
+            Err(error) => {
+                if is_denied(&error) {
+                    session.give_back(|slots| slots.not_executed(taken));
+                } else {
+                    self.abandon(session, taken);
+                }
+                return Err(error.into());
+            }
+        };
+        let outcome = Results::new(&reply.results).and_then(|results| sequence_outcome(results, &sequence));
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                self.abandon(session, taken);
+                return Err(error.into());
+            }
+        };
+        match outcome {
+            SequenceOutcome::Executed(ok) => {
+                session.give_back(|slots| slots.answered(taken, ok.highest_slotid, ok.target_highest_slotid));
+                self.sequenced(session, sent, ok.status_flags);
+                return Ok(reply);
+            }
+            SequenceOutcome::Slot(error) => match session.give_back(|slots| slots.failed(taken, error)) {
+                Unanswered::Repeat(taken) => self.abandon(session, taken),
+                Unanswered::TakeAnother | Unanswered::ReplyLost => {}
+                Unanswered::ReplaceSession => self.discard(session, SessionError::Disordered),
+            },
+            SequenceOutcome::SessionLost => self.discard(session, SessionError::Unknown),
+            SequenceOutcome::Unbound => {
+                session.give_back(|slots| slots.not_executed(taken));
+                self.manager.lock().failed(session.number, SessionError::NotBound);
+            }
+            SequenceOutcome::Refused(status) => {
+                session.give_back(|slots| slots.not_executed(taken));
+                return Err(refused(Operation::Sequence, status).into());
+            }
+        }
+        Err(StepError::Again)
+    }
+
+    /// Binds a connection to the session, for both channels.
+    pub(super) async fn bind(&self, session: &EstablishedSession) -> Result<()> {
+        let operation = Operation::BindConnToSession;
+        let args = BindConnToSession4Args {
+            sessionid: session.id,
+            dir: ChannelDirFromClient4::ForeOrBoth,
+            use_conn_in_rdma_mode: false,
+        };
+        let reply = self.send(&self.owner, &Compound::new().then(operation, &args), None, None).await?;
+        let _: BindConnToSession4ResOk = Results::new(&reply.results)?.get(operation)?;
+        Ok(())
+    }
+
+    /// EXCHANGE_ID.
+    async fn exchange_id(&self) -> Result<(), StepError> {
+        let operation = Operation::ExchangeId;
+        let args = ExchangeId4Args {
+            clientowner: ClientOwner4 { verifier: self.verifier, ownerid: Opaque(&self.owner_id) },
+            flags: EXCHGID_USE_NON_PNFS,
+            state_protect: StateProtect4A::None,
+            client_impl_id: Array(vec![NfsImplId4 {
+                domain: Opaque(b"samehost.org"),
+                name: Opaque(concat!("samehost ", env!("CARGO_PKG_VERSION")).as_bytes()),
+                date: Nfstime4::default(),
+            }]),
+        };
+        let reply = self.send(&self.owner, &Compound::new().then(operation, &args), None, None).await?;
+        let mut results = Results::new(&reply.results)?;
+        match results.status(operation)? {
+            Nfsstat4::Ok => {}
+            Nfsstat4::Delay => return Err(StepError::Again),
+            status => return Err(refused(operation, status).into()),
+        }
+        let ok: ExchangeId4ResOk<'_> = results.value(operation)?;
+        let is_confirmed = ok.flags & EXCHGID_CONFIRMED_R != 0;
+        self.manager.lock().exchanged(ok.clientid, ok.sequenceid, is_confirmed);
+        Ok(())
+    }
+
+    /// CREATE_SESSION.
+    async fn create_session(&self, clientid: u64, sequence: u32) -> Result<(), StepError> {
+        let operation = Operation::CreateSession;
+        let args = CreateSession4Args {
+            clientid,
+            sequence,
+            flags: CREATE_SESSION_CONN_BACK_CHAN,
+            fore_chan_attrs: ChannelAttrs4 {
+                maxrequestsize: MAX_TRANSFER + MAX_HEAD,
+                maxresponsesize: MAX_TRANSFER + MAX_HEAD,
+                maxresponsesize_cached: MAX_KEPT_REPLY,
+                maxoperations: MAX_OPERATIONS,
+                maxrequests: MAX_REQUESTS,
+                ..ChannelAttrs4::default()
+            },
+            back_chan_attrs: ChannelAttrs4 {
+                maxrequestsize: MAX_CALLBACK,
+                maxresponsesize: MAX_CALLBACK,
+                maxresponsesize_cached: MAX_CALLBACK,
+                maxoperations: MAX_CALLBACK_OPERATIONS,
+                maxrequests: MAX_CALLBACK_SLOTS,
+                ..ChannelAttrs4::default()
+            },
+            cb_program: callbacks::PROGRAM,
+            sec_parms: Array(vec![CallbackSecParms4::None]),
+        };
+        let reply = self.send(&self.owner, &Compound::new().then(operation, &args), None, None).await?;
+        let mut results = Results::new(&reply.results)?;
+        match results.status(operation)? {
+            Nfsstat4::Ok => {}
+            Nfsstat4::Delay => return Err(StepError::Again),
+            Nfsstat4::StaleClientid | Nfsstat4::SeqMisordered => {
+                self.manager.lock().session_refused();
+                return Err(StepError::Again);
+            }
+            status => return Err(refused(operation, status).into()),
+        }
+        let ok: CreateSession4ResOk = results.value(operation)?;
+        let fore = ok.fore_chan_attrs;
+        let message = fore.maxrequestsize.min(fore.maxresponsesize);
+        if fore.maxoperations < MIN_OPERATIONS || message < MIN_MESSAGE {
+            let what =
+                "its session permits too few operations in a request, or too small requests or replies";
+            return Err(Error::Protocol { object: operation.name().to_owned(), what }.into());
+        }
+        let number = {
+            let mut manager = self.manager.lock();
+            manager.session_created();
+            manager.session()
+        };
+        self.callbacks.set_session(ok.sessionid);
+        *self.created.lock() = Some(Arc::new(EstablishedSession {
+            number,
+            id: ok.sessionid,
+            clientid,
+            max_request: fore.maxrequestsize.min(MAX_TRANSFER + MAX_HEAD),
+            max_reply: fore.maxresponsesize.min(MAX_TRANSFER + MAX_HEAD),
+            max_operations: fore.maxoperations.min(MAX_OPERATIONS),
+            slots: Mutex::new(SlotTable::new(fore.maxrequests)),
+            free: Notify::new(),
+            waiting: AtomicUsize::new(0),
+            is_lost: AtomicBool::new(false),
+            is_complying: AtomicBool::new(false),
+        }));
+        Ok(())
+    }
+
+    /// RECLAIM_COMPLETE.
+    async fn complete_reclaim(self: &Arc<Self>, session: &Arc<EstablishedSession>) -> Result<(), StepError> {
+        let operation = Operation::ReclaimComplete;
+        let compound = Compound::once().then(operation, &ReclaimComplete4Args { one_fs: false });
+        let Some(taken) = session.take().await else { return Err(StepError::Again) };
+        let reply = self.send_in(session, taken, &self.owner, &compound).await?;
+        match reply.results()?.status(operation)? {
+            Nfsstat4::Ok | Nfsstat4::CompleteAlready => Ok(()),
+            Nfsstat4::Delay => Err(StepError::Again),
+            status => Err(refused(operation, status).into()),
+        }
+    }
+
+    /// DESTROY_SESSION and DESTROY_CLIENTID. Errors are ignored: without these the lease expires. A request
+    /// afterwards, by a file that is still open, makes another client id and session.
+    pub(in crate::nfs4) async fn end(self: &Arc<Self>) {
+        self.update(|held| held.keep_delegations(0));
+        self.changes_sent().await;
+        let Some(session) = self.current.load_full() else { return };
+        self.is_ended.store(true, Release);
+        self.discard(&session, SessionError::StaleClientId);
+        let destroy =
+            Compound::new().then(Operation::DestroySession, &DestroySession4Args { sessionid: session.id });
+        let forget =
+            Compound::new().then(Operation::DestroyClientid, &Clientid4Args { clientid: session.clientid });
+        for compound in [destroy, forget] {
+            if self.send(&self.owner, &compound, None, None).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Why a step was not taken.
+pub(in crate::nfs4) enum StepError {
+    /// Another step is due, or the same one after a pause.
+    Again,
+    Failed(Error),
+}
+
+impl From<Error> for StepError {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Takes the state manager's steps when they are due, until the client is dropped.
+pub(super) async fn keep(client: Weak<SessionClient>, wake: Arc<Notify>) {
+    let mut pause = MIN_PAUSE;
+    // Once for an outage.
+    let mut is_logged = false;
+    loop {
+        let Some(this) = client.upgrade().filter(|this| !this.is_closed.load(Acquire)) else { return };
+        let step = this.manager.lock().step(Instant::now());
+        let until = match step {
+            _ if this.is_ended.load(Acquire) => {
+                drop(this);
+                wake.notified().await;
+                continue;
+            }
+            Step::Wait(until) => {
+                (pause, is_logged) = (MIN_PAUSE, false);
+                until
+            }
+            step => match this.take_step(step).await {
+                Ok(()) => continue,
+                Err(error) => {
+                    if let StepError::Failed(error) = error
+                        && !std::mem::replace(&mut is_logged, true)
+                    {
+                        tracing::warn!(server = %this.rpc.address(), %error, "no NFSv4 session");
+                    }
+                    pause = (pause * 2).min(MAX_PAUSE);
+                    Instant::now() + pause
+                }
+            },
+        };
+        drop(this);
+        // An error means that it's time.
+        let _ = tokio::time::timeout_at(until.into(), wake.notified()).await;
+    }
+}
