@@ -4,10 +4,11 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::mem::MaybeUninit;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use rustix::fs::RawDir;
-use samehost_tests::{DataPath, Mount, Scratch, need_root, test_each_data_path, wait_for};
+use samehost_tests::{DataPath, Mount, Scratch, Serve, need_root, test_each_data_path, wait_for};
 
 const FILES: usize = 5_000;
 
@@ -137,6 +138,30 @@ fn a_listing_continues_behind_removed_files(export: &Path, mount: &Mount, direct
     let rest: BTreeSet<_> = next(&listing, usize::MAX).into_iter().collect();
     let expected: BTreeSet<_> = (0..FILES).map(name).filter(|name| !removed.contains(name)).collect();
     assert_eq!(rest, expected);
+}
+
+/// The names in a directory that only its owner may search aren't cached. tar(1) makes files in such a
+/// directory, and sets its mode at the end.
+#[test]
+fn a_listing_has_the_names_that_were_not_cached_when_they_were_made() {
+    need_root();
+    let scratch = Scratch::in_memory();
+    let export = scratch.mkdir("export");
+    let server = Serve::openly(&export).start();
+    let mount = Mount::new(&server, &export, "actimeo=600");
+    let directory = mount.join("directory");
+    fs::DirBuilder::new().mode(0o700).create(&directory).expect("made");
+    for number in 0..100 {
+        fs::write(directory.join(name(number)), "").expect("written");
+    }
+    fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).expect("chmod(2)");
+    assert_eq!(names(&directory).len(), 100);
+    let before = requests(&mount);
+    for number in 0..100 {
+        fs::metadata(directory.join(name(number))).expect("stat(2)");
+    }
+    let asked = requests(&mount) - before;
+    assert!(asked < 10, "{asked} requests");
 }
 
 test_each_data_path!(over, listings_are_kept_and_correct);

@@ -224,6 +224,12 @@ impl WeakHandle {
     pub(crate) fn upgrade(&self) -> Option<Handle> {
         Some(Handle { len: self.len, bytes: self.bytes, state: Some(self.state.upgrade()?) })
     }
+
+    /// One that never is.
+    #[cfg(test)]
+    pub(crate) fn of_no_file() -> Self {
+        Self { len: 0, bytes: [0; HANDLE_MAX], state: Weak::new() }
+    }
 }
 
 impl fmt::Debug for WeakHandle {

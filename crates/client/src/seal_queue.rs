@@ -3,8 +3,9 @@
 //! Without a tree, the session needs sealed handles. A file that still has the name by which it was found
 //! gets its seal when a call needs it (`wire`). That fails for a file that another client has renamed or
 //! removed in the meantime. Therefore handles are sealed in the background, once no new ones have been made
-//! for [`QUIET_TIME`], so that the calls don't slow down the program that makes them, or after [`MAX_DELAY`].
-//! Most handles of a program that walks a tree don't live that long, and cost the server nothing.
+//! for [`QUIET_TIME`], so that the calls don't slow down the program that makes them, or after [`MAX_DELAY`]
+//! or when [`MAX_WAITING`] of them wait. Most handles of a program that walks a tree don't live that long,
+//! and cost the server nothing.
 //!
 //! The server may keep a file open that it has sealed. If the client then removes the file in the tree, its
 //! space is free only when the server notices that, which takes seconds. So the server is asked for the
@@ -56,7 +57,8 @@ impl Waiting {
     fn take_due(&mut self, now: Instant) -> Option<VecDeque<WeakHandle>> {
         let (first, last) = self.added?;
         let since = |then| now.saturating_duration_since(then);
-        (since(last) >= QUIET_TIME || since(first) >= MAX_DELAY).then(|| {
+        let is_full = self.handles.len() >= MAX_WAITING;
+        (is_full || since(last) >= QUIET_TIME || since(first) >= MAX_DELAY).then(|| {
             self.added = None;
             std::mem::take(&mut self.handles)
         })
@@ -166,5 +168,10 @@ mod tests {
         assert!(waiting.take_due(start + seconds(6)).is_some() && waiting.added.is_none());
         waiting.added = added(seconds(0), seconds(10));
         assert!(waiting.take_due(start + seconds(10)).is_some());
+        waiting.added = added(seconds(0), seconds(0));
+        waiting.handles.extend((1..MAX_WAITING).map(|_| WeakHandle::of_no_file()));
+        assert!(waiting.take_due(start).is_none());
+        waiting.handles.push_back(WeakHandle::of_no_file());
+        assert!(waiting.take_due(start).is_some());
     }
 }

@@ -72,7 +72,7 @@ impl Filesystem {
         let (before, requested) = (open.inode.attributes(), (Instant::now(), SystemTime::now()));
         let version = open.inode.version();
         let is_known = |name: &[u8], fileid: u64| {
-            let inode = self.paths.get_current(open.inode.number, name, version);
+            let inode = self.paths.get_known_to_kernel((open.inode.number, name), version, requested.0);
             inode.is_some_and(|inode| self.is_known_to_kernel(&inode, fileid, requested.0))
         };
         let plus = if args.plus { Plus::Unless(&is_known) } else { Plus::None };

@@ -372,8 +372,10 @@ impl Filesystem {
         let inode = self.inodes.reference(handle);
         inode.handle.moved(&query.directory.handle, query.name);
         self.update_attributes(&inode, *attributes, asked);
-        let times = self.cache_times(query.directory, &inode, Instant::now());
-        self.paths.insert(&inode, query.directory.number, query.name, Some(query.version));
+        let now = Instant::now();
+        let times = self.cache_times(query.directory, &inode, now);
+        let place = (query.directory.number, query.name);
+        self.paths.insert(&inode, place, Some(query.version), now + times.entry);
         // Asked first: the replies to the WRITEs that end now are in the cache then.
         let unwritten_end = self.session.unwritten_end(handle).unwrap_or(0);
         // The cache may be newer than this reply.

@@ -162,7 +162,9 @@ impl Filesystem {
             return None;
         }
         self.kernel.revocation.wait_for_entries(&inode).await;
-        let times = self.cache_times(directory, &inode, Instant::now());
+        let now = Instant::now();
+        let times = self.cache_times(directory, &inode, now);
+        self.paths.extend(&inode, (directory.number, name), now + times.entry);
         Some(self.file_entry(inode, attributes, times).reply())
     }
 

@@ -18,6 +18,8 @@ struct CachedName {
     inode: Arc<Inode>,
     /// The directory's version for which this holds; `None`: the server must be asked.
     version: Option<u64>,
+    /// Until when the kernel uses the name without a LOOKUP.
+    kernel_until: Instant,
 }
 
 /// The names by directory. The kernel bounds them: what it forgets leaves the cache.
@@ -47,17 +49,23 @@ impl Entries {
 }
 
 impl PathCache {
-    /// Enters a name that the kernel is being told, for a version of the directory.
-    pub(super) fn insert(&self, inode: &Arc<Inode>, directory: u64, name: &[u8], version: Option<u64>) {
+    /// Enters a name for a version of the directory. The kernel may use it until `kernel_until`.
+    pub(super) fn insert(
+        &self,
+        inode: &Arc<Inode>,
+        (directory, name): (u64, &[u8]),
+        version: Option<u64>,
+        kernel_until: Instant,
+    ) {
         let mut table = self.0.lock();
         let names = table.0.entry(directory).or_default();
         let before = match names.get_mut(name) {
             Some(named) if Arc::ptr_eq(&named.inode, inode) => {
-                named.version = version;
+                (named.version, named.kernel_until) = (version, kernel_until);
                 return;
             }
             Some(named) => {
-                named.version = version;
+                (named.version, named.kernel_until) = (version, kernel_until);
                 Some(std::mem::replace(&mut named.inode, inode.clone()))
             }
             None => None,
@@ -67,7 +75,7 @@ impl PathCache {
             None => Arc::from(name),
         };
         if before.is_none() {
-            names.insert(name.clone(), CachedName { inode: inode.clone(), version });
+            names.insert(name.clone(), CachedName { inode: inode.clone(), version, kernel_until });
         }
         let oldest = inode.lock().names.push(directory, name);
         if let Some((directory, name)) = oldest {
@@ -107,6 +115,27 @@ impl PathCache {
         Some(named.inode.clone())
     }
 
+    /// The file of this name, if that holds for this version of the directory and the kernel needs no LOOKUP.
+    pub(super) fn get_known_to_kernel(
+        &self,
+        (directory, name): (u64, &[u8]),
+        version: u64,
+        now: Instant,
+    ) -> Option<Arc<Inode>> {
+        let table = self.0.lock();
+        let named = table.get(directory, name).filter(|named| named.version == Some(version))?;
+        (named.kernel_until > now).then(|| named.inode.clone())
+    }
+
+    /// The kernel may use the name of this file until `kernel_until`.
+    pub(super) fn extend(&self, inode: &Arc<Inode>, (directory, name): (u64, &[u8]), kernel_until: Instant) {
+        let mut table = self.0.lock();
+        let named = table.0.get_mut(&directory).and_then(|names| names.get_mut(name));
+        if let Some(named) = named.filter(|named| Arc::ptr_eq(&named.inode, inode)) {
+            named.kernel_until = kernel_until;
+        }
+    }
+
     /// Removes a name that the server has removed.
     pub(super) fn remove(&self, directory: u64, name: &[u8]) -> Option<Arc<Inode>> {
         let inode = self.0.lock().remove(directory, name, None)?;
@@ -122,19 +151,27 @@ impl PathCache {
     pub(super) fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), version: Option<u64>) {
         self.remove(to.0, to.1);
         if let Some(inode) = self.remove(from.0, from.1) {
-            self.insert(&inode, to.0, to.1, version);
+            self.insert(&inode, to, version, Instant::now());
         }
     }
 
-    /// The names in a directory.
-    pub(super) fn names_in(&self, directory: u64) -> Vec<Arc<[u8]>> {
-        let table = self.0.lock();
-        table.0.get(&directory).map_or_else(Vec::new, |names| names.keys().cloned().collect())
+    /// The names in a directory, which the kernel must look up from now on.
+    pub(super) fn revoke_names_in(&self, directory: u64) -> Vec<Arc<[u8]>> {
+        let now = Instant::now();
+        let mut table = self.0.lock();
+        let names = table.0.get_mut(&directory).into_iter().flatten();
+        let revoked = names.map(|(name, named)| {
+            named.kernel_until = now;
+            name.clone()
+        });
+        revoked.collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use client::Handle;
 
     use super::*;
@@ -156,11 +193,11 @@ mod tests {
     fn a_name_is_current_for_one_version_until_its_file_is_stale() {
         let (_table, inodes) = inodes(1);
         let paths = PathCache::default();
-        paths.insert(&inodes[0], 1, b"a", Some(7));
-        paths.insert(&inodes[0], 1, b"b", None);
+        paths.insert(&inodes[0], (1, b"a"), Some(7), Instant::now());
+        paths.insert(&inodes[0], (1, b"b"), None, Instant::now());
         assert!(paths.get_current(1, b"a", 7).is_some() && paths.get_current(1, b"a", 8).is_none());
         assert!(paths.get_current(1, b"b", 0).is_none() && paths.get(1, b"b").is_some());
-        paths.insert(&inodes[0], 1, b"a", Some(8));
+        paths.insert(&inodes[0], (1, b"a"), Some(8), Instant::now());
         assert!(paths.get_current(1, b"a", 8).is_some());
         paths.invalidate(&inodes[0]);
         assert!(paths.get_current(1, b"a", 8).is_none() && paths.get(1, b"a").is_some());
@@ -168,20 +205,35 @@ mod tests {
     }
 
     #[test]
+    fn the_kernel_knows_a_name_for_a_while() {
+        let (_table, inodes) = inodes(1);
+        let (paths, now) = (PathCache::default(), Instant::now());
+        let minute = Duration::from_secs(60);
+        let is_known = |at| paths.get_known_to_kernel((1, b"a"), 7, at).is_some();
+        paths.insert(&inodes[0], (1, b"a"), Some(7), now);
+        assert!(!is_known(now));
+        paths.extend(&inodes[0], (1, b"a"), now + minute);
+        assert!(is_known(now) && !is_known(now + minute));
+        assert!(paths.get_known_to_kernel((1, b"a"), 8, now).is_none());
+        assert_eq!(paths.revoke_names_in(1).len(), 1);
+        assert!(!is_known(Instant::now()) && paths.get_current(1, b"a", 7).is_some());
+    }
+
+    #[test]
     fn a_name_has_one_file_and_is_forgotten_with_it() {
         let (_table, inodes) = inodes(2);
         let paths = PathCache::default();
-        paths.insert(&inodes[0], 1, b"a", None);
-        paths.insert(&inodes[0], 2, b"link", None);
-        paths.insert(&inodes[1], 1, b"a", None);
+        paths.insert(&inodes[0], (1, b"a"), None, Instant::now());
+        paths.insert(&inodes[0], (2, b"link"), None, Instant::now());
+        paths.insert(&inodes[1], (1, b"a"), None, Instant::now());
         assert_eq!((names(&inodes[0]), names(&inodes[1])), (vec!["link".to_owned()], vec!["a".to_owned()]));
         paths.rename((2, b"link"), (1, b"a"), Some(3));
         assert_eq!((names(&inodes[0]), names(&inodes[1])), (vec!["a".to_owned()], vec![]));
         assert!(paths.get_current(1, b"a", 3).is_some_and(|inode| Arc::ptr_eq(&inode, &inodes[0])));
         paths.forget(&inodes[1]);
-        assert_eq!(paths.names_in(1).len(), 1);
+        assert_eq!(paths.revoke_names_in(1).len(), 1);
         paths.forget(&inodes[0]);
-        assert!(paths.names_in(1).is_empty() && paths.0.lock().0.is_empty());
+        assert!(paths.revoke_names_in(1).is_empty() && paths.0.lock().0.is_empty());
     }
 
     #[test]
@@ -189,9 +241,12 @@ mod tests {
         let (_table, inodes) = inodes(1);
         let paths = PathCache::default();
         for number in 0..200 {
-            paths.insert(&inodes[0], 1, format!("{number}").as_bytes(), None);
+            paths.insert(&inodes[0], (1, format!("{number}").as_bytes()), None, Instant::now());
         }
-        assert_eq!((names(&inodes[0]).len(), paths.names_in(1).len()), (InodeNames::MAX, InodeNames::MAX));
+        assert_eq!(
+            (names(&inodes[0]).len(), paths.revoke_names_in(1).len()),
+            (InodeNames::MAX, InodeNames::MAX)
+        );
         assert!(paths.get(1, b"199").is_some() && paths.get(1, b"0").is_none());
     }
 }

@@ -69,7 +69,7 @@ impl Filesystem {
     /// Begins the revocation of the names that the kernel has cached in a directory.
     pub(super) fn revoke_names(&self, directory: &Inode) {
         let own_names = directory.lock().names.list();
-        let entries = self.paths.names_in(directory.number);
+        let entries = self.paths.revoke_names_in(directory.number);
         self.kernel.revocation.begin(directory, own_names, entries);
     }
 }
