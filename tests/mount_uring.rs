@@ -120,6 +120,32 @@ fn the_option_decides_and_the_status_says_why() {
     assert!(!mount.is_mounted());
 }
 
+/// The threads that serve a queue have a greater weight than the programs that wait for them.
+#[test]
+fn the_threads_of_queues_have_a_lower_nice_value() {
+    let share = Share::new();
+    let Some(mount) = share.mount("uring=required") else { return };
+    let tasks = fs::read_dir(format!("/proc/{}/task", mount.pid())).expect("the mount's process");
+    let (mut queues, mut others) = (0, 0);
+    for task in tasks {
+        let stat = fs::read_to_string(task.expect("a thread").path().join("stat")).unwrap_or_default();
+        let Some((name, fields)) = stat.split_once(") ") else { continue };
+        let nice: i32 = fields.split(' ').nth(16).expect("proc(5)").parse().expect("a number");
+        if name.contains("(fuse-queue-") {
+            queues += 1;
+            assert_eq!(nice, own_nice() - 5, "{name}");
+        } else if !name.contains("(disk-") {
+            others += 1;
+            assert_eq!(nice, own_nice(), "{name}");
+        }
+    }
+    assert!(queues > 0 && others > 0);
+}
+
+fn own_nice() -> i32 {
+    rustix::process::getpriority_process(None).expect("getpriority(2)")
+}
+
 /// A queue has few entries at first. With hundreds of requests that wait for the server, those that don't
 /// need it are served all the same, and in the end every one has its reply.
 #[test]

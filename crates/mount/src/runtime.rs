@@ -22,12 +22,24 @@ pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
         .worker_threads(workers)
         .thread_name("samehost-mount")
         .enable_all()
-        .on_thread_start(prepare_thread)
+        .on_thread_start(|| prepare_thread(0))
         .build()
 }
 
-/// Sets what every thread that handles requests has (see [`runtime`]).
-pub(crate) fn prepare_thread() {
+/// The nice value, relative to the process's, of the threads on a CPU that serve the requests of that CPU.
+///
+/// The caller sleeps on that CPU until it has its reply. A task that has had more than its fair share of CPU
+/// time stays in the run queue while it sleeps (Linux 6.12, DELAY_DEQUEUE), and wakes up where it is. Any
+/// other wakes up on an idle CPU if there is one: that takes longer, and each request of a program comes from
+/// another CPU than the one before. With a greater weight, the serving thread isn't the one that has had more.
+pub(crate) const SERVING_NICE: i32 = -5;
+
+/// Sets what every thread that handles requests has (see [`runtime`]), and a nice value relative to the
+/// process's.
+pub(crate) fn prepare_thread(nice: i32) {
+    use rustix::process::{getpid, getpriority_process, setpriority_process};
+    // An ordinary user may not lower it.
+    let _ = getpriority_process(Some(getpid())).and_then(|own| setpriority_process(None, own + nice));
     // Without the permission the mount behaves as any other FUSE filesystem.
     let _ = rustix::process::configure_io_flusher_behavior(true);
     user_ids::drop_fsetid();
