@@ -64,12 +64,7 @@ impl Service {
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", &script]);
         let server = Daemon::start("the server", &mut command, &scratch.join("log")).expect("it starts");
-        let address = wait_for("the ready line", || {
-            let log = server.log();
-            assert!(log.contains("ready") || !log.contains("samehost:"), "{log}");
-            let (_, after) = log.split_once("ready: ")?.1.split_once(" on ")?;
-            Some(after.split_once(';')?.0.to_owned())
-        });
+        let address = server.served_address();
         let url = format!("nfs://{address}{}", export.display());
         Self { scratch, export, journal, samehost, url, _server: server }
     }

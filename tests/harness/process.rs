@@ -110,6 +110,16 @@ impl Daemon {
         std::fs::read(&self.log).map(|b| String::from_utf8_lossy(&b).into_owned()).unwrap_or_default()
     }
 
+    /// The address that `samehost serve` listens on, once its log has it.
+    pub fn served_address(&self) -> String {
+        wait_for("the ready line", || {
+            let log = self.log();
+            assert!(log.contains("ready") || !log.contains("samehost:"), "{log}");
+            let (_, after) = log.split_once("ready: ")?.1.split_once(" on ")?;
+            Some(after.split_once(';')?.0.to_owned())
+        })
+    }
+
     /// Whether it still runs.
     pub fn alive(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))

@@ -6,9 +6,8 @@ mod support;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::Path;
-use std::process::Command;
 
-use support::{Served, Transport};
+use support::{Served, SmallFilesystem, Transport};
 
 /// The results of write(2)s of 2 MiB until one fails, and the size of the file after that.
 fn fill(path: &Path) -> (Vec<Result<usize, Option<i32>>>, u64) {
@@ -22,24 +21,12 @@ fn fill(path: &Path) -> (Vec<Result<usize, Option<i32>>>, u64) {
     (said, size)
 }
 
-/// The mountpoint of a small filesystem, unmounted on drop.
-struct Small<'a>(&'a Path);
-
-impl Drop for Small<'_> {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("--lazy").arg(self.0).status();
-    }
-}
-
 #[test]
 fn a_partial_write_returns_its_count_before_the_error() {
     let mut served = Served::start();
     let export = served.export();
     // The kernel's WRITEs carry 1 MiB: the third one fits in part.
-    let mounted =
-        Command::new("mount").args(["-t", "tmpfs", "-o", "size=2560k", "none"]).arg(&export).status();
-    assert!(mounted.unwrap().success());
-    let _small = Small(&export);
+    let _small = SmallFilesystem::mount(&export);
     served.restart();
     let raw = fill(&export.join("file"));
     assert!(raw.1 > 2 << 20 && raw.0.last() == Some(&Err(Some(28))), "{raw:?}");

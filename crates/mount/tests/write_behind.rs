@@ -6,13 +6,12 @@ mod support;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
-use std::path::Path;
 use std::process::Command;
 use std::sync::mpsc;
 
 use client::{Operation, Version};
 use samehost_mount::MountOptions;
-use support::{BOUND, Served, Transport, pattern};
+use support::{BOUND, Served, SmallFilesystem, Transport, pattern};
 
 /// Runs `work` on a thread of its own, and returns its result once there is one.
 fn within_bound<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
@@ -112,23 +111,11 @@ fn everything_on_the_mount_sees_what_was_written() {
     }
 }
 
-/// The mountpoint of a small filesystem, unmounted on drop.
-struct Small<'a>(&'a Path);
-
-impl Drop for Small<'_> {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("--lazy").arg(self.0).status();
-    }
-}
-
 #[test]
 fn a_full_filesystem_is_reported_by_write_fsync_or_close() {
     let mut served = Served::start();
     let export = served.export();
-    let mounted =
-        Command::new("mount").args(["-t", "tmpfs", "-o", "size=2560k", "none"]).arg(&export).status();
-    assert!(mounted.unwrap().success());
-    let _small = Small(&export);
+    let _small = SmallFilesystem::mount(&export);
     served.restart();
     for version in [Version::V3, Version::V4_2] {
         let mounted = served.mount_by(version, Transport::Wire, MountOptions::default());

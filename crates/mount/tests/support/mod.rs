@@ -55,6 +55,24 @@ impl Served {
     }
 }
 
+/// A tmpfs of 2,560 KiB, unmounted on drop.
+pub struct SmallFilesystem<'a>(&'a Path);
+
+impl<'a> SmallFilesystem<'a> {
+    pub fn mount(at: &'a Path) -> Self {
+        let mounted =
+            Command::new("mount").args(["-t", "tmpfs", "-o", "size=2560k", "none"]).arg(at).status();
+        assert!(mounted.unwrap().success());
+        Self(at)
+    }
+}
+
+impl Drop for SmallFilesystem<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(self.0).status();
+    }
+}
+
 /// The transport of a mount's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
