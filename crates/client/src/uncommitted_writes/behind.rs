@@ -15,7 +15,7 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use io::Stability;
@@ -47,6 +47,8 @@ pub(crate) struct BehindWrite {
 #[derive(Debug)]
 struct Joined {
     number: u64,
+    /// When they are sent at the latest.
+    due: Instant,
     first: BehindWrite,
     /// The data, if there is more than the first write's.
     data: Vec<u8>,
@@ -95,8 +97,10 @@ struct UnderWay {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct AcceptedWrites {
     joined: Option<Joined>,
+    /// Whether the task runs that sends what has joined when it is due.
+    has_timer: bool,
     under_way: VecDeque<UnderWay>,
     /// The number of the next range.
     next: u64,
@@ -109,7 +113,7 @@ struct State {
     has_failed: bool,
 }
 
-impl State {
+impl AcceptedWrites {
     fn bytes(&self) -> u64 {
         let joined = self.joined.as_ref().map_or(0, Joined::len) as u64;
         joined + self.under_way.iter().map(|range| range.to - range.from).sum::<u64>()
@@ -129,7 +133,7 @@ impl State {
 /// One file's write-behind.
 #[derive(Debug, Default)]
 pub(super) struct Behind {
-    state: Mutex<State>,
+    state: Mutex<AcceptedWrites>,
     /// Told when a WRITE was answered.
     answered: Notify,
 }
@@ -164,10 +168,12 @@ impl UncommittedWrites {
                 }
                 let number = state.next;
                 state.next += 1;
-                if write.data.len() < max {
-                    tokio::spawn(send_late(self.clone(), number));
+                if write.data.len() < max && !state.has_timer {
+                    state.has_timer = true;
+                    tokio::spawn(send_when_due(self.clone()));
                 }
-                state.joined = Some(Joined { number, first: write, data: Vec::new() });
+                let due = Instant::now() + MAX_DELAY;
+                state.joined = Some(Joined { number, due, first: write, data: Vec::new() });
             }
         }
         if state.joined.as_ref().is_some_and(|joined| joined.len() >= max) {
@@ -216,7 +222,7 @@ impl UncommittedWrites {
         self.wait(|state| state.under_way.iter().all(|range| range.number >= mark)).await;
     }
 
-    async fn wait(&self, condition: impl Fn(&State) -> bool) {
+    async fn wait(&self, condition: impl Fn(&AcceptedWrites) -> bool) {
         loop {
             let answered = self.behind.answered.notified();
             if condition(&self.behind.state.lock()) {
@@ -249,7 +255,7 @@ impl UncommittedWrites {
     }
 
     /// Sends what has joined.
-    fn send(self: &Arc<Self>, state: &mut MutexGuard<'_, State>, stability: Stability) {
+    fn send(self: &Arc<Self>, state: &mut MutexGuard<'_, AcceptedWrites>, stability: Stability) {
         let Some(joined) = state.joined.take() else { return };
         state.under_way.push_back(UnderWay {
             number: joined.number,
@@ -305,12 +311,23 @@ impl UncommittedWrites {
     }
 }
 
-/// Sends data that has waited long enough for a write that continues it.
-async fn send_late(file: Arc<UncommittedWrites>, number: u64) {
-    tokio::time::sleep(MAX_DELAY).await;
-    let mut state = file.behind.state.lock();
-    if state.joined.as_ref().is_some_and(|joined| joined.number == number) {
-        file.send(&mut state, Stability::Unstable);
+/// Sends data that has waited long enough for a write that continues it. Ends when none waits.
+async fn send_when_due(file: Arc<UncommittedWrites>) {
+    let mut delay = MAX_DELAY;
+    loop {
+        tokio::time::sleep(delay).await;
+        let mut state = file.behind.state.lock();
+        let due = state.joined.as_ref().map(|joined| joined.due.saturating_duration_since(Instant::now()));
+        match due {
+            Some(Duration::ZERO) => file.send(&mut state, Stability::Unstable),
+            Some(rest) => {
+                delay = rest;
+                continue;
+            }
+            None => {}
+        }
+        state.has_timer = false;
+        return;
     }
 }
 
