@@ -1,12 +1,14 @@
 //! The Linux kernel's NFS client in QEMU, in namespaces of more than one filesystem: filesystems that are
-//! mounted below an export, and an export that refers to another server.
+//! mounted below an export, an export that refers to another server, and the exports file of exports(5)'s own
+//! manual page.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use samehost_tests::qemu::{self, Job};
-use samehost_tests::{Netns, Scratch, Serve, Server, need_root, run_ok, wait_for};
+use samehost_tests::samehost::binary;
+use samehost_tests::{Daemon, Netns, Scratch, Serve, Server, need_root, run_ok, wait_for};
 
 /// Debian's cloud kernel takes about 5 s to user space under emulation; the operations take seconds.
 const GUEST_TIMEOUT: Duration = Duration::from_secs(420);
@@ -118,4 +120,75 @@ fn the_kernels_client_follows_a_referral() {
     let report = qemu::boot(&job, Some(&netns), GUEST_TIMEOUT, |_| String::new());
     report.assert_passed(4);
     assert_eq!(std::fs::read_to_string(target.join("new")).expect("written"), "new\n");
+}
+
+/// Makes a root directory with the directories that the manual page's file exports, and runs the server there
+/// with it: `sh -c SCRIPT sh ROOT SERVER EXPORTS`, in namespaces of its own.
+const SERVE_THE_MANUAL_PAGE: &str = r#"
+set -e
+# The source ports of QEMU's connections, which stand for those of the guest: exports are `secure`.
+echo 600 >/proc/sys/net/ipv4/ip_unprivileged_port_start
+echo 600 1000 >/proc/sys/net/ipv4/ip_local_port_range
+mount -t tmpfs -o mode=755 none "$1"
+cd "$1"
+mkdir -p usr proc dev etc/exports.d tmp var/lib projects home/joe pub srv/www foo build late
+chmod 777 home/joe build late
+cp "$2" samehost
+for directory in lib lib64; do
+    if [ -L /$directory ]; then cp -P /$directory .; else mkdir $directory; mount --bind /$directory $directory; fi
+done
+mount --bind /usr usr
+mount -t proc proc proc
+mount --rbind /dev dev
+echo public >pub/f
+echo web >srv/www/f
+cp "$3" etc/exports
+echo '/late trusty(rw,wdelay,no_acl,insecure_locks,security_label)' >etc/exports.d/late.exports
+echo 127.0.0.1 buildhost7.local.domain trusty pc001 >etc/hosts
+echo 'trusted (elsewhere.local.domain,,)' >etc/netgroup
+echo 'external (buildhost7.local.domain,,)' >>etc/netgroup
+printf '%s: files\n' passwd group hosts netgroup >etc/nsswitch.conf
+exec chroot . /samehost serve --listen 127.0.0.1:2049 --no-rpcbind --run-dir /run --state-dir /var/lib/samehost
+"#;
+
+/// The file is served unchanged: each line admits the clients that it names, and treats them as it says.
+#[test]
+fn the_exports_of_the_manual_page_are_served_to_the_kernels_client() {
+    need_root();
+    let scratch = Scratch::new();
+    let netns = Netns::new("manual");
+    let exports = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/exports/tests/manual_page.exports");
+    let mut command = netns.command("unshare");
+    command.args(["--mount", "sh", "-c", SERVE_THE_MANUAL_PAGE, "sh"]);
+    command.arg(scratch.mkdir("root")).arg(binary()).arg(exports);
+    let server = Daemon::start("the server", &mut command, &scratch.join("log")).expect("it starts");
+    wait_for("the ready line", || {
+        let log = server.log();
+        assert!(log.contains("ready") || !log.contains("samehost:") && !log.contains("sh:"), "{log}");
+        log.contains("ready: /").then_some(())
+    });
+    let plan = "\
+         is() { if [ \"$2\" = \"$3\" ]; then echo \"PASS $1\"; else echo \"FAIL $1: $2, not $3\"; fi; }\n\
+         unwritable() { is $1 \"$(touch $2/new 2>&1 | grep -o 'Read-only')\" Read-only; }\n\
+         owner() { is $1 \"$(touch $2/new && stat -c %u:%g $2/new)\" $3; }\n\
+         denied() { if \"$@\" 2>/tmp/why; then echo \"FAIL $2: mounted\"; else echo \"PASS $2\"; fi; }\n\
+         mount_export root / rw && owner root /mnt/root 0:0\n\
+         mount_export joe /home/joe rw && owner joe /mnt/joe 150:100\n\
+         mount_export build /build rw && owner build /mnt/build 65534:65534\n\
+         mount_export late /late rw && owner late /mnt/late 65534:65534\n\
+         mount_export pub /pub rw && is pub \"$(cat /mnt/pub/f)\" public && unwritable pub.ro /mnt/pub\n\
+         mount_export www /srv/www rw && is www \"$(cat /mnt/www/f)\" web && unwritable www.ro /mnt/www\n\
+         mount_v4 four / 2 rw && is four.pub \"$(cat /mnt/four/pub/f)\" public && unwritable four.ro /mnt/four/usr\n\
+         is four.usr \"$(ls -d /mnt/four/usr/bin)\" /mnt/four/usr/bin\n\
+         owner four.joe /mnt/four/home/joe 150:100\n\
+         denied mount_export projects /projects rw\n\
+         denied mount_export foo /foo rw\n\
+         denied mount_v4 projects4 /projects 2 rw\n\
+         for name in root joe build late pub www four; do umount /mnt/$name && echo PASS umount.$name; done\n";
+    let job = Job { nfs_port: 2049, mount_port: 2049, anon_uid: 65534, plan };
+    let report = qemu::boot(&job, Some(&netns), GUEST_TIMEOUT, |_| String::new());
+    report.assert_passed(4 + 4 + 4 + 3 + 7);
+    for option in ["wdelay", "no_acl", "insecure_locks", "security_label"] {
+        assert!(server.log().contains(&format!("option {option} has no effect")), "{}", server.log());
+    }
 }

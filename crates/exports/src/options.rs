@@ -264,13 +264,26 @@ fn mountpoint(value: &str) -> Result<MountPoint, String> {
 
 /// The message for an option that isn't accepted.
 fn unsupported(name: &str, option: &str) -> String {
-    let advice = match name {
-        "squash_uids" | "squash_gids" => {
-            "remove it, and squash all users (all_squash) or export to fewer hosts"
-        }
-        _ => "remove it; samehost-exports(5) has the options",
-    };
-    format!("option {option} is not supported: {advice}")
+    if matches!(name, "squash_uids" | "squash_gids") {
+        return format!(
+            "option {option} is not supported: remove it, and squash all users (all_squash) or export to \
+             fewer hosts"
+        );
+    }
+    match nearest(name) {
+        Some(known) => format!("option {option} is not known; did you mean {known}?"),
+        None => format!("option {option} is not known: remove it; samehost-exports(5) has the options"),
+    }
+}
+
+/// The option with the fewest changes to `name` (letters inserted, removed, replaced or swapped), if they are
+/// few for its length.
+fn nearest(name: &str) -> Option<&'static str> {
+    let max_distance = (name.len() / 3).clamp(1, 3);
+    let name = name.to_ascii_lowercase();
+    let known = reference::OPTIONS.iter().map(|known| (strsim::osa_distance(&name, known.name), known.name));
+    let (_, nearest) = known.filter(|(distance, _)| *distance <= max_distance).min()?;
+    Some(nearest)
 }
 
 impl fmt::Display for Fsid {
@@ -410,6 +423,23 @@ mod tests {
             let again = crate::Exports::parse(&line, "t").unwrap();
             assert_eq!(again.list()[0].clients()[0].options, options, "{line}");
         }
+    }
+
+    #[test]
+    fn a_misspelt_option_gets_the_nearest_one() {
+        for (slip, meant) in [
+            ("no_root_sqash", "no_root_squash"),
+            ("insecur", "insecure"),
+            ("Rw", "rw"),
+            ("wr", "rw"),
+            ("anon_uid=5", "anonuid"),
+            ("crossmount", "crossmnt"),
+            ("nosubtree_check", "no_subtree_check"),
+        ] {
+            let expected = format!("option {slip} is not known; did you mean {meant}?");
+            assert_eq!(apply(slip).unwrap_err(), expected);
+        }
+        assert!(apply("frobnicate").unwrap_err().contains("samehost-exports(5) has the options"));
     }
 
     #[test]

@@ -101,16 +101,7 @@ fn options_after_sec_apply_to_its_flavors() {
 /// The lines that the manual page of exports(5) has as its examples.
 #[test]
 fn the_examples_of_the_manual_page() {
-    let text = "\
-        /               master(rw) trusty(rw,no_root_squash)\n\
-        /projects       proj*.local.domain(rw)\n\
-        /usr            *.local.domain(ro) @trusted(rw)\n\
-        /home/joe       pc001(rw,all_squash,anonuid=150,anongid=100)\n\
-        /pub            *(ro,insecure,all_squash)\n\
-        /srv/www        -sync,rw server @trusted @external(ro)\n\
-        /foo            2001:db8:9:e54::/64(rw) 192.0.2.0/24(rw)\n\
-        /build          buildhost[0-9].local.domain(rw)\n";
-    let parsed = Exports::parse(text, "t").unwrap();
+    let parsed = Exports::parse(include_str!("manual_page.exports"), "t").unwrap();
     let shown: Vec<_> = parsed.list().iter().map(ToString::to_string).collect();
     let rest = "secure,sync,no_subtree_check";
     let squashed = format!("root_squash,{rest}");
@@ -133,7 +124,7 @@ fn the_examples_of_the_manual_page() {
 fn errors_have_a_position_and_a_remedy() {
     for (text, expected) in [
         ("\n/a 10.0.0.1(rw) \\\n  10.0.0.2(rw,mp=x)", "t:3:15: mountpoint=x: write an absolute path"),
-        ("/a -rw,bogus *", "t:1:8: option bogus is not supported: remove it; samehost-exports(5)"),
+        ("/a -rw,bogus *", "t:1:8: option bogus is not known: remove it; samehost-exports(5)"),
         ("/a *(squash_uids=0-15)", "t:1:6: option squash_uids=0-15 is not supported: remove it, and squash"),
         ("/a *(sec=krb5)", "t:1:6: sec=krb5: Kerberos is not supported"),
         ("/a *(ro,sec=krb5i:krb5p,rw)", "t:1:9: sec=krb5i:krb5p: Kerberos is not supported"),
