@@ -42,6 +42,13 @@ impl Figure {
         }
     }
 
+    /// The result below which this part of the runs lies (0 to 1); 0 without runs.
+    pub fn quantile(&self, part: f64) -> f64 {
+        let sorted = self.sorted();
+        let at = part * sorted.len().saturating_sub(1) as f64;
+        sorted.get(at.round() as usize).copied().unwrap_or_default()
+    }
+
     /// Half the distance between the largest and the smallest run, in percent of the median.
     fn spread(&self) -> f64 {
         match (self.sorted().as_slice(), self.median()) {

@@ -9,6 +9,7 @@ mod cluster;
 mod data_paths;
 mod figure;
 mod io_modes;
+mod metrics;
 mod mount;
 mod network;
 mod nfs4;
@@ -43,7 +44,7 @@ struct Cli {
     #[arg(
         long,
         value_delimiter = ',',
-        default_value = "data-paths,small,mount,trees,operations,commands,peers,network,nfs4,io-modes,start"
+        default_value = "data-paths,small,mount,trees,operations,commands,peers,network,nfs4,io-modes,metrics,start"
     )]
     only: Vec<Selection>,
     /// Profile the cells of mount or trees with perf(1) instead of measuring them
@@ -69,6 +70,9 @@ struct Cli {
     /// libfuse's example passthrough_ll, the peer of operations; without it its columns are left out
     #[arg(long, default_value = "target/bench/passthrough_ll")]
     passthrough_ll: PathBuf,
+    /// A build of the command that counts no calls, the base of metrics; without it that row is left out
+    #[arg(long)]
+    uncounted: Option<PathBuf>,
     /// Put the tables into this file, replacing those of the same titles
     #[arg(long)]
     write: Option<PathBuf>,
@@ -105,6 +109,7 @@ struct Effort {
     /// The columns of trees, operations and commands to measure; all if empty.
     paths: Vec<String>,
     passthrough_ll: PathBuf,
+    uncounted: Option<PathBuf>,
 }
 
 fn main() -> Result<()> {
@@ -126,6 +131,7 @@ fn main() -> Result<()> {
         nfsload,
         paths: cli.paths,
         passthrough_ll: cli.passthrough_ll,
+        uncounted: cli.uncounted,
     };
     let begun = steal_time::CpuTime::now();
     let mut tables: Vec<Table> = Vec::new();
@@ -178,10 +184,11 @@ fn main() -> Result<()> {
 fn measure(effort: &Effort, only: &Selection, on: &[&str]) -> Result<Vec<Table>> {
     let mut tables = Vec::new();
     match only.part.as_str() {
-        "start" | "network" | "nfs4" | "cluster" | "io-modes" if !only.is_whole() => {
+        "start" | "network" | "nfs4" | "cluster" | "io-modes" | "metrics" if !only.is_whole() => {
             bail!("--only {only}: has no cells")
         }
         "start" => tables.push(start::measure(effort)?),
+        "metrics" => tables.push(metrics::measure(effort)?),
         "cluster" => tables.extend(cluster::measure(effort)?),
         "network" => tables.push(network::measure(effort)?),
         "nfs4" => tables.extend(nfs4::measure(effort, "tmpfs", Place::new("tmpfs")?.path())?),
@@ -205,7 +212,7 @@ fn measure(effort: &Effort, only: &Selection, on: &[&str]) -> Result<Vec<Table>>
         other => {
             bail!(
                 "--only {other}: there are data-paths, small, mount, trees, operations, commands, peers, \
-                 network, nfs4, io-modes, start and, with a Ceph, cluster"
+                 network, nfs4, io-modes, metrics, start and, with a Ceph, cluster"
             )
         }
     }

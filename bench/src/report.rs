@@ -93,7 +93,7 @@ fn command(arguments: &[String]) -> String {
     let mut kept = Vec::new();
     let mut words = arguments.iter().map(String::as_str);
     while let Some(word) = words.next() {
-        if matches!(word, "--nfsload" | "--passthrough-ll" | "--write") {
+        if matches!(word, "--nfsload" | "--passthrough-ll" | "--uncounted" | "--write") {
             words.next();
         } else {
             kept.push(word);

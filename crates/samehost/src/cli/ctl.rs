@@ -120,7 +120,8 @@ const IO_MODE_LONG_HELP: &str = "Modes:
   buffered   through the page cache, and the data stays there
   dontcache  through the page cache, which drops the data once it is written or has been read
              (Linux 6.14, ext4, xfs and some others; elsewhere it is buffered)
-  direct     past the page cache (O_DIRECT): whole blocks; the unaligned ends of a write are buffered
+  direct     past the page cache (O_DIRECT): whole blocks; the unaligned ends of a write are
+             buffered
   default    undoes an earlier `ctl io-mode`
 
 With EXPORT it is set for all clients of that export, and overrides its options. Without, it is \

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 
 pub const LONG_HELP: &str = "\
-Prints each export with all options of each client, as a server would apply them, and a note for each option
-that has no effect. samehost-exports(5) has the options. No directory is opened.
+Prints each export with all options of each client, as a server would apply them, and a note for \
+each option that has no effect. samehost-exports(5) has the options. No directory is opened.
 
 Exit codes:
   0  a server would accept the files

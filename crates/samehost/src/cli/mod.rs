@@ -118,10 +118,10 @@ pub struct Global {
     #[arg(long, global = true, value_name = "DIR", env = "SAMEHOST_RUN_DIR", default_value = DEFAULT_RUN_DIR)]
     pub run_dir: PathBuf,
 
-    /// Log more to standard error: -v what happens, -vv details, -vvv everything
+    /// Log more: -v what happens, -vv details, -vvv everything
     ///
-    /// Without it only warnings and errors are logged. The environment variable SAMEHOST_LOG takes filters
-    /// such as `info,samehost_lane=trace` and wins over -v.
+    /// Without it warnings and errors are logged, and the audit lines of servers. The environment variable
+    /// SAMEHOST_LOG takes filters such as `info,samehost_lane=trace` and wins over -v.
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub verbose: u8,
 
@@ -177,7 +177,7 @@ pub enum Command {
     /// Show the status of the servers and mounts on this host, and whether each client uses lane or wire
     #[command(after_long_help = help::text(&watch::status_long_help()))]
     Status(StatusArgs),
-    /// Change how a running server works
+    /// Change a running server or mount: exports, I/O modes, a mount's lane; or reload a server
     #[command(after_long_help = ctl::CTL_LONG_HELP)]
     Ctl(CtlArgs),
     /// Show and change a cluster: several servers of one CephFS

@@ -53,7 +53,7 @@ impl Default for Display {
 
 /// The keys, for the help page.
 pub const HELP: [(&str, &str); 9] = [
-    ("c m e l", "clients, mounts, exports, lanes that should be and aren't"),
+    ("c m e l", "clients, mounts, exports, missing lanes"),
     ("Tab", "the next of these lists"),
     ("< >", "sort the clients by the column to the left, to the right"),
     ("P N", "sort the clients by calls, by address"),

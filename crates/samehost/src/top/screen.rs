@@ -238,7 +238,7 @@ fn exports(view: &View) -> TextTable {
         ("written/s", Align::Right),
         ("p99", Align::Right),
         ("served", Align::Left),
-        ("directories", Align::Left),
+        ("tree", Align::Left),
         ("clients", Align::Left),
     ]);
     for row in &view.exports {

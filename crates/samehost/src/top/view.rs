@@ -372,7 +372,9 @@ fn clients(
         // A later connection from the same port is younger than the interval.
         let earlier =
             earlier.find(|earlier| earlier.peer == connection.peer && earlier.calls <= connection.calls);
-        let since = |now: u64, then: Option<u64>| rate(now.saturating_sub(then.unwrap_or(now)));
+        // A connection of which an earlier status of the server knows nothing has begun since.
+        let at_first = |now: u64| if old.is_some() { 0 } else { now };
+        let since = |now: u64, then: Option<u64>| rate(now.saturating_sub(then.unwrap_or(at_first(now))));
         ClientRow {
             peer: connection.peer.clone(),
             local: connection.local,
@@ -538,8 +540,20 @@ pub mod tests {
         assert_eq!(order(&rows), ["701", "700", "702"]);
     }
 
+    /// Such as that of a command that ends within seconds.
     #[test]
-    fn a_process_or_connection_that_is_new_has_no_rate_yet() {
+    fn a_connection_that_has_begun_since_counts_from_its_beginning() {
+        let begin = Instant::now();
+        let mut old = server(0, 0, 10);
+        old.connections.clear();
+        let before = sample(begin, 0, vec![old], Vec::new());
+        let after = sample(begin, 2, vec![server(0, 0, 10)], Vec::new());
+        let view = View::new(Some(&before), &after, |_| false);
+        assert_eq!((view.clients[0].calls, view.clients[0].bytes_in), (15.0, 500.0));
+    }
+
+    #[test]
+    fn a_process_that_is_new_has_no_rate_yet() {
         let begin = Instant::now();
         let first = sample(begin, 0, Vec::new(), Vec::new());
         let after = sample(begin, 1, vec![server(100, 1000, 10)], vec![mount(10)]);
