@@ -135,7 +135,12 @@ mkdir -p usr proc dev etc/exports.d tmp var/lib projects home/joe pub srv/www fo
 chmod 777 home/joe build late
 cp "$2" samehost
 for directory in lib lib64; do
-    if [ -L /$directory ]; then cp -P /$directory .; else mkdir $directory; mount --bind /$directory $directory; fi
+    if [ -L /$directory ]; then
+        cp -P /$directory .
+    else
+        mkdir $directory
+        mount --bind /$directory $directory
+    fi
 done
 mount --bind /usr usr
 mount -t proc proc proc
@@ -148,7 +153,8 @@ echo 127.0.0.1 buildhost7.local.domain trusty pc001 >etc/hosts
 echo 'trusted (elsewhere.local.domain,,)' >etc/netgroup
 echo 'external (buildhost7.local.domain,,)' >>etc/netgroup
 printf '%s: files\n' passwd group hosts netgroup >etc/nsswitch.conf
-exec chroot . /samehost serve --listen 127.0.0.1:2049 --no-rpcbind --run-dir /run --state-dir /var/lib/samehost
+exec chroot . /samehost serve --listen 127.0.0.1:2049 --no-rpcbind --run-dir /run \
+    --state-dir /var/lib/samehost
 "#;
 
 /// The file is served unchanged: each line admits the clients that it names, and treats them as it says.
@@ -168,7 +174,7 @@ fn the_exports_of_the_manual_page_are_served_to_the_kernels_client() {
         log.contains("ready: /").then_some(())
     });
     let plan = "\
-         is() { if [ \"$2\" = \"$3\" ]; then echo \"PASS $1\"; else echo \"FAIL $1: $2, not $3\"; fi; }\n\
+         is() { [ \"$2\" = \"$3\" ] && echo \"PASS $1\" || echo \"FAIL $1: $2, not $3\"; }\n\
          unwritable() { is $1 \"$(touch $2/new 2>&1 | grep -o 'Read-only')\" Read-only; }\n\
          owner() { is $1 \"$(touch $2/new && stat -c %u:%g $2/new)\" $3; }\n\
          denied() { if \"$@\" 2>/tmp/why; then echo \"FAIL $2: mounted\"; else echo \"PASS $2\"; fi; }\n\
@@ -178,13 +184,15 @@ fn the_exports_of_the_manual_page_are_served_to_the_kernels_client() {
          mount_export late /late rw && owner late /mnt/late 65534:65534\n\
          mount_export pub /pub rw && is pub \"$(cat /mnt/pub/f)\" public && unwritable pub.ro /mnt/pub\n\
          mount_export www /srv/www rw && is www \"$(cat /mnt/www/f)\" web && unwritable www.ro /mnt/www\n\
-         mount_v4 four / 2 rw && is four.pub \"$(cat /mnt/four/pub/f)\" public && unwritable four.ro /mnt/four/usr\n\
+         mount_v4 four / 2 rw && is four.pub \"$(cat /mnt/four/pub/f)\" public\n\
+         unwritable four.ro /mnt/four/usr\n\
          is four.usr \"$(ls -d /mnt/four/usr/bin)\" /mnt/four/usr/bin\n\
          owner four.joe /mnt/four/home/joe 150:100\n\
          denied mount_export projects /projects rw\n\
          denied mount_export foo /foo rw\n\
          denied mount_v4 projects4 /projects 2 rw\n\
-         for name in root joe build late pub www four; do umount /mnt/$name && echo PASS umount.$name; done\n";
+         for name in root joe build late pub www four; do\n\
+         umount /mnt/$name && echo PASS umount.$name; done\n";
     let job = Job { nfs_port: 2049, mount_port: 2049, anon_uid: 65534, plan };
     let report = qemu::boot(&job, Some(&netns), GUEST_TIMEOUT, |_| String::new());
     report.assert_passed(4 + 4 + 4 + 3 + 7);

@@ -44,7 +44,8 @@ struct Cli {
     #[arg(
         long,
         value_delimiter = ',',
-        default_value = "data-paths,small,mount,trees,operations,commands,peers,network,nfs4,io-modes,metrics,start"
+        default_value = "data-paths,small,mount,trees,operations,commands,peers,network,nfs4,io-modes,\
+                         metrics,start"
     )]
     only: Vec<Selection>,
     /// Profile the cells of mount or trees with perf(1) instead of measuring them

@@ -31,7 +31,8 @@ pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
 /// The caller sleeps on that CPU until it has its reply. A task that has had more than its fair share of CPU
 /// time stays in the run queue while it sleeps (Linux 6.12, DELAY_DEQUEUE), and wakes up where it is. Any
 /// other wakes up on an idle CPU if there is one: that takes longer, and each request of a program comes from
-/// another CPU than the one before. With a greater weight, the serving thread isn't the one that has had more.
+/// another CPU than the one before. With a greater weight, the serving thread isn't the one that has had
+/// more.
 pub(crate) const SERVING_NICE: i32 = -5;
 
 /// Sets what every thread that handles requests has (see [`runtime`]), and a nice value relative to the
