@@ -200,12 +200,9 @@ fn stop_when_stdin_ends() -> Result<(), Stop> {
 fn explain(error: StartError) -> Failure {
     let failure = Failure::new("serve", &error);
     match &error {
-        StartError::Exports(_) => {
-            failure.next("correct the line; exports(5) and docs/operations.md have the options")
-        }
-        StartError::ExportsFile { .. } => {
-            failure.next("name a readable file with --exports, or give --export")
-        }
+        StartError::Exports(_) => failure.next("correct the line; samehost-exports(5) has the options"),
+        StartError::ExportsFile { .. } => failure
+            .next("write lines such as `/srv 192.0.2.0/24(rw)` into it, or name another with --exports"),
         StartError::NoExports => failure.next("for example: samehost serve --export '/srv *(ro)'"),
         StartError::NothingServed(_) => {
             failure.next("create the directory, or correct its path in the exports")
