@@ -88,7 +88,7 @@ impl Session {
         if options.create || options.create_new {
             let set = SetAttributes { mode: Some(mode_of(options)), ..SetAttributes::default() };
             let how = if options.create_new { Create::Guarded(set) } else { Create::Unchecked(set) };
-            let target = FileTarget::New { directory, name, how: &how };
+            let target = FileTarget::New { directory, name, how: &how, then: None };
             match self.open_in_tree(target, path, options).await? {
                 Some(OpenedInTree::File(opening)) => return self.opened(*opening, path, options).await,
                 // What isn't a regular file, the wire refuses or follows.
@@ -214,9 +214,10 @@ impl Session {
         | FileTarget::New { directory: file, .. }) = target;
         let access = (options.read, options.write);
         let opened = self.caller.perform(&[file], |nfs, user| nfs.open(user, target, access)).await;
-        let OpenReply { found, access, state: open } = opened.map_err(|error| error.about(|| shown(path)))?;
+        let opened = opened.map_err(|error| error.about(|| shown(path)))?;
+        let OpenReply { found, access, state: open, is_set } = opened;
         match (found, target) {
-            (Some(found), _) => Ok((found, Some(WireState { open, access }))),
+            (Some(found), _) => Ok((found, Some(WireState { open, access, is_set }))),
             (None, FileTarget::Entry { directory, name } | FileTarget::New { directory, name, .. }) => {
                 Ok((self.lookup(directory, name).await?, None))
             }
@@ -324,7 +325,7 @@ impl Session {
         options: &OpenOptions,
     ) -> Result<(Found, Option<WireState>)> {
         let set = SetAttributes { mode: Some(mode_of(options)), ..SetAttributes::default() };
-        let target = FileTarget::New { directory, name, how: &Create::Guarded(set) };
+        let target = FileTarget::New { directory, name, how: &Create::Guarded(set), then: None };
         self.open_on_wire(target, name, options).await
     }
 
@@ -332,8 +333,8 @@ impl Session {
     /// verifier, over the wire. The lane may have ended after the server created the file.
     ///
     /// Over the wire a SETATTR follows, because the server may keep the verifier in the times (RFC 1813
-    /// section 3.3.8). The request for a grant is made at the same time: a file's owner may open it whatever
-    /// its mode.
+    /// section 3.3.8). NFSv4 has it in the COMPOUND of the OPEN. The request for a grant is made at the same
+    /// time: a file's owner may open it whatever its mode.
     async fn create_exclusive(
         &self,
         directory: &Handle,
@@ -351,12 +352,20 @@ impl Session {
         {
             return self.opened(opening, path, options).await;
         }
-        let target = FileTarget::New { directory, name, how: &Create::Exclusive(verifier) };
-        let (mut found, state) = self.open_on_wire(target, name, options).await?;
         let set = SetAttributes { mode: Some(mode_of(options)), ..NOW };
+        let how = Create::Exclusive(verifier);
+        let target = FileTarget::New { directory, name, how: &how, then: Some(&set) };
+        let (mut found, state) = self.open_on_wire(target, name, options).await?;
+        let is_set = state.as_ref().is_some_and(|state| state.is_set);
         let target = lane::Target::Handle(found.handle.as_bytes());
         let (set, asked) = futures_util::future::join(
-            self.set_attributes(&found.handle, &set, None),
+            async {
+                if is_set {
+                    Ok(found.attributes)
+                } else {
+                    self.set_attributes(&found.handle, &set, None).await
+                }
+            },
             self.inner.lane.open(
                 &self.caller.user,
                 target,

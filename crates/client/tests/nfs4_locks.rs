@@ -97,7 +97,7 @@ async fn locks_exclude_other_owners_sessions_and_local_processes() {
 #[tokio::test]
 async fn nfs3_has_no_locks() {
     let served = Served::wire_only();
-    let session = served.wire().await;
+    let session = served.wire_by(Version::V3).await;
     let file = open(&session, b"file").await;
     assert!(!session.has_locks());
     let refused = file.lock(exclusive(ONE, range(0, 0))).await.unwrap_err();

@@ -205,7 +205,7 @@ fn local_locks_stay_on_this_host() {
     let one = served.mount_by(Version::V4_2, Transport::Wire, options(all));
     let flock_only = LocalLocks { posix: false, flock: true };
     let two = served.mount_by(Version::V4_2, Transport::Wire, options(flock_only));
-    let three = served.mount(Transport::Wire);
+    let three = served.mount_by(Version::V3, Transport::Wire, MountOptions::default());
     let mut lockers = [&one, &two, &three].map(|mounted| Locker::new(&mounted.path("file")));
     for how in ["posix", "flock"] {
         for locker in &mut lockers {

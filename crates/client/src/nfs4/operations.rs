@@ -184,6 +184,7 @@ impl Nfs4 {
         (directory, name): (&Handle, &[u8]),
         is_directory: bool,
     ) -> Result<()> {
+        self.client.close_before_removal(directory, name).await;
         let report = self.report();
         let check = if is_directory { Op::Verify } else { Op::Nverify };
         let kind = directory_type();
@@ -569,6 +570,7 @@ impl Operations for Nfs4 {
     }
 
     async fn rename(&self, user: &User, from: (&Handle, &[u8]), to: (&Handle, &[u8])) -> Result<()> {
+        self.client.close_before_removal(to.0, to.1).await;
         let report = self.report();
         let args = Rename4Args { oldname: Opaque(from.1), newname: Opaque(to.1) };
         let compound = Compound::once()

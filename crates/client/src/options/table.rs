@@ -40,8 +40,9 @@ pub const SESSION: &[Descriptor<Options>] = &[
             ],
             refused: &[("2", "NFSv2 is gone. Use vers=3"), ("4.0", NO_SESSIONS)],
         },
-        default: Some("3"),
-        help: "NFS version; 4 is the highest of 4.1 and 4.2 that the server has",
+        default: None,
+        help: "NFS version; 4 is the higher one of 4.1 and 4.2 that the server has; without it the highest \
+               that the server has",
     },
     Descriptor {
         name: "port",

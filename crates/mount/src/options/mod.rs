@@ -104,12 +104,17 @@ pub fn parse(
             Err(error) => return Err(error),
         }
     }
-    if let (Some(option), Version::V3) = (parsed.server_locks, parsed.session.version) {
-        let error = OptionError::Refused { option: option.to_owned(), reason: LOCAL_LOCKS };
-        if !sloppy {
-            return Err(error);
+    match (parsed.server_locks, parsed.session.version) {
+        (Some(option), Version::V3) => {
+            let error = OptionError::Refused { option: option.to_owned(), reason: LOCAL_LOCKS };
+            if !sloppy {
+                return Err(error);
+            }
+            parsed.skipped.push(error);
         }
-        parsed.skipped.push(error);
+        // NFSv3 wouldn't do.
+        (Some(_), Version::Highest) => parsed.session.version = Version::V4,
+        _ => {}
     }
     parsed.mount.softerr = parsed.session.softerr;
     let default = if parsed.background { RETRY_BG } else { RETRY_FG };

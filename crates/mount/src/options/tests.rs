@@ -88,7 +88,9 @@ fn options_of_our_own() {
 fn the_version_is_given_by_the_names_of_nfs() {
     use client::Version;
     for (text, version) in [
-        ("", Version::V3),
+        ("", Version::Highest),
+        ("lock", Version::V4),
+        ("local_lock=none", Version::V4),
         ("vers=3", Version::V3),
         ("nfsvers=4", Version::V4),
         ("vers=4.1", Version::V4_1),
@@ -129,8 +131,8 @@ fn what_is_wrong_is_named_with_what_would_be_right() {
         ("port=65536", &["port=65536", "0 to 65535"]),
         ("port=+5", &["port=+5"]),
         ("sec=krb5p", &["sec=krb5p", "sec=sys"]),
-        ("lock", &["'lock'", "on this host", "vers=4.2"]),
-        ("local_lock=none", &["'local_lock=none'", "on this host", "vers=4.2"]),
+        ("lock,vers=3", &["'lock'", "on this host", "vers=4.2"]),
+        ("vers=3,local_lock=none", &["'local_lock=none'", "on this host", "vers=4.2"]),
         ("vers=4.2,lock,vers=3", &["'lock'", "on this host", "vers=4.2"]),
         ("nocto", &["'nocto'", "Leave it out"]),
         ("lane=maybe", &["lane=maybe", "auto, off or required"]),

@@ -2,11 +2,13 @@
 //!
 //! [`client_state::Opens`] and [`client_state::Locks`] decide. Each change of them goes through
 //! [`SessionClient::update`], which sends the requests that follow from it: a task for each, except for
-//! reclaims, which the state manager's step takes (`recovery`).
+//! CLOSEs, of which one request has several (`closes`), and for reclaims, which the state manager's step
+//! takes (`recovery`).
 //!
 //! Invariant: an answer is believed only if its session hasn't been replaced since
 //! ([`SessionClient::update_in`]). It may be about state that the server has lost with the client id.
 
+mod closes;
 mod owners;
 mod recovery;
 mod requests;
@@ -33,6 +35,7 @@ use crate::operations::LockOwner;
 use crate::types::{Handle, Operation};
 use crate::user::User;
 
+use closes::QueuedCloses;
 pub(super) use owners::{OpenOwner, OwnerOfLocks, lock_owner_name, lock_owner_of};
 use recovery::Reclaim;
 pub(super) use requests::{StateAnswer, is_gone, lock_request, lock_type, open_args, state_id, stateid};
@@ -69,6 +72,8 @@ pub(super) struct HeldState {
     pub(super) locked_through: BTreeMap<(Handle, OwnerOfLocks), u64>,
     /// Opens that are closed once the file's locks are free.
     closing: Vec<OpenRef<Handle, OpenOwner>>,
+    /// The CLOSEs to be sent.
+    closes: QueuedCloses,
     /// The files with lock owners that have lost their locks.
     lost_locks: BTreeSet<(Handle, OwnerOfLocks)>,
     /// The reclaims to be sent.
@@ -84,6 +89,8 @@ pub(super) struct ClientState {
     held: Mutex<HeldState>,
     /// Told after each change.
     pub(super) changed: Notify,
+    /// Told when queued CLOSEs must not wait any longer.
+    close_now: Notify,
     /// The tasks that send changes.
     in_flight: AtomicUsize,
 }
@@ -269,12 +276,15 @@ impl SessionClient {
     /// Changes the state, and sends what follows from it.
     pub(super) fn update<T>(self: &Arc<Self>, update: impl FnOnce(&mut HeldState) -> T) -> T {
         let mut changes = Vec::new();
+        let mut begins_closing = false;
         let mut held = self.state.held.lock();
         let result = update(&mut held);
         held.close_free();
         for change in held.opens.take_changes() {
             if change.is_reclaim() {
                 held.reclaims.push(Reclaim::Open(change));
+            } else if matches!(change.request(), OpenChangeRequest::Close { .. }) {
+                begins_closing |= held.closes.push(change);
             } else {
                 changes.push(StateChange::Open(change));
             }
@@ -289,6 +299,7 @@ impl SessionClient {
         let HeldState { delegations, opens, locks, .. } = &mut *held;
         let returns = delegations.take_returns(opens, locks);
         changes.extend(returns.into_iter().map(|(file, id)| StateChange::Return(file, id)));
+        let enough_to_close = held.closes.is_full();
         let (lost_opens, lost_locks) = (held.opens.take_lost(), held.locks.take_lost());
         held.lost_locks.extend(lost_locks.iter().cloned());
         drop(held);
@@ -303,6 +314,12 @@ impl SessionClient {
                 file,
                 "locks are lost: reads and writes fail with EIO until they are unlocked"
             );
+        }
+        if enough_to_close {
+            self.state.close_now.notify_one();
+        }
+        if begins_closing {
+            self.spawn(closes::send_closes(ChangeInFlight::new(self)));
         }
         for change in changes {
             let in_flight = ChangeInFlight::new(self);
@@ -381,6 +398,7 @@ impl SessionClient {
         let sent = async {
             loop {
                 let changed = self.state.changed.notified();
+                self.state.close_now.notify_one();
                 if self.state.in_flight.load(Acquire) == 0 {
                     return;
                 }
@@ -434,15 +452,16 @@ pub(super) async fn send_until_answered<T>(
     }
 }
 
+/// OPEN or OPEN_DOWNGRADE.
 async fn send_open_change(in_flight: ChangeInFlight, change: OpenChange<Handle, OpenOwner>) {
     let client = in_flight.0.clone();
     let is_open = matches!(change.request(), OpenChangeRequest::Open { .. });
     if client.is_ended() && !is_open {
-        // A further request would begin another client id, which has nothing to close.
+        // A further request would begin another client id, which has nothing to downgrade.
         client.update(|held| held.opens.changed(change, Err(StateError::Gone)));
         return;
     }
-    let (operation, owner) = (open_change(&change), change.owner().clone());
+    let (operation, owner) = (open_change(Compound::once(), &change), change.owner().clone());
     client.counters.call(if is_open { Operation::Open } else { Operation::Close });
     let mut change = Some(change);
     send_until_answered(

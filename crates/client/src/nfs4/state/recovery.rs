@@ -88,7 +88,9 @@ impl SessionClient {
         reclaim: Reclaim,
     ) -> Result<(), StepError> {
         let request = match &reclaim {
-            Reclaim::Open(change) => Some((open_change(change), change.owner().user().clone())),
+            Reclaim::Open(change) => {
+                Some((open_change(Compound::once(), change), change.owner().user().clone()))
+            }
             Reclaim::Lock(change) => self.look(|held| {
                 let (file, owner) = (change.file(), change.owner());
                 let open = held.opens.io_id_of(file, &owner.through, 0).ok().flatten();

@@ -81,9 +81,9 @@ pub(in crate::nfs4) fn open_args<'a>(
     }
 }
 
-/// A change of an open as a request.
-pub(super) fn open_change(change: &OpenChange<Handle, OpenOwner>) -> (Op, Compound) {
-    let compound = Compound::once().put_fh(change.file());
+/// A change of an open as a request, behind what `compound` has.
+pub(super) fn open_change(compound: Compound, change: &OpenChange<Handle, OpenOwner>) -> (Op, Compound) {
+    let compound = compound.put_fh(change.file());
     match change.request() {
         OpenChangeRequest::Open { share, claim } => {
             let claim = match claim {
