@@ -350,9 +350,10 @@ impl Status {
         of_files.filter_map(|(_, procedure)| procedure["ops"].as_u64()).sum()
     }
 
-    /// READ, WRITE and COMMIT calls over the wire together: 0 if all data went over the lane.
+    /// READs, WRITEs and COMMITs over the wire together: 0 if all data went over the lane.
     pub fn data_calls(&self) -> u64 {
-        ["READ", "WRITE", "COMMIT"].iter().map(|p| self.calls("wire", p)).sum()
+        let names = ["READ", "WRITE", "COMMIT", "NFS4.READ", "NFS4.READ_PLUS", "NFS4.WRITE", "NFS4.COMMIT"];
+        names.iter().map(|name| self.calls("wire", name)).sum()
     }
 
     /// Number of lanes that are up.

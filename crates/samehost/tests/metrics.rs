@@ -46,10 +46,10 @@ fn calls_are_counted_by_export_data_path_and_procedure() {
     let reads = name("samehost_calls_total", "wire", "READ", "");
     assert_eq!(value(&scrape(&server), &reads), 0.0);
 
-    server.run(&["cat", "--lane", "off", "{}file"]).exits(0);
+    server.run(&["cat", "--vers", "3", "--lane", "off", "{}file"]).exits(0);
     // Its payload goes from the page cache to the socket.
-    server.run(&["cat", "--lane", "off", "{}large"]).exits(0);
-    server.run(&["stat", "--lane", "off", "{}none"]).exits(1);
+    server.run(&["cat", "--vers", "3", "--lane", "off", "{}large"]).exits(0);
+    server.run(&["stat", "--vers", "3", "--lane", "off", "{}none"]).exits(1);
     server.run(&["cat", "--lane", "required", "{}file"]).exits(0);
     // The last command's lane has been there and has ended. Scrapes close together share one text.
     let opens = name("samehost_calls_total", "lane", "OPEN", "");

@@ -182,12 +182,13 @@ impl Server {
         all["servers"][0].clone()
     }
 
-    /// The number of calls of a procedure on the wire.
+    /// The number of calls of a procedure of NFSv3, or of operations of NFSv4, on the wire.
     pub fn wire_calls(&self, procedure: &str) -> u64 {
         let status = self.status();
         let wire = status["counters"]["wire"].as_object().expect("counters of the wire");
-        let found = wire.iter().find(|(name, _)| name.eq_ignore_ascii_case(procedure));
-        found.map_or(0, |(_, count)| count["ops"].as_u64().expect("a count"))
+        let is_it = |name: &str| name.strip_prefix("NFS4.").unwrap_or(name) == procedure;
+        let found = wire.iter().filter(|(name, _)| is_it(name));
+        found.map(|(_, count)| count["ops"].as_u64().expect("a count")).sum()
     }
 }
 
