@@ -9,10 +9,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, UNIX_EPOCH};
 
-use client::Counters;
 use client::Operation::{
     self, Access, Commit, Create, Lookup, Read, Readdir, Readdirplus, Remove, Setattr, Write,
 };
+use client::{Counters, Version};
 use samehost_mount::{AttributeTimes, MountOptions};
 use support::{Mounted, Served, TRANSPORTS, Transport, wait_for};
 
@@ -81,7 +81,7 @@ fn unpack(path: &Path) {
 fn each_file_of_a_tree_takes_the_fewest_round_trips() {
     let served = Served::with(FILES_ONLY);
     for transport in TRANSPORTS {
-        let mounted = served.mount_with(transport, calls_only());
+        let mounted = served.mount_by(Version::V3, transport, calls_only());
         let wire = transport == Transport::Wire;
         // An Open over the lane creates the file, and its data goes over the lane, too.
         let (create, lane) = if wire { (FILES, 0) } else { (0, FILES) };
@@ -117,7 +117,7 @@ fn each_file_of_a_tree_takes_the_fewest_round_trips() {
             names(&copy).for_each(|path| fs::remove_file(path).unwrap());
         });
         drop(mounted);
-        let mounted = served.mount_with(transport, calls_only());
+        let mounted = served.mount_by(Version::V3, transport, calls_only());
         let tree = mounted.path("unpacked");
         costs(&mounted, "ls -l", &[(Readdirplus, 1)], 0, || {
             let listed = fs::read_dir(&tree).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len());
@@ -129,6 +129,24 @@ fn each_file_of_a_tree_takes_the_fewest_round_trips() {
             fs::remove_dir_all(served.export().join(name)).unwrap();
         }
     }
+}
+
+/// By NFSv4 the OPEN's COMPOUND sets the attributes of an exclusive create.
+#[test]
+fn nfsv4_creates_and_writes_a_small_file_with_two_calls() {
+    let served = Served::with(FILES_ONLY);
+    let mounted = served.mount_by(Version::V4_2, Transport::Wire, calls_only());
+    let directory = mounted.path("made");
+    fs::create_dir(&directory).unwrap();
+    let before = mounted.mount.session().counters();
+    for path in names(&directory) {
+        let mut file = File::create_new(path).unwrap();
+        file.write_all(b"a small file").unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 12);
+    }
+    let after = mounted.mount.session().counters();
+    let made = [Create, Setattr, Write].map(|one| after.calls(one) - before.calls(one));
+    assert_eq!(made, [FILES, 0, FILES]);
 }
 
 /// With a lane an fsync(2) without written data goes to the filesystem, because changes of names and
@@ -222,7 +240,8 @@ fn git_status_sends_the_same_calls_on_every_transport() {
     let of_data = [Access, Create, Setattr, Read];
     let measured = TRANSPORTS.map(|transport| {
         // A granted file's descriptor tells its atime; without noatime the wire alone would fetch it.
-        let mounted = served.mount_with(transport, MountOptions { noatime: true, ..calls_only() });
+        let options = MountOptions { noatime: true, ..calls_only() };
+        let mounted = served.mount_by(Version::V3, transport, options);
         // The second run uses the mount's cache.
         ["cold", "warm"].map(|when| {
             let before = mounted.mount.session().counters();
