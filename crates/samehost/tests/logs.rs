@@ -94,7 +94,7 @@ fn audit_lines_say_who_mounted_what_and_who_was_refused() {
     assert_eq!(mounted["level"], "INFO");
     assert_eq!(mounted["target"], "audit");
     assert_eq!(Path::new(mounted["export"].as_str().unwrap()), export);
-    assert_eq!((&mounted["road"], &mounted["protocol"]), (&"wire".into(), &"NFSv4".into()));
+    assert_eq!((&mounted["road"], &mounted["protocol"]), (&"wire".into(), &"NFSv3".into()));
     assert!(mounted["client"].as_str().unwrap().starts_with("127.0.0.1:"), "{mounted}");
     assert_eq!(mounted["uid"], rustix::process::geteuid().as_raw());
     let lane = find("lane established");

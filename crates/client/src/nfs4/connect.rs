@@ -77,9 +77,9 @@ impl Nfs4 {
             }
         }
         let reason = match options.version {
-            Version::V4_1 => "it doesn't serve NFSv4.1. Leave vers out",
-            Version::V4_2 => "it doesn't serve NFSv4.2. Leave vers out",
-            _ => "it serves neither NFSv4.2 nor 4.1. Use vers=3",
+            Version::V4_1 => "it doesn't serve NFSv4.1. Use vers=3, or leave it out",
+            Version::V4_2 => "it doesn't serve NFSv4.2. Try vers=4.1, or vers=3",
+            _ => "it serves neither NFSv4.2 nor 4.1. Use vers=3, or leave it out",
         };
         drop(last);
         Err(mount_error(url, &rpc, reason.to_owned()))

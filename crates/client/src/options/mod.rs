@@ -74,11 +74,11 @@ impl FromStr for LaneMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Version {
-    /// The highest that the server has: 4.2, 4.1 or 3.
-    #[default]
-    Highest,
     /// NFSv3 (RFC 1813).
+    #[default]
     V3,
+    /// The highest that the server has: 4.2, 4.1 or 3.
+    Highest,
     /// The highest minor version of NFSv4 that the server has, from 4.1 on.
     V4,
     /// NFSv4.1 (RFC 8881).
@@ -145,7 +145,7 @@ impl Credential {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Options {
-    /// The version of NFS. Default: [`Version::Highest`].
+    /// The version of NFS. Default: [`Version::V3`].
     pub version: Version,
     /// Distinguishes this client from others of the same host to an NFSv4 server, and is the same after a
     /// restart, so that the server drops the state from before at once. Two clients that exist at the same
@@ -219,7 +219,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            version: Version::Highest,
+            version: Version::V3,
             unique_id: None,
             delegations: false,
             lane: LaneMode::Auto,

@@ -37,12 +37,13 @@ pub const SESSION: &[Descriptor<Options>] = &[
                 ("4", |options| options.version = Version::V4),
                 ("4.1", |options| options.version = Version::V4_1),
                 ("4.2", |options| options.version = Version::V4_2),
+                ("highest", |options| options.version = Version::Highest),
             ],
             refused: &[("2", "NFSv2 is gone. Use vers=3"), ("4.0", NO_SESSIONS)],
         },
-        default: None,
-        help: "NFS version; 4 is the higher one of 4.1 and 4.2 that the server has; without it the highest \
-               that the server has",
+        default: Some("3"),
+        help: "NFS version; 4 is the higher one of 4.1 and 4.2 that the server has, highest the highest of \
+               3, 4.1 and 4.2",
     },
     Descriptor {
         name: "port",

@@ -1,7 +1,7 @@
 //! CLOSE: one COMPOUND closes several files.
 //!
-//! No application waits for a CLOSE. So a file that is closed waits [`MAX_DELAY`] for further ones, unless the
-//! client ends, or removes the file's name: the last CLOSE of a file without a name frees its space.
+//! No application waits for a CLOSE. So a file that is closed waits [`MAX_DELAY`] for further ones, unless
+//! the client ends, or removes the file's name: the last CLOSE of a file without a name frees its space.
 
 use std::collections::VecDeque;
 use std::time::Duration;
