@@ -1,5 +1,8 @@
 //! NFS URLs: `nfs://host[:port]/path?options` (RFC 2224, with libnfs's options).
 //!
+//! Instead of one host there may be several servers of one cluster, `nfs://a,b:2050/path`. They are tried in
+//! this order until one can be reached; the session is with that one.
+//!
 //! The path is bytes behind percent escapes, because NFS names need not be UTF-8. Options have the names of
 //! nfs(5) and of libnfs ([`SESSION`]); any other name is an error.
 
@@ -52,6 +55,8 @@ pub enum UrlError {
 pub struct Url {
     host: String,
     port: Option<u16>,
+    /// Further hosts, each with its port.
+    alternatives: Vec<(String, Option<u16>)>,
     path: Vec<u8>,
     options: Vec<(String, Option<String>)>,
 }
@@ -65,16 +70,16 @@ impl Url {
             whole.push(b'/');
         }
         whole.extend_from_slice(path);
-        Self { host: host.to_owned(), port, path: whole, options: Vec::new() }
+        Self { host: host.to_owned(), port, alternatives: Vec::new(), path: whole, options: Vec::new() }
     }
 
-    /// The host's name or address; an IPv6 address has no brackets.
+    /// The name or address of the first host; an IPv6 address has no brackets.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// The port, if one was given.
+    /// The first host's port, if one was given.
     #[must_use]
     pub const fn port(&self) -> Option<u16> {
         self.port
@@ -89,7 +94,32 @@ impl Url {
     /// The same server, another path.
     #[must_use]
     pub fn with_path(&self, path: &[u8]) -> Self {
-        Self { options: self.options.clone(), ..Self::new(&self.host, self.port, path) }
+        let (alternatives, options) = (self.alternatives.clone(), self.options.clone());
+        Self { alternatives, options, ..Self::new(&self.host, self.port, path) }
+    }
+
+    /// The same, with this port of all hosts that have none.
+    #[must_use]
+    pub fn with_port(mut self, port: u16) -> Self {
+        self.port.get_or_insert(port);
+        for (_, of) in &mut self.alternatives {
+            of.get_or_insert(port);
+        }
+        self
+    }
+
+    /// A URL for each host, in the order in which they are to be tried.
+    ///
+    /// ```
+    /// let url: samehost_client::Url = "nfs://a,b:2050/export".parse()?;
+    /// let each: Vec<_> = url.each_host().map(|url| url.to_string()).collect();
+    /// assert_eq!(each, ["nfs://a/export", "nfs://b:2050/export"]);
+    /// # Ok::<(), samehost_client::UrlError>(())
+    /// ```
+    pub fn each_host(&self) -> impl Iterator<Item = Self> {
+        let first = std::iter::once((&self.host, self.port));
+        let all = first.chain(self.alternatives.iter().map(|(host, port)| (host, *port)));
+        all.map(|(host, port)| Self { host: host.clone(), port, alternatives: Vec::new(), ..self.clone() })
     }
 
     /// Applies the URL's own options to `options`.
@@ -114,6 +144,29 @@ fn read(name: &str, value: Option<&str>) -> Result<Setting<Options>, UrlError> {
         });
     };
     Ok(descriptor.read(name, value)?)
+}
+
+/// A host and its port, `host[:port]` or `[address][:port]`, of the URL `whole`.
+fn parse_host<'a>(text: &'a str, whole: &str) -> Result<(&'a str, Option<u16>), UrlError> {
+    let wrong = || UrlError::Host(whole.to_owned());
+    let (host, port) = if let Some(inside) = text.strip_prefix('[') {
+        let (host, behind) = inside.split_once(']').ok_or_else(wrong)?;
+        let port = match behind {
+            "" => None,
+            behind => Some(behind.strip_prefix(':').ok_or_else(wrong)?),
+        };
+        (host, port)
+    } else {
+        text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port)))
+    };
+    if host.is_empty() {
+        return Err(wrong());
+    }
+    let parse_port = |port: &str| match port.parse() {
+        Ok(0) | Err(_) => Err(UrlError::Port(port.to_owned())),
+        Ok(port) => Ok(port),
+    };
+    Ok((host, port.map(parse_port).transpose()?))
 }
 
 /// Replaces percent escapes with their bytes. An escaped NUL is an error, because no file name has one.
@@ -149,24 +202,13 @@ impl FromStr for Url {
         };
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = rest.find('/').map_or((rest, "/"), |at| rest.split_at(at));
-        let (host, port) = if let Some(inside) = authority.strip_prefix('[') {
-            let (host, behind) = inside.split_once(']').ok_or_else(|| UrlError::Host(text.to_owned()))?;
-            let port = match behind {
-                "" => None,
-                behind => Some(behind.strip_prefix(':').ok_or_else(|| UrlError::Host(text.to_owned()))?),
-            };
-            (host, port)
-        } else {
-            authority.split_once(':').map_or((authority, None), |(host, port)| (host, Some(port)))
-        };
-        if host.is_empty() {
-            return Err(UrlError::Host(text.to_owned()));
+        let (first, others) = authority.split_once(',').map_or((authority, None), |(a, b)| (a, Some(b)));
+        let (host, port) = parse_host(first, text)?;
+        let mut url = Self::new(host, port, &unescape(path)?);
+        for other in others.into_iter().flat_map(|others| others.split(',')) {
+            let (host, port) = parse_host(other, text)?;
+            url.alternatives.push((host.to_owned(), port));
         }
-        let parse_port = |port: &str| match port.parse() {
-            Ok(0) | Err(_) => Err(UrlError::Port(port.to_owned())),
-            Ok(port) => Ok(port),
-        };
-        let mut url = Self::new(host, port.map(parse_port).transpose()?, &unescape(path)?);
         for option in query.split('&').filter(|option| !option.is_empty()) {
             let (name, value) = match option.split_once('=') {
                 Some((name, value)) => (name, Some(value)),
@@ -180,20 +222,24 @@ impl FromStr for Url {
         // Errors in options are reported when the URL is parsed, not when a session connects.
         let mut options = Options::default();
         url.apply(&mut options)?;
-        url.port = options.port.or(url.port);
+        if let Some(port) = options.port {
+            url.port = Some(port);
+            url.alternatives.iter_mut().for_each(|(_, of)| *of = Some(port));
+        }
         Ok(url)
     }
 }
 
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') {
-            write!(f, "nfs://[{}]", self.host)?
-        } else {
-            write!(f, "nfs://{}", self.host)?
-        }
-        if let Some(port) = self.port {
-            write!(f, ":{port}")?;
+        f.write_str("nfs://")?;
+        let others = self.alternatives.iter().map(|(host, port)| (host, *port));
+        for (index, (host, port)) in std::iter::once((&self.host, self.port)).chain(others).enumerate() {
+            f.write_str(if index == 0 { "" } else { "," })?;
+            if host.contains(':') { write!(f, "[{host}]") } else { f.write_str(host) }?;
+            if let Some(port) = port {
+                write!(f, ":{port}")?;
+            }
         }
         for &byte in &self.path {
             match byte {
@@ -232,6 +278,9 @@ mod tests {
         assert_eq!((url.host(), url.port(), url.path()), ("::1", Some(20490), &b"/"[..]));
         assert_eq!(parsed("nfs://h/%ff%2f").path(), b"/\xff/");
         assert_eq!(parsed("nfs://h/x?nfsport=111").port(), Some(111));
+        assert_eq!(parsed("nfs://a,b:7/x?nfsport=111").to_string(), "nfs://a:111,b:111/x");
+        assert_eq!(parsed("nfs://a,b:7/x").with_port(9).to_string(), "nfs://a:9,b:7/x");
+        assert_eq!(parsed("nfs://a,b/x").with_path(b"/y").to_string(), "nfs://a,b/y");
     }
 
     #[test]
@@ -241,6 +290,7 @@ mod tests {
             "nfs://[fe80::1]:1/a%25b%3Fc",
             "nfs://h:9/%FF%20",
             "nfs://h/x?lane=off&soft&timeo=10",
+            "nfs://a,b:7,[::1]:8/x?soft",
         ] {
             assert_eq!(parsed(text).to_string(), text);
             assert_eq!(parsed(&parsed(text).to_string()), parsed(text));
@@ -275,6 +325,8 @@ mod tests {
         assert!(matches!(error("nfs://h/?version=4.0"), UrlError::Option(_)));
         let unknown = error("nfs://h/?rsiz=1").to_string();
         assert!(unknown.contains("did you mean 'rsize'?") && unknown.contains("known: vers, "), "{unknown}");
-        assert!(matches!(error("nfs://[::1/"), UrlError::Host(_)));
+        for text in ["nfs://[::1/", "nfs://a,/", "nfs://,a/", "nfs://a,,b/"] {
+            assert!(matches!(error(text), UrlError::Host(_)), "{text}");
+        }
     }
 }

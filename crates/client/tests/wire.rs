@@ -11,8 +11,8 @@ use bytes::Bytes;
 use samehost_client as client;
 
 use client::{
-    Access, Advice, Create, DataPath, Fallocate, FileKind, Follow, Node, OpenOptions, Operation, SeekTo,
-    SetAttributes, SetTime, Stability, Status, Timestamp, Version,
+    Access, Advice, Create, DataPath, Fallocate, FileKind, Follow, LaneMode, Node, OpenOptions, Operation,
+    SeekTo, Session, SetAttributes, SetTime, Stability, Status, Timestamp, Version,
 };
 use support::{Served, by_each_version, on_disk, pattern};
 
@@ -34,11 +34,26 @@ by_each_version! {
     #[tokio::test]
     a_url_may_name_a_file_inside_an_export,
     #[tokio::test]
+    the_first_host_of_a_url_that_can_be_reached_is_used,
+    #[tokio::test]
     whole_files_are_copied_in_and_out,
     #[tokio::test]
     a_path_is_found_by_one_call_since_nfs4,
     #[tokio::test]
     holes_are_read_and_advice_is_taken_or_ignored,
+}
+
+async fn the_first_host_of_a_url_that_can_be_reached_is_used(version: Version) {
+    let served = Served::wire_only();
+    fs::write(served.export().join("file"), "text").unwrap();
+    let url = served.url();
+    // Nothing listens at the first.
+    let both = url.to_string().replacen("nfs://", "nfs://127.0.0.1:1,", 1);
+    let options = served.options(LaneMode::Off).version(version);
+    let session = Session::connect(&both.parse().unwrap(), options.clone()).await.unwrap();
+    assert_eq!(session.lookup(&session.root(), b"file").await.unwrap().attributes.unwrap().size, 4);
+    let none = Session::connect(&"nfs://127.0.0.1:1,127.0.0.1:2/".parse().unwrap(), options).await;
+    assert!(none.unwrap_err().is_unreachable());
 }
 
 async fn every_procedure_works(version: Version) {

@@ -25,8 +25,8 @@ const MAX_RETRY_PAUSE: Duration = Duration::from_secs(10);
 const DEFAULT_TRANSFER: u32 = 32 << 10;
 
 impl Session {
-    /// Connects, mounts, asks for the transfer sizes, and looks for a lane. While the server can't be reached
-    /// it tries again for [`Options::retry`].
+    /// Connects, mounts, asks for the transfer sizes, and looks for a lane. Of several hosts in the URL the
+    /// first that can be reached is used. While none can be it tries again for [`Options::retry`].
     ///
     /// ```
     /// use std::time::Duration;
@@ -59,18 +59,26 @@ impl Session {
         let options = Arc::new(options);
         let started = Instant::now();
         let mut pause = MIN_RETRY_PAUSE;
+        let hosts: Vec<_> = url.each_host().collect();
         loop {
-            let attempt = Box::pin(Self::connect_once(url, options.clone()));
-            let error = match tokio::time::timeout(options.attempt_timeout, attempt).await {
-                Ok(Ok(session)) => return Ok(session),
-                Ok(Err(error)) => error,
-                Err(_) => Error::NoAnswer { object: url.to_string(), after: options.attempt_timeout },
-            };
+            let mut last = None;
+            for url in &hosts {
+                let attempt = Box::pin(Self::connect_once(url, options.clone()));
+                let error = match tokio::time::timeout(options.attempt_timeout, attempt).await {
+                    Ok(Ok(session)) => return Ok(session),
+                    Ok(Err(error)) => error,
+                    Err(_) => Error::NoAnswer { object: url.to_string(), after: options.attempt_timeout },
+                };
+                if !error.is_unreachable() {
+                    return Err(error);
+                }
+                tracing::debug!(%url, %error, "the server can't be reached yet");
+                last = Some(error);
+            }
             let left = options.retry.unwrap_or_default().saturating_sub(started.elapsed());
-            if !error.is_unreachable() || left.is_zero() {
+            if let Some(error) = last.filter(|_| left.is_zero()) {
                 return Err(error);
             }
-            tracing::debug!(%url, %error, ?left, "the server can't be reached yet");
             tokio::time::sleep(pause.min(left)).await;
             pause = (pause * 2).min(MAX_RETRY_PAUSE);
         }

@@ -32,7 +32,7 @@ pub fn url(source: &str, port: Option<u16>) -> Result<Url, Failure> {
         (Some(one), Some(other)) if one != other => {
             Err(wrong(format!("the URL says port {one}, and the option port={other}")))
         }
-        (None, Some(port)) => Ok(Url::new(url.host(), Some(port), url.path())),
+        (_, Some(port)) => Ok(url.with_port(port)),
         _ => Ok(url),
     }
 }
@@ -47,6 +47,7 @@ mod tests {
             ("nfs://host/srv", None, "nfs://host/srv"),
             ("NFS://host:7/srv", None, "nfs://host:7/srv"),
             ("nfs://host:7/srv", Some(7), "nfs://host:7/srv"),
+            ("nfs://a,b:7/srv", Some(9), "nfs://a:9,b:7/srv"),
             ("host:/srv", None, "nfs://host/srv"),
             ("host:/", Some(9), "nfs://host:9/"),
             ("host:/a b%", None, "nfs://host/a%20b%25"),
