@@ -12,7 +12,7 @@ MAN = target/man
 COMPLETIONS = target/completions
 FUZZ_SECONDS ?= 60
 
-CLUSTER_TESTS = -p samehost-rados -p samehost-recovery -p samehost-server -p samehost-tests --test namespace --test cluster --test cluster_ganesha
+CLUSTER_TESTS = -p samehost-rados -p samehost-recovery -p samehost-server -p samehost-tests --test namespace --test cluster --test cluster_ganesha --test cluster_failures
 
 .PHONY: all demo test test-cluster test-cluster-model test-packages test-fast check msrv package image test-image bench bench-cluster nfsload fuzz xfstests man completions install deb clean
 

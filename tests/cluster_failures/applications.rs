@@ -1,0 +1,213 @@
+//! Applications on clients of the gateways, which take and release locks all the time, and what was granted.
+//!
+//! A lock is held from the answer on until its release is sent. While it is held, a number in the file that
+//! was written before is read, and the next one written stably.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use client::{
+    ByteRange, File, LaneMode, LockKind, LockOwner, LockRequest, OpenOptions, Options, Session, Stability,
+    Status, Version,
+};
+
+use crate::gateways::{CONDITION, Gateway, Gateways};
+
+/// The files that all applications lock. Each application has one more, whose lock it keeps.
+const SHARED_FILES: usize = 3;
+const OWNER: LockOwner = LockOwner(1);
+const RANGE: ByteRange = ByteRange { first: 0, last: 99 };
+
+/// A lock that was granted.
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    application: usize,
+    file: usize,
+    from: Instant,
+    until: Option<Instant>,
+    /// The application was told meanwhile that it has lost it.
+    is_lost: bool,
+}
+
+/// What all applications have seen.
+#[derive(Default)]
+struct Record {
+    held: Mutex<Vec<Held>>,
+    /// The last number that was stably written to each file.
+    numbers: Mutex<BTreeMap<usize, u64>>,
+    /// Applications that were told that they have lost locks.
+    lost: Mutex<Vec<usize>>,
+    stops: AtomicBool,
+}
+
+impl Record {
+    fn begin(&self, application: usize, file: usize) -> usize {
+        let mut held = self.held.lock().unwrap();
+        held.push(Held { application, file, from: Instant::now(), until: None, is_lost: false });
+        held.len() - 1
+    }
+
+    fn end(&self, number: usize, is_lost: bool) {
+        let held = &mut self.held.lock().unwrap()[number];
+        (held.until, held.is_lost) = (Some(Instant::now()), is_lost);
+    }
+}
+
+/// The running applications.
+pub struct Applications {
+    record: Arc<Record>,
+    /// How often each has got a shared lock.
+    granted: Vec<Arc<AtomicUsize>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Applications {
+    /// An application for each gateway, with NFSv4.1 and NFSv4.2 in turn. Returns when each has its own lock.
+    pub fn start(gateways: &mut Gateways<'_>) -> Self {
+        let mut all = Self { record: Arc::default(), granted: Vec::new(), threads: Vec::new() };
+        gateways.all.iter().for_each(|gateway| all.add(gateway));
+        all.until_granted(gateways, "locks on all gateways", 1);
+        all
+    }
+
+    /// One more, on a gateway.
+    pub fn add(&mut self, gateway: &Gateway<'_>) {
+        let (number, granted) = (self.threads.len(), Arc::<AtomicUsize>::default());
+        self.granted.push(Arc::clone(&granted));
+        let (record, url) = (Arc::clone(&self.record), gateway.url());
+        self.threads.push(std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(Application { number, record, granted }.run(&url));
+        }));
+    }
+
+    /// Waits until all have got so many more shared locks.
+    pub fn until_granted(&self, gateways: &mut Gateways<'_>, what: &str, more: usize) {
+        let now = || self.granted.iter().map(|count| count.load(Ordering::Acquire)).collect::<Vec<_>>();
+        let before = now();
+        let said = || format!("{before:?} -> {:?}", now());
+        gateways.wait(what, said, || {
+            let failed = self.threads.iter().any(JoinHandle::is_finished);
+            assert!(!failed, "an application has failed");
+            now().iter().zip(&before).all(|(now, before)| *now >= before + more)
+        });
+    }
+
+    /// Ends them, and checks what was granted. `may_lose` are the applications that could lose their locks.
+    pub fn check(mut self, may_lose: &[usize]) {
+        self.record.stops.store(true, Ordering::Release);
+        for thread in self.threads.drain(..) {
+            let begun = Instant::now();
+            while !thread.is_finished() {
+                assert!(begun.elapsed() < CONDITION, "an application hangs");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            thread.join().unwrap();
+        }
+        let lost = self.record.lost.lock().unwrap();
+        assert!(lost.iter().all(|number| may_lose.contains(number)), "{lost:?} have lost locks");
+        let mut held = self.record.held.lock().unwrap().clone();
+        held.retain(|held| !held.is_lost);
+        held.sort_by_key(|held| (held.file, held.from));
+        for pair in held.windows(2).filter(|pair| pair[0].file == pair[1].file) {
+            let [first, second] = [pair[0], pair[1]];
+            let ended = first.until.is_some_and(|until| until <= second.from);
+            let (one, other, file) = (first.application, second.application, first.file);
+            assert!(ended, "applications {one} and {other} both had the lock of file {file}");
+        }
+    }
+}
+
+impl Drop for Applications {
+    fn drop(&mut self) {
+        self.record.stops.store(true, Ordering::Release);
+    }
+}
+
+struct Application {
+    number: usize,
+    record: Arc<Record>,
+    granted: Arc<AtomicUsize>,
+}
+
+async fn lock(file: &File) -> client::Result<bool> {
+    let request = LockRequest { owner: OWNER, range: RANGE, kind: LockKind::Write, waits: false };
+    match file.lock(request).await {
+        Ok(()) => Ok(true),
+        Err(error) if error.status() == Some(Status::Locked) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+impl Application {
+    async fn run(&self, url: &str) {
+        let version = if self.number.is_multiple_of(2) { Version::V4_1 } else { Version::V4_2 };
+        let options = Options::new().version(version).lane(LaneMode::Off);
+        let session = Session::connect(&url.parse().unwrap(), options).await.unwrap();
+        let how = OpenOptions::new().read(true).write(true).create(true);
+        let mut files = Vec::new();
+        for number in 0..SHARED_FILES {
+            files.push(session.open(format!("shared-{number}").as_bytes(), &how).await.unwrap());
+        }
+        let own = session.open(format!("own-{}", self.number).as_bytes(), &how).await.unwrap();
+        assert!(lock(&own).await.unwrap(), "it is its own");
+        let own_lock = self.record.begin(self.number, SHARED_FILES + self.number);
+        for turn in self.number.. {
+            if self.record.stops.load(Ordering::Acquire) {
+                break;
+            }
+            let number = turn % SHARED_FILES;
+            let file = &files[number];
+            match lock(file).await {
+                Ok(true) => self.hold(file, number).await,
+                Ok(false) => {}
+                Err(error) => self.lose(file, &error).await,
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        self.record.end(own_lock, false);
+        if let Err(error) = own.unlock(OWNER, Some(RANGE)).await {
+            self.lose(&own, &error).await;
+        }
+        session.close().await;
+    }
+
+    /// The application holds the lock of a file.
+    async fn hold(&self, file: &File, number: usize) {
+        let held = self.record.begin(self.number, number);
+        let counted = self.count(file, number).await;
+        self.record.end(held, counted.is_err());
+        match counted {
+            Ok(()) => {
+                self.granted.fetch_add(1, Ordering::AcqRel);
+            }
+            Err(error) => return self.lose(file, &error).await,
+        }
+        if let Err(error) = file.unlock(OWNER, Some(RANGE)).await {
+            self.lose(file, &error).await;
+        }
+    }
+
+    /// Reads the number that was written last, and writes the next one.
+    async fn count(&self, file: &File, number: usize) -> client::Result<()> {
+        let mut bytes = [0; 8];
+        let read = file.read_at(&mut bytes, 0).await?;
+        let found = if read == 8 { u64::from_le_bytes(bytes) } else { 0 };
+        let expected = self.record.numbers.lock().unwrap().get(&number).copied().unwrap_or(found);
+        assert!(found >= expected, "file {number} has {found}, and {expected} was written stably");
+        let next = found + 1;
+        file.write_stable(next.to_le_bytes().to_vec().into(), 0, Stability::FileSync).await?;
+        self.record.numbers.lock().unwrap().insert(number, next);
+        Ok(())
+    }
+
+    /// It is told that it has lost locks of a file.
+    async fn lose(&self, file: &File, error: &client::Error) {
+        assert_eq!(error.status(), Some(Status::Io), "{error}");
+        self.record.lost.lock().unwrap().push(self.number);
+        let _ = file.unlock(OWNER, None).await;
+    }
+}

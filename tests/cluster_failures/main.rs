@@ -1,0 +1,132 @@
+//! Gateways of one CephFS fail while applications on clients of all of them take and release locks.
+//!
+//! Ceph is that of `tests/ceph/run`, by the environment variable `SAMEHOST_TEST_CEPH`: `make test-cluster` sets
+//! it. Without it the tests say so and pass. In each test no two applications ever have one lock, what was
+//! written stably is read, and locks that can be reclaimed are.
+
+mod applications;
+mod gateways;
+
+use std::time::Duration;
+
+use applications::Applications;
+use gateways::{Cluster, Gateway, Gateways, LEASE};
+
+/// How often each application gets a lock until all is well again.
+const MORE: usize = 5;
+
+/// Three gateways that give opens and locks.
+fn three(cluster: &Cluster) -> Gateways<'_> {
+    let new = |(name, number)| Gateway::start_new(cluster, name, number);
+    let mut gateways = Gateways { all: [("a", 11), ("b", 12), ("c", 13)].map(new).into() };
+    gateways.until_normal();
+    gateways
+}
+
+#[test]
+fn gateways_that_are_killed_and_restarted_lose_no_locks() {
+    let Some(cluster) = Cluster::new("killed", &["a", "b", "c"]) else { return };
+    let mut gateways = three(&cluster);
+    let applications = Applications::start(&mut gateways);
+
+    gateways['a'].kill();
+    gateways['a'].start();
+    applications.until_granted(&mut gateways, "locks after a restart", MORE);
+    gateways.until_normal();
+
+    // The leases of its clients have expired, but no other client has got their locks.
+    gateways['b'].kill();
+    std::thread::sleep(Duration::from_secs(LEASE + 5));
+    gateways['b'].start();
+    applications.until_granted(&mut gateways, "locks after a late restart", MORE);
+    gateways.until_normal();
+
+    gateways['a'].kill();
+    gateways['c'].kill();
+    gateways['c'].start();
+    gateways['a'].start();
+    applications.until_granted(&mut gateways, "locks after two restarts", MORE);
+    gateways.until_normal();
+    applications.check(&[]);
+}
+
+#[test]
+fn clients_of_a_gateway_that_ceph_has_given_up_are_told() {
+    let Some(cluster) = Cluster::new("evicted", &["a", "b", "c"]) else { return };
+    let mut gateways = three(&cluster);
+    let applications = Applications::start(&mut gateways);
+    let session = gateways['a'].session();
+    gateways['a'].kill();
+    cluster.ceph(&["tell", "mds.m", "client", "evict", &format!("id={session}")]);
+    gateways['a'].unmount();
+    gateways['a'].mount();
+    gateways['a'].start();
+    applications.until_granted(&mut gateways, "locks after an eviction", MORE);
+    gateways.until_normal();
+    applications.check(&[0]);
+}
+
+#[test]
+fn gateways_that_are_cut_off_fall_silent_and_come_back() {
+    let Some(cluster) = Cluster::new("cut", &["a", "b", "c"]) else { return };
+    let mut gateways = three(&cluster);
+    let applications = Applications::start(&mut gateways);
+
+    // From the clients, for less than a lease: nothing but a delay.
+    gateways['b'].link("clients", "down");
+    std::thread::sleep(Duration::from_secs(LEASE / 3));
+    gateways['b'].link("clients", "up");
+    applications.until_granted(&mut gateways, "locks after the clients' network was down", MORE);
+
+    // From Ceph, and another from both, for longer than they may vouch for their clients' locks.
+    gateways['a'].link("ceph", "down");
+    gateways['c'].link("ceph", "down");
+    gateways['c'].link("clients", "down");
+    std::thread::sleep(Duration::from_secs(80));
+    gateways['a'].link("ceph", "up");
+    gateways['c'].link("ceph", "up");
+    gateways['c'].link("clients", "up");
+    applications.until_granted(&mut gateways, "locks after Ceph was not to be reached", MORE);
+    gateways.until_normal();
+    applications.check(&[]);
+}
+
+#[test]
+fn ceph_itself_may_fail_for_a_while() {
+    let Some(cluster) = Cluster::new("daemons", &["a", "b", "c"]) else { return };
+    let mut gateways = three(&cluster);
+    let applications = Applications::start(&mut gateways);
+
+    cluster.signal("osd.0", "-STOP");
+    std::thread::sleep(Duration::from_secs(30));
+    cluster.signal("osd.0", "-CONT");
+    applications.until_granted(&mut gateways, "locks after the OSD was stopped", MORE);
+    gateways.until_normal();
+
+    cluster.signal("mds.m", "-KILL");
+    cluster.start_mds();
+    applications.until_granted(&mut gateways, "locks with another metadata server", MORE);
+    gateways.until_normal();
+    applications.check(&[]);
+}
+
+#[test]
+fn gateways_join_and_leave_under_load() {
+    let Some(cluster) = Cluster::new("members", &["a", "b", "c"]) else { return };
+    let mut gateways = three(&cluster);
+    let mut applications = Applications::start(&mut gateways);
+
+    cluster.command(&["add", "d"]);
+    gateways.all.push(Gateway::start_new(&cluster, "d", 14));
+    gateways.until_normal();
+    applications.add(&gateways['d']);
+    applications.until_granted(&mut gateways, "locks on the fourth gateway, too", MORE);
+
+    // The address moves; the client at it reclaims from the successor.
+    cluster.command(&["drain", "a", "--to", "b"]);
+    gateways['a'].until_ended();
+    applications.until_granted(&mut gateways, "locks after a was drained", MORE);
+    gateways.all.retain(|gateway| !gateway.is("a"));
+    gateways.until_normal();
+    applications.check(&[]);
+}
