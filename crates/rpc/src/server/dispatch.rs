@@ -35,6 +35,8 @@ pub enum CallOutcome {
     Reply(Option<Attachment>),
     /// No reply.
     Silence,
+    /// No reply, and the connection is to be closed.
+    Disconnect,
     /// The record is no call: the peer breaks the protocol.
     NoCall,
 }
@@ -124,6 +126,11 @@ impl Dispatcher {
                 self.buffer = reply.into_parts().0;
                 return CallOutcome::Silence;
             }
+            Err(CallRefusal::Disconnect) => {
+                tracing::debug!(peer = %peer.address, "a call isn't answered: disconnected");
+                self.buffer = reply.into_parts().0;
+                return CallOutcome::Disconnect;
+            }
         };
         if status == ReplyStatus::Success
             && let Err(error) =
@@ -198,6 +205,7 @@ impl Dispatcher {
             Ok(Err(CallError::SystemError)) => Err(ReplyStatus::SystemErr.into()),
             Ok(Err(CallError::Denied(stat))) => Err(ReplyStatus::AuthError(stat).into()),
             Ok(Err(CallError::Drop)) => Err(CallRefusal::Silence),
+            Ok(Err(CallError::Disconnect)) => Err(CallRefusal::Disconnect),
             Err(_) => {
                 tracing::error!(peer = %peer.address, program = header.program, version = header.version,
                     procedure = header.procedure, "the procedure panicked");
@@ -262,6 +270,7 @@ impl Dispatcher {
 enum CallRefusal {
     Status(ReplyStatus),
     Silence,
+    Disconnect,
 }
 
 impl From<ReplyStatus> for CallRefusal {

@@ -155,6 +155,10 @@ pub enum CallError {
     /// No reply: the call is a duplicate of one in progress, whose reply serves both.
     #[error("not answered")]
     Drop,
+    /// No reply, and the connection ends: the client is to repeat its calls on another. A client of NFSv4
+    /// doesn't repeat a call while the connection lasts (RFC 8881 section 2.9.2).
+    #[error("not answered, and disconnected")]
+    Disconnect,
 }
 
 impl From<xdr::Error> for CallError {

@@ -42,7 +42,7 @@ enum DriveEnd {
     Release,
     /// Another worker drives.
     Detached,
-    /// The peer broke the protocol, or the connection is lost.
+    /// The peer broke the protocol, the connection is lost, or it is to be closed.
     Broken,
 }
 
@@ -215,7 +215,7 @@ impl Worker {
                         }
                     }
                     CallOutcome::Silence => {}
-                    CallOutcome::NoCall => return DriveEnd::Broken,
+                    CallOutcome::Disconnect | CallOutcome::NoCall => return DriveEnd::Broken,
                 }
             }
             if replies_wait {

@@ -7,8 +7,8 @@ use samehost_rpc::{
 };
 
 use crate::rig::{
-    DROP, ECHO, PANIC, PROGRAM, WHO, Wire, bare, bare_as, call, eventually, fragment, marked, opaque, serve,
-    word,
+    DISCONNECT, DROP, ECHO, PANIC, PROGRAM, WHO, Wire, bare, bare_as, call, eventually, fragment, marked,
+    opaque, serve, word,
 };
 
 /// A call's header in words, AUTH_NONE twice.
@@ -129,6 +129,10 @@ fn a_dropped_call_is_not_answered_and_others_are() {
     assert_eq!(wire.results(), (2, opaque(b"x")));
     wire.send(&call(4, 0, &[]));
     assert_eq!(wire.results(), (4, vec![]));
+    // A client that waits for the answer on this connection would wait forever.
+    wire.send(&[call(5, 0, &[]), call(6, DISCONNECT, &[]), call(7, 0, &[])].concat());
+    assert_eq!(wire.results(), (5, vec![]));
+    wire.assert_closed();
 }
 
 #[test]

@@ -37,6 +37,8 @@ pub const FILE: u32 = 6;
 pub const WHO: u32 = 7;
 /// Isn't answered.
 pub const DROP: u32 = 8;
+/// Isn't answered, and ends the connection.
+pub const DISCONNECT: u32 = 10;
 /// Returns the length of its argument, opaque data.
 pub const LENGTH: u32 = 9;
 
@@ -143,6 +145,7 @@ impl Program for Obedient {
                 Credential::None => return Err(CallError::Denied(samehost_rpc::message::AuthStat::TooWeak)),
             },
             DROP => return Err(CallError::Drop),
+            DISCONNECT => return Err(CallError::Disconnect),
             LENGTH => {
                 let length = args.opaque(8 << 20)?.len();
                 reply.encoder().length(length);

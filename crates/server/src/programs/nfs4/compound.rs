@@ -62,7 +62,7 @@ pub(super) fn run(
 ) -> std::result::Result<(), CallError> {
     let entry = service.cluster.as_ref().map(|gate| gate.enter());
     match &entry {
-        Some(CallEntry::Refused) => return Err(CallError::Drop),
+        Some(CallEntry::Refused) => return Err(CallError::Disconnect),
         Some(CallEntry::Postponed) => return postpone(args, reply),
         Some(CallEntry::Executed { .. }) | None => {}
     }
@@ -80,7 +80,7 @@ pub(super) fn run(
         to.patch_u32(start, Nfsstat4::MinorVersMismatch as u32);
         return Ok(());
     };
-    if minor == MinorVersion::V0 && service.cluster.is_some() {
+    if minor == MinorVersion::V0 && service.cluster.as_ref().is_some_and(|gate| !gate.has_v40) {
         // Its clients never say that they have reclaimed everything: grace would take its whole time.
         to.patch_u32(start, Nfsstat4::MinorVersMismatch as u32);
         return Ok(());
@@ -113,7 +113,7 @@ pub(super) fn run(
             }
         }
     }
-    if is_answered { Ok(()) } else { Err(CallError::Drop) }
+    if is_answered { Ok(()) } else { Err(CallError::Disconnect) }
 }
 
 /// Answers a COMPOUND with NFS4ERR_DELAY, at its first operation.
