@@ -164,11 +164,12 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     pub fn reclaim_complete(&mut self, by: &Requester) -> Result<(), Error> {
         self.check_client_principal(by)?;
         let client = self.clients.confirmed_mut(by.client)?;
+        // Also of a client that has reclaimed before, and has come with another server's state since.
+        self.recovery.end_reclaim(client.instance());
         if client.reclaim_complete {
             return Err(Error::CompleteAlready);
         }
         client.reclaim_complete = true;
-        self.recovery.end_reclaim(client.instance());
         // It has given up what it hadn't reclaimed.
         self.record_client(by.client);
         Ok(())
