@@ -17,9 +17,10 @@ use samehost_tests::{Scratch, run_ok};
 
 use crate::Effort;
 use crate::data_paths::{WORKLOADS, figure, json_of, row, show};
-use crate::figure::{Figure, Table, bytes_per_second, microseconds, per_second, ratio};
+use crate::figure::{Figure, Table, microseconds, ratio};
 use crate::nfs4::session::Session;
 use crate::nfs4::wire::Wire;
+use crate::nfs4::{WIRE_LOADS, WireLoad};
 use server::{ClusterServer, Program};
 
 /// Size of the files in bytes: three of them fit into the memory of the cluster's OSD.
@@ -46,7 +47,8 @@ impl Ceph {
         let pid_file = self.scratch.join(format!("mount-{name}.pid"));
         let mut command = Command::new("ceph-fuse");
         command.arg("-c").arg(&self.configuration).arg("-k").arg(keyring).args(["-n", "client.admin"]);
-        run_ok(command.arg(format!("--pid-file={}", pid_file.display())).arg(&path));
+        command.arg("--fuse_disable_pagecache=true").arg(format!("--pid-file={}", pid_file.display()));
+        run_ok(command.arg(&path));
         CephMount(path)
     }
 }
@@ -137,12 +139,8 @@ fn operations(effort: &Effort, servers: &[ClusterServer; 3]) -> Result<Table> {
 /// READ and WRITE over the wire.
 fn wire(effort: &Effort, servers: &[ClusterServer; 3]) -> Result<Table> {
     let mut rows = Vec::new();
-    for (op, block, title) in [
-        ("randread", 4096, "4 KiB random read"),
-        ("randwrite", 4096, "4 KiB random write"),
-        ("read", 128 << 10, "128 KiB sequential read"),
-        ("write", 128 << 10, "128 KiB sequential write"),
-    ] {
+    for load in WIRE_LOADS {
+        let WireLoad { op, block, title } = load;
         let mut rates: [Figure; 2] = Default::default();
         for _ in 0..effort.runs {
             for (server, rate) in servers[1..].iter().zip(&mut rates) {
@@ -154,10 +152,7 @@ fn wire(effort: &Effort, servers: &[ClusterServer; 3]) -> Result<Table> {
                 rate.add(json_of(&mut command)?["ops_per_s"].as_f64().context("a number")?);
             }
         }
-        let shown = |f: &Figure| match block {
-            4096 => f.show(per_second),
-            _ => f.show(|ops| bytes_per_second(ops * f64::from(block))),
-        };
+        let shown = |rate: &Figure| load.show(rate);
         let [ours, ganesha] = &rates;
         rows.push(vec![title.to_owned(), shown(ours), shown(ganesha), ratio(ours, ganesha)]);
     }

@@ -31,6 +31,34 @@ const FILES: usize = 500;
 /// Size of a small file.
 const SMALL: usize = 4096;
 
+/// A load of READ or WRITE.
+#[derive(Debug, Clone, Copy)]
+pub struct WireLoad {
+    /// Its name for `nfs4-load`.
+    pub op: &'static str,
+    /// The bytes of an operation.
+    pub block: u32,
+    pub title: &'static str,
+}
+
+/// The loads of READ and WRITE, for each server.
+pub const WIRE_LOADS: [WireLoad; 4] = [
+    WireLoad { op: "randread", block: 4096, title: "4 KiB random read" },
+    WireLoad { op: "randwrite", block: 4096, title: "4 KiB random write" },
+    WireLoad { op: "read", block: 128 << 10, title: "128 KiB sequential read" },
+    WireLoad { op: "write", block: 128 << 10, title: "128 KiB sequential write" },
+];
+
+impl WireLoad {
+    /// A rate in operations each second: small ones as such, large ones as bytes.
+    pub fn show(&self, rate: &Figure) -> String {
+        match self.block {
+            4096 => rate.show(per_second),
+            block => rate.show(|ops| bytes_per_second(ops * f64::from(block))),
+        }
+    }
+}
+
 fn file_name(number: usize) -> String {
     format!("file-{number:05}")
 }
@@ -66,12 +94,8 @@ pub fn measure(effort: &Effort, kind: &str, place: &Path) -> Result<Vec<Table>> 
 fn by_version(effort: &Effort, kind: &str, pair: &ServerPair) -> Result<Table> {
     const RUNNERS: [(Target, &str); 3] = [(Target::Ours, "3"), (Target::Ours, "4"), (Target::Ganesha, "4")];
     let mut rows = Vec::new();
-    for (op, block, title) in [
-        ("randread", 4096, "4 KiB random read"),
-        ("randwrite", 4096, "4 KiB random write"),
-        ("read", 128 << 10, "128 KiB sequential read"),
-        ("write", 128 << 10, "128 KiB sequential write"),
-    ] {
+    for load in WIRE_LOADS {
+        let WireLoad { op, block, title } = load;
         let mut rates: [Figure; 3] = Default::default();
         let mut costs: [Figure; 3] = Default::default();
         for _ in 0..effort.runs {
@@ -89,10 +113,7 @@ fn by_version(effort: &Effort, kind: &str, pair: &ServerPair) -> Result<Table> {
                 costs[runner].add(per_operation(used, number("ops")?));
             }
         }
-        let shown = |f: &Figure| match block {
-            4096 => f.show(per_second),
-            _ => f.show(|ops| bytes_per_second(ops * f64::from(block))),
-        };
+        let shown = |rate: &Figure| load.show(rate);
         rows.push(vec![
             title.to_owned(),
             shown(&rates[0]),
