@@ -2,6 +2,9 @@
 //!
 //! The engine knows of a delegation before the kernel lease is taken, so that a conflicting access in between
 //! isn't missed. Without a lease there is no delegation.
+//!
+//! A server of a cluster gives none. FUSE permits leases, but they are unknown to the clients of the other
+//! servers.
 
 use std::sync::Arc;
 
@@ -75,7 +78,7 @@ pub(super) fn grant(
     writes: bool,
 ) -> std::result::Result<OpenDelegation4<'static>, NoDelegation> {
     let state = &c.service.state;
-    if !state.callbacks.is_up(to.client) {
+    if c.service.cluster.is_some() || !state.callbacks.is_up(to.client) {
         return Err(NoDelegation::Resource);
     }
     let by = c.requester(to.client);
@@ -97,7 +100,7 @@ pub(super) fn grant(
 /// returned at once.
 pub(super) fn reclaim(c: &Context<'_>, to: &Delegatee<'_>, kind: u32) -> OpenDelegation4<'static> {
     let (state, writes) = (&c.service.state, kind == DELEGATE_WRITE);
-    if kind == DELEGATE_NONE {
+    if kind == DELEGATE_NONE || c.service.cluster.is_some() {
         return OpenDelegation4::None;
     }
     let by = c.requester(to.client);
