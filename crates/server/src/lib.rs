@@ -22,7 +22,7 @@ pub use export_table::io_modes::Direction;
 pub use exports::IoMode;
 pub use lifecycle::Server;
 pub use lifecycle::change::Change;
-pub use lifecycle::cluster::ClusterError;
+pub use lifecycle::cluster::{AddressHook, ClusterError, NodeAddress, NodeAddressError};
 pub use lifecycle::config::{self, ClusterConfig, Config, LaneOffer};
 pub use lifecycle::descriptors::TooFew;
 pub use lifecycle::errors::{ReloadError, StartError};

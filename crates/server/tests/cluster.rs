@@ -8,7 +8,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use common::gateways::*;
-use common::wait_for;
+use common::v4::{NFS_OK, Ops, compound};
+use common::{Client, wait_for};
 use proto::nfs4::*;
 use xdr::Opaque;
 
@@ -26,6 +27,13 @@ fn locks_of_a_killed_gateway_are_reclaimed_and_never_given_to_others() {
     for session in [&mut one, &mut two, &mut three] {
         session.reclaim_complete();
     }
+
+    // NFSv4.0 is served where it is asked for.
+    let v40 = |gateway: &Gateway<'_>| {
+        let ops = Ops::new().op(Operation::Putrootfh, &());
+        compound(&mut Client::to(gateway.address), 0, &ops).status
+    };
+    assert_eq!((v40(&a), v40(&c)), (Nfsstat4::MinorVersMismatch as u32, NFS_OK));
 
     // A handle of one is valid on the others, and names the same file.
     let root = one.walk(Path::new("/srv"));

@@ -24,6 +24,7 @@ pub mod locks;
 pub mod mount;
 pub mod namespace;
 pub mod netgroup;
+pub mod page_cache;
 pub mod peer;
 mod proc;
 pub mod quota;

@@ -134,7 +134,8 @@ pub struct ServeArgs {
     /// pool
     ///
     /// `samehost cluster add` adds the node first. All nodes export the same directories of CephFS by the
-    /// same paths, or with the same fsid=. NFSv4.0 is off.
+    /// same paths, or with the same fsid=. NFSv4.0 is off without
+    /// --cluster-nfs40.
     #[arg(long, value_name = "rados://POOL/NAMESPACE")]
     pub cluster: Option<rados::ClusterAddress>,
 
@@ -148,6 +149,31 @@ pub struct ServeArgs {
     /// and as `PROGRAM give-up NODE` on that node, if it runs.
     #[arg(long, value_name = "PROGRAM")]
     pub address_hook: Option<PathBuf>,
+
+    /// The address of a node of a cluster, and the interface that gets it when the node is drained to this
+    /// server
+    ///
+    /// For each node that may be drained, with the same interface on all servers. The server executes ip(8)
+    /// and arping(8), and needs CAP_NET_ADMIN and CAP_NET_RAW. --address-hook replaces this.
+    #[arg(long, value_name = "NODE=ADDRESS/LENGTH%INTERFACE")]
+    pub node_address: Vec<server::NodeAddress>,
+
+    /// Serve NFSv4.0 in a cluster, too
+    ///
+    /// Its clients never say that they have reclaimed everything: each grace period that this server begins
+    /// lasts for a lease.
+    #[arg(
+        long,
+        value_name = "true|false",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        default_value_t = false,
+        hide_default_value = true,
+        hide_possible_values = true,
+        action = ArgAction::Set,
+    )]
+    pub cluster_nfs40: bool,
 
     /// How to reach the cluster.
     #[command(flatten)]

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use server::config::ConfigSource;
-use server::{Config, LaneOffer, MetricsAddress, Server, StartError, Status};
+use server::{AddressHook, Config, LaneOffer, MetricsAddress, Server, StartError, Status};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -88,7 +88,11 @@ pub fn serve(global: &Global, args: ServeArgs) -> CommandResult {
 pub fn config(global: &Global, args: ServeArgs) -> Config {
     let cluster = args.cluster.as_ref().zip(args.node).map(|(address, node)| {
         let settings = args.ceph.settings(address);
-        server::ClusterConfig { settings, node, address_hook: args.address_hook.clone() }
+        let address_hook = match &args.address_hook {
+            Some(program) => AddressHook::Program(program.clone()),
+            None => AddressHook::Interface(args.node_address.clone()),
+        };
+        server::ClusterConfig { settings, node, address_hook, has_v40: args.cluster_nfs40 }
     });
     let system_exports = args.exports.is_empty() && args.export.is_empty();
     Config {

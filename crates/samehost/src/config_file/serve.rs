@@ -351,6 +351,8 @@ mod tests {
         cluster = "rados://pool/namespace"
         node = "alpha"
         address-hook = "/etc/samehost/address"
+        cluster-nfs40 = true
+        node-address = ["alpha=10.0.0.1/24%eth0", "beta=10.0.0.2/24%eth0"]
         ceph-conf = "/etc/ceph/other.conf"
         ceph-user = "nfs"
         no-rpcbind = true

@@ -11,6 +11,7 @@ use control::exposition::MetricsAddress;
 use exports::{Exports, IoMode};
 
 use crate::export_table::sources::ExportSources;
+use crate::lifecycle::cluster::AddressHook;
 use crate::lifecycle::errors::ReloadError;
 use crate::service::nfs4_state::LockStore;
 
@@ -86,9 +87,11 @@ pub struct ClusterConfig {
     pub settings: rados::Settings,
     /// The server's name in the grace database.
     pub node: String,
-    /// The program that moves the address of a drained node: it is run as `PROGRAM take NODE` on the server
-    /// that takes the node's clients over, and as `PROGRAM give-up NODE` on that node, if it runs.
-    pub address_hook: Option<PathBuf>,
+    /// How the addresses of drained nodes are moved.
+    pub address_hook: AddressHook,
+    /// Whether NFSv4.0 is served. Its clients never say that they have reclaimed everything, so a grace
+    /// period that this server begins lasts for a lease.
+    pub has_v40: bool,
 }
 
 /// The configuration of a server. Everything but the exports has a default.

@@ -118,6 +118,7 @@ impl Server {
             }
             None => None,
         };
+        problems.extend(session.as_ref().and_then(CephSession::problem));
         let (records, recovered) = match &joined {
             // Clients reclaim when the cluster is in grace.
             Some(joined) => {
@@ -147,7 +148,7 @@ impl Server {
             )
             .map_err(|source| StartError::System { what: "a thread for callbacks", source })?,
             owners: Owners::new(config.nfs4_domain.clone(), config.nfs4_names),
-            cluster: joined.is_some().then(ClusterGate::new),
+            cluster: config.cluster.as_ref().map(|cluster| ClusterGate::new(cluster.has_v40)),
             lane_attempts: LaneAttempts::default(),
             async_clients: AsyncClients::default(),
             trees: Trees::new(config.lane == LaneOffer::On),
@@ -155,17 +156,20 @@ impl Server {
             call_sockets: OnceLock::new(),
         });
         service.state.run(|engine, _| engine.enforce_grace(joined.is_some()));
+        let mut keeps_locks = false;
         if let Some(store) = &config.lock_store {
-            if joined.is_some() {
-                store.mark();
-            } else {
-                store.unmark();
-            }
             service.state.keep_locks(Arc::clone(store));
+            // Also those that have come with this process's descriptors.
+            keeps_locks = store.has_mark() && store.is_marked();
+            match &session {
+                Some(session) => {
+                    problems.extend(session.mark(store).err().map(|error| {
+                        format!("after a crash no client can reclaim: the mark can't be locked: {error}")
+                    }));
+                }
+                None => store.unmark(),
+            }
         }
-        // Also those that have come with this process's descriptors.
-        let keeps_locks =
-            config.lock_store.as_ref().is_some_and(|store| store.has_mark() && store.is_marked());
         service.state.callbacks.paths.with(|paths| paths.limit_connections(descriptors.callbacks));
         let lane = start_lane(&config, &descriptors, instance, &service, &mut problems);
         let wire = start_wire(&config, &descriptors, &service, lane.as_ref())?;

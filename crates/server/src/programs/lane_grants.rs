@@ -30,6 +30,7 @@ use super::tree_grants::Whole;
 use crate::authorization::access::{ExportAccess, Refusal};
 use crate::authorization::requester::{Requester, Transport};
 use crate::service::Service;
+use crate::service::cluster_gate::{CallEntry, ClusterGate};
 use crate::status::counters::{BegunCall, CallEnd, CallPath, CountedOperation};
 
 /// The programs, with their versions, that can be called on call sockets. Sessions of NFSv4 bind no call
@@ -220,7 +221,11 @@ pub(super) fn end_of(operation: CountedOperation, decided: &Result<OpenGrant, Op
 impl GrantService for LaneGrantService {
     fn open(&self, bound: &Bound, request: &OpenRequest<'_>) -> Result<OpenGrant, OpenStatus> {
         let begun = BegunCall::now();
-        let decided = self.decide(bound, request);
+        // A call on the wire waits until the cluster permits it.
+        let decided = match self.service.cluster.as_ref().map(ClusterGate::enter) {
+            None | Some(CallEntry::Executed { .. }) => self.decide(bound, request),
+            Some(CallEntry::Postponed | CallEntry::Refused) => Err(OpenStatus::TryWire),
+        };
         self.service.counters.record(begun, &end_of(CountedOperation::LaneOpen, &decided));
         if matches!(decided, Err(OpenStatus::NotFound)) {
             self.service.counters.open_not_found.fetch_add(1, Relaxed);

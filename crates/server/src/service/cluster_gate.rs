@@ -1,4 +1,4 @@
-//! Which NFSv4 calls a server of a cluster may execute now.
+//! Which NFSv4 calls, and requests of lanes, a server of a cluster may execute now.
 //!
 //! The cluster's thread permits calls for a short time, again and again (`lifecycle::cluster`). If it can't
 //! run, the time passes, and calls get no answer: what the server would confirm may be another's by now.
@@ -16,10 +16,14 @@ const LOOK_AGAIN: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub(crate) struct ClusterGate {
     start: Instant,
+    /// Whether NFSv4.0 is served.
+    pub has_v40: bool,
     /// The time until which calls are executed, in milliseconds since `start`.
     open_until: AtomicU64,
     /// Calls are executed, and no longer postponed.
     executes: AtomicBool,
+    /// It stays closed.
+    has_ended: AtomicBool,
     /// The running calls of even and of odd generations.
     running: [AtomicUsize; 2],
     generation: AtomicUsize,
@@ -50,11 +54,13 @@ impl Drop for RunningCall<'_> {
 }
 
 impl ClusterGate {
-    pub fn new() -> Self {
+    pub fn new(has_v40: bool) -> Self {
         Self {
             start: Instant::now(),
+            has_v40,
             open_until: AtomicU64::new(0),
             executes: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
             running: Default::default(),
             generation: AtomicUsize::new(0),
         }
@@ -85,7 +91,8 @@ impl ClusterGate {
     /// Whether calls may be answered now. A call that was executed for so long that it isn't open any more
     /// gets no answer either: what it would confirm may be another's by now.
     pub fn is_open(&self) -> bool {
-        self.millis(Instant::now()) < self.open_until.load(Ordering::SeqCst)
+        !self.has_ended.load(Ordering::SeqCst)
+            && self.millis(Instant::now()) < self.open_until.load(Ordering::SeqCst)
     }
 
     /// From now on calls are executed while it is open.
@@ -93,9 +100,14 @@ impl ClusterGate {
         self.executes.store(true, Ordering::SeqCst);
     }
 
-    /// Opens it until then; `None` closes it.
+    /// Opens it until then; `None` closes it for now.
     pub fn open(&self, until: Option<Instant>) {
         self.open_until.store(until.map_or(0, |until| self.millis(until)), Ordering::SeqCst);
+    }
+
+    /// Closes it for good: this run answers nothing any more.
+    pub fn end(&self) {
+        self.has_ended.store(true, Ordering::SeqCst);
     }
 
     /// Waits until all calls that have begun before have ended. One thread at a time may wait.
@@ -113,7 +125,7 @@ mod tests {
 
     #[test]
     fn calls_run_while_it_is_open_and_are_waited_for() {
-        let gate = ClusterGate::new();
+        let gate = ClusterGate::new(false);
         assert!(matches!(gate.enter(), CallEntry::Postponed));
         gate.execute_calls();
         assert!(matches!(gate.enter(), CallEntry::Refused), "closed");
@@ -138,6 +150,9 @@ mod tests {
         assert!(!gate.is_open(), "what runs isn't answered");
         drop(running);
         assert!(matches!(gate.enter(), CallEntry::Refused));
+        gate.end();
+        gate.open(Some(Instant::now() + Duration::from_secs(3600)));
+        assert!(matches!(gate.enter(), CallEntry::Refused), "for good");
         assert!(gate.running.iter().all(|running| running.load(Ordering::SeqCst) == 0));
     }
 }

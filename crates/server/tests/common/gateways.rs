@@ -110,7 +110,8 @@ impl<'a> Gateway<'a> {
         let mount = rig.directory.path().join(name);
         std::fs::create_dir(&mount).unwrap();
         let script = "nsenter --net=/run/netns/gateway-$1 ceph-fuse -c $2 -k $(dirname $2)/keyring \
-                      -n client.admin --pid-file=/run/$1.pid $3 >/dev/null 2>&1";
+                      -n client.admin --fuse_disable_pagecache=true --pid-file=/run/$1.pid $3 \
+                      >/dev/null 2>&1";
         succeed(Command::new("bash").args(["-c", script, "bash", name, &rig.ceph]).arg(mount));
         let manager = Manager::at(rig.directory.path().join(format!("notify-{name}")));
         let address = format!("{address}:2049").parse().unwrap();
@@ -152,6 +153,9 @@ impl<'a> Gateway<'a> {
         command.args(["--no-rpcbind", "--listen", &listen, "--run-dir"]).arg(of("run"));
         command.arg("--state-dir").arg(of("state")).args(["--cluster", &self.rig.address()]);
         command.args(["--ceph-conf", &self.rig.ceph, "--node", self.name]);
+        if self.name == "c" {
+            command.arg("--cluster-nfs40");
+        }
         command.env("NOTIFY_SOCKET", &self.manager.path).env("FDSTORE", "100");
         let log = std::fs::File::options().append(true).create(true).open(of("log")).unwrap();
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);

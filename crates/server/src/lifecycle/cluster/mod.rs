@@ -4,6 +4,7 @@
 //! machine in crate `cluster`: it executes the effects, and tells the service's gate and the NFSv4 engine
 //! what is permitted.
 
+mod commands;
 mod node;
 mod session;
 mod workers;
@@ -11,11 +12,12 @@ mod workers;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rados::{ObjectError, ObjectNamespace};
+use rados::{ObjectError, ObjectNamespace, Settings};
 use recovery::{ClusterRecords, GraceDatabase, GraceError, cluster_handle_key};
 
 use crate::lifecycle::config::ClusterConfig;
 
+pub use commands::{AddressHook, NodeAddress, NodeAddressError};
 pub(crate) use node::ClusterNode;
 pub(crate) use session::CephSession;
 
@@ -45,10 +47,10 @@ pub enum ClusterError {
     /// Two exported directories are on different mounts.
     #[error("{0} and {1} are on different CephFS mounts; all exports of a cluster's server are on one")]
     TwoMounts(PathBuf, PathBuf),
-    /// No file can be made to see whether the metadata server answers.
-    #[error("{path}: {source}; a server of a cluster needs to create a file there for a moment")]
-    Probe {
-        /// The directory.
+    /// The file by which the servers see whose locks are held can't be opened.
+    #[error("{path}: {source}; a server of a cluster needs to create and lock this file")]
+    Marks {
+        /// The file.
         path: PathBuf,
         /// Why not.
         source: std::io::Error,
@@ -63,8 +65,10 @@ pub(crate) struct JoinedCluster {
     pub records: Arc<ClusterRecords>,
     /// The key of the file handles.
     pub key: [u8; 16],
-    /// The program that moves addresses.
-    pub hook: Option<PathBuf>,
+    /// How addresses are moved.
+    pub hook: AddressHook,
+    /// How Ceph is reached.
+    pub ceph: Settings,
 }
 
 impl JoinedCluster {
@@ -86,6 +90,7 @@ impl JoinedCluster {
             grace,
             key,
             hook: config.address_hook.clone(),
+            ceph: config.settings.clone(),
         })
     }
 }

@@ -1,8 +1,6 @@
 //! The thread that runs the machine of this node.
 
 use std::io;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
@@ -10,18 +8,21 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use cluster::{Carry, Effect, Event, Fate, Member, MemberConfig, Service as Permitted};
-use rados::Reason;
+use rados::{Reason, Settings};
 use recovery::{ClusterRecords, GraceDatabase};
 use signal_hook::consts::SIGTERM;
 
 use super::JoinedCluster;
+use super::commands::{AddressHook, AddressMove};
 use super::session::{CephSession, SessionState};
 use super::workers::{Worker, start_watch, until_done};
 use crate::lifecycle::running::RunningServer;
+use crate::service::nfs4_state::RequiredRecords;
 
-/// How long a node gives and confirms state after RADOS and the metadata server have last answered. Far below
-/// the time after which the metadata server drops a silent session (`session_autoclose`, 300 s).
-const VOUCH: Duration = Duration::from_secs(60);
+/// How long a node gives and confirms state after RADOS and the metadata server have last answered. Below the
+/// time after which the metadata server drops a silent session whose cache others need (`session_timeout`,
+/// 60 s); `session_autoclose` (300 s) drops the rest.
+const VOUCH: Duration = Duration::from_secs(45);
 /// For how long the gate is opened at a time.
 const PERMIT: Duration = Duration::from_secs(4);
 /// The most events in the queue.
@@ -57,12 +58,18 @@ impl ClusterNode {
             session: Arc::new(session),
             keeps_locks,
             hook: joined.hook,
+            ceph: joined.ceph,
             reads: Worker::start("cluster-read", events.clone())?,
             tasks: Worker::start("cluster-task", events.clone())?,
             probes: Worker::start("cluster-probe", events.clone())?,
             accepts: false,
             stops: Arc::clone(&stops),
         };
+        let weak = Arc::downgrade(running);
+        running.service.state.require_records(RequiredRecords {
+            timeout: VOUCH,
+            give_up: Box::new(move || end_without_records(&weak)),
+        });
         start_watch(joined.grace, events.clone(), Arc::clone(&stops))?;
         let thread = thread::Builder::new().name("cluster".to_owned()).spawn(move || node.run(&inbox))?;
         Ok(Self { events, stops, thread: Some(thread) })
@@ -103,7 +110,8 @@ struct NodeThread {
     records: Arc<ClusterRecords>,
     session: Arc<CephSession>,
     keeps_locks: bool,
-    hook: Option<PathBuf>,
+    hook: AddressHook,
+    ceph: Settings,
     reads: Worker,
     tasks: Worker,
     probes: Worker,
@@ -154,10 +162,16 @@ impl NodeThread {
         let until = Instant::now() + PERMIT;
         let permitted = self.member.service(until);
         let is_enforced = permitted != Permitted::Normal;
-        running.service.state.run(|engine, _| {
+        let began = running.service.state.run(|engine, now| {
+            let began = is_enforced && !engine.in_grace(now);
             engine.enforce_grace(is_enforced);
             engine.keep_expired(permitted == Permitted::Silent);
+            began
         });
+        // What clients open in trees isn't asked of this server.
+        if began {
+            running.service.trees.recall(|_| true);
+        }
         if let Some(gate) = &running.service.cluster {
             gate.open((permitted != Permitted::Silent).then_some(until));
         }
@@ -202,8 +216,8 @@ impl NodeThread {
         let (grace, records, stops) =
             (self.grace.clone(), Arc::clone(&self.records), Arc::clone(&self.stops));
         let (running, name) = (self.running.clone(), self.name.clone());
-        let (session, keeps_locks) = (self.session.name.clone(), self.keeps_locks);
-        let hook = self.hook.clone();
+        let (session, keeps_locks) = (Arc::clone(&self.session), self.keeps_locks);
+        let (hook, ceph) = (self.hook.clone(), self.ceph.clone());
         let is_drained = self.member.seen().is_some_and(|seen| seen.database.is_taken_over(&self.name));
         let current = self.member.seen().map_or(0, |seen| seen.database.current);
         let task = move || -> Option<Event> {
@@ -232,8 +246,17 @@ impl NodeThread {
                     Some(Event::RecordsRemoved)
                 }
                 Effect::Examine { sessions } => {
-                    let is_held = keeps_locks && sessions.iter().all(|other| *other == session);
-                    Some(Event::Examined(if is_held { Fate::Held } else { Fate::Lost }))
+                    for former in sessions {
+                        let is_held = if former == session.name {
+                            keeps_locks
+                        } else {
+                            until_done(&stops, "examine a former session", || session.has_locks_of(&former))?
+                        };
+                        if !is_held {
+                            return Some(Event::Examined(Fate::Lost));
+                        }
+                    }
+                    Some(Event::Examined(Fate::Held))
                 }
                 Effect::StartEnforcing => {
                     running.upgrade()?.service.cluster.as_ref()?.wait_for_running();
@@ -245,11 +268,15 @@ impl NodeThread {
                     Some(Event::RecordsOpened)
                 }
                 Effect::TakeAddress { of } => {
-                    run_hook(hook.as_deref(), "take", &of);
+                    hook.run(AddressMove::Take, &of);
                     None
                 }
-                // Sessions of mounts that are gone end at the metadata server by themselves.
-                Effect::Release { .. } => Some(Event::Released),
+                Effect::Release { sessions } => {
+                    for former in sessions {
+                        until_done(&stops, "end a former session", || session.end_former(&ceph, &former))?;
+                    }
+                    Some(Event::Released)
+                }
                 Effect::ReleaseOwn => {
                     running.upgrade()?.service.state.release_all();
                     Some(Event::OwnReleased)
@@ -288,7 +315,7 @@ impl NodeThread {
                     running.wire.shutdown(grace);
                     running.service.cluster.as_ref()?.wait_for_running();
                     if is_drained {
-                        run_hook(hook.as_deref(), "give-up", &name);
+                        hook.run(AddressMove::GiveUp, &name);
                     }
                     Some(Event::Silent)
                 }
@@ -305,7 +332,7 @@ impl NodeThread {
         if let Some(running) = self.running.upgrade()
             && let Some(gate) = &running.service.cluster
         {
-            gate.open(None);
+            gate.end();
         }
         match last {
             Effect::Restart(reason) => {
@@ -317,15 +344,15 @@ impl NodeThread {
     }
 }
 
-/// Runs the administrator's program that moves addresses, and waits for it.
-fn run_hook(hook: Option<&Path>, verb: &str, node: &str) {
-    let Some(hook) = hook else {
-        tracing::warn!("no --address-hook: the address of {node} isn't moved");
-        return;
-    };
-    match Command::new(hook).args([verb, node]).stdin(Stdio::null()).status() {
-        Ok(status) if status.success() => tracing::info!("{} {verb} {node}: done", hook.display()),
-        Ok(status) => tracing::error!("{} {verb} {node}: {status}", hook.display()),
-        Err(error) => tracing::error!("{} {verb} {node}: {error}", hook.display()),
+/// A client's record can't be written: this server ends, and answers nothing any more.
+fn end_without_records(running: &Weak<RunningServer>) {
+    if let Some(running) = running.upgrade()
+        && let Some(gate) = &running.service.cluster
+    {
+        gate.end();
     }
+    tracing::error!(
+        "an NFSv4 client can't be recorded in RADOS: this server ends, and has to be started again"
+    );
+    let _ = signal_hook::low_level::raise(SIGTERM);
 }

@@ -1,18 +1,37 @@
-//! The session of the exported CephFS mount with the metadata server.
+//! The session of the exported CephFS mount with the metadata server, and the sessions of former mounts.
+//!
+//! Each session has a mark: a locked byte of a file, at the session's number. It is locked as long as the
+//! service manager keeps the locks of the server's clients. The service manager has the lock, so it goes with
+//! the clients' locks, whether the server, the service manager or the mount ends first. Other servers see by
+//! it whether these are held.
+//!
+//! All servers have the file open for reading, and none changes a directory for it. Otherwise the metadata
+//! server would first ask a mount that is gone for what it has cached, and would end its session with its
+//! locks when it doesn't answer (`session_timeout`). So the mark is a shared lock.
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use rados::Settings;
 use rustix::io::Errno;
 use store::FileLock;
 
-use super::ClusterError;
+use super::{ClusterError, commands};
+use crate::service::nfs4_state::LockStore;
 
 /// The virtual extended attribute with a mount's session, `client4123` (Ceph 15 and newer).
 const CLIENT_ID: &str = "ceph.client_id";
+
+/// The name of the file with the marks, in the first exported directory.
+const MARKS: &str = ".samehost-sessions";
+/// The byte that isn't locked: no session has this number.
+const NO_SESSION: u64 = 0;
+
+/// The filesystem type of FUSE (statfs(2)).
+const FUSE: rustix::fs::FsWord = 0x6573_5546;
 
 /// The session of a CephFS mount.
 #[derive(Debug)]
@@ -20,8 +39,8 @@ pub(crate) struct CephSession {
     /// Its name in the grace database.
     pub name: String,
     directory: PathBuf,
-    /// A file without a name. Whether it is locked only the metadata server knows.
-    probe: OwnedFd,
+    /// The file with the marks. Whether a byte is locked only the metadata server knows.
+    marks: OwnedFd,
 }
 
 /// What has become of a session.
@@ -53,15 +72,28 @@ impl CephSession {
                 return Err(ClusterError::TwoMounts(first.clone(), path.clone()));
             }
         }
-        let probe = unnamed_file(first, &name);
-        let probe = probe.map_err(|source| ClusterError::Probe { path: first.clone(), source })?;
-        Ok(Some(Self { name, directory: first.clone(), probe: probe.into() }))
+        let marks = open_marks(first);
+        let marks = marks.map_err(|source| ClusterError::Marks { path: first.join(MARKS), source })?;
+        Ok(Some(Self { name, directory: first.clone(), marks }))
+    }
+
+    /// What is wrong with the mount. The kernel's cache of ceph-fuse isn't told what other clients write to a
+    /// file that several have open; the kernel's own client has no such cache then.
+    pub fn problem(&self) -> Option<String> {
+        let is_fuse = rustix::fs::fstatfs(&self.marks).is_ok_and(|found| found.f_type == FUSE);
+        let is_cached = is_fuse && sys::page_cache::is_mappable(&self.marks).unwrap_or(true);
+        is_cached.then(|| {
+            format!(
+                "{}: clients may read old data where another server has written: mount it with ceph-fuse \
+                 --fuse_disable_pagecache=true",
+                self.directory.display()
+            )
+        })
     }
 
     /// Asks the metadata server. Blocks as long as it doesn't answer.
     pub fn state(&self) -> SessionState {
-        let lock = FileLock { first: 0, last: 0, exclusive: true };
-        let asked = store::test_lock(&self.probe, &lock).is_ok();
+        let asked = store::test_lock(&self.marks, &byte(NO_SESSION)).is_ok();
         match client_id(&self.directory) {
             Ok(name) if name == self.name && asked => SessionState::Alive,
             Ok(name) if name != self.name => SessionState::Lost,
@@ -72,9 +104,65 @@ impl CephSession {
         }
     }
 
+    /// Says to this server's next run, and to the other servers, that the service manager keeps the locks of
+    /// this session's clients.
+    ///
+    /// # Errors
+    /// If the mark can't be locked: after a crash no client can reclaim.
+    pub fn mark(&self, store: &LockStore) -> io::Result<()> {
+        let inherited = store.take_inherited_mark();
+        if let Some(inherited) = inherited.filter(|inherited| self.is_marks(inherited)) {
+            // The service manager has it, or has had it until a moment ago: it is locked.
+            store.mark(inherited.as_fd());
+            return Ok(());
+        }
+        store.unmark();
+        let mark = open_marks(&self.directory)?;
+        let lock = FileLock { exclusive: false, ..byte(number(&self.name)?) };
+        if !store::lock(&mark, &lock).map_err(io::Error::other)? {
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, "another process has locked it"));
+        }
+        store.mark(mark.as_fd());
+        Ok(())
+    }
+
+    /// Whether the locks of a former mount's session are held. If so, they stay until that session ends.
+    ///
+    /// # Errors
+    /// If the metadata server can't be asked.
+    pub fn has_locks_of(&self, former: &str) -> io::Result<bool> {
+        let mark = byte(number(former)?);
+        Ok(store::test_lock(&self.marks, &mark).map_err(io::Error::other)?.is_some())
+    }
+
+    /// Ends a former mount's session, if it still has locks of clients.
+    ///
+    /// # Errors
+    /// If the session is still there.
+    pub fn end_former(&self, ceph: &Settings, former: &str) -> io::Result<()> {
+        if !self.has_locks_of(former)? {
+            return Ok(());
+        }
+        let asked = commands::evict(ceph, former);
+        if !self.has_locks_of(former)? {
+            return Ok(());
+        }
+        let reason = asked.err().map_or_else(|| "it is still there".to_owned(), |error| error.to_string());
+        let id = former.trim_start_matches("client");
+        Err(io::Error::other(format!("ceph tell mds.* client evict id={id}: {reason}")))
+    }
+
+    /// Whether an open file is the one with the marks, on this mount.
+    fn is_marks(&self, file: &OwnedFd) -> bool {
+        match (rustix::fs::fstat(file), rustix::fs::fstat(&self.marks)) {
+            (Ok(file), Ok(marks)) => (file.st_dev, file.st_ino) == (marks.st_dev, marks.st_ino),
+            _ => false,
+        }
+    }
+
     /// Whether the mount refuses every request to the metadata server.
     fn is_evicted(&self) -> bool {
-        let found = rustix::fs::statat(&self.probe, "", rustix::fs::AtFlags::EMPTY_PATH);
+        let found = rustix::fs::statat(&self.marks, "", rustix::fs::AtFlags::EMPTY_PATH);
         found.err().is_some_and(is_end)
     }
 }
@@ -84,9 +172,43 @@ fn is_end(error: Errno) -> bool {
     matches!(error, Errno::SHUTDOWN | Errno::NOTCONN)
 }
 
-fn unnamed_file(directory: &Path, session: &str) -> io::Result<File> {
-    let path = directory.join(format!(".samehost-{session}-{}", std::process::id()));
-    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
-    std::fs::remove_file(&path)?;
-    Ok(file)
+/// The number in a session's name.
+fn number(session: &str) -> io::Result<u64> {
+    let number = session.strip_prefix("client").and_then(|number| number.parse().ok());
+    number.filter(|number| *number != NO_SESSION).ok_or_else(|| {
+        io::Error::new(io::ErrorKind::InvalidData, format!("{session:?} is no session of CephFS"))
+    })
+}
+
+/// The lock that conflicts with every lock of a byte.
+const fn byte(at: u64) -> FileLock {
+    FileLock { first: at, last: at, exclusive: true }
+}
+
+/// Opens the file with the marks; the first server creates it.
+fn open_marks(directory: &Path) -> io::Result<OwnedFd> {
+    let path = directory.join(MARKS);
+    match File::open(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let mut options = OpenOptions::new();
+            // Another server may do the same.
+            drop(options.write(true).create(true).truncate(false).mode(0o600).open(&path)?);
+            File::open(&path)
+        }
+        opened => opened,
+    }
+    .map(OwnedFd::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_have_numbers() {
+        assert_eq!(number("client4123").unwrap(), 4123);
+        for wrong in ["", "client", "client0", "4123", "client-1"] {
+            assert!(number(wrong).is_err(), "{wrong}");
+        }
+    }
 }

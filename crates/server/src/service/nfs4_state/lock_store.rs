@@ -19,6 +19,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 const NAME: &str = "nfs4-locks";
 
 /// The name of a descriptor that says that the process which stored it has kept its locks. It has no owner.
+/// On a server of a cluster it is a locked file (`lifecycle::cluster::session`).
 const MARK: &str = "nfs4-locks-0-mark";
 
 /// The service manager's store of open files with locks.
@@ -31,6 +32,8 @@ pub struct LockStore {
     inherited: Mutex<Vec<(String, OwnedFd)>>,
     /// The previous process has kept its locks here.
     has_mark: bool,
+    /// Its mark.
+    inherited_mark: Mutex<Option<OwnedFd>>,
     /// This process says that it keeps its locks here.
     is_marked: AtomicBool,
     /// Whether this process leaves its descriptors to the next one.
@@ -68,6 +71,7 @@ impl LockStore {
             inherited: Mutex::new(inherited),
             has_mark: !marks.is_empty(),
             is_marked: AtomicBool::new(!marks.is_empty()),
+            inherited_mark: Mutex::new(marks.into_iter().next().map(|(_, mark)| mark)),
             left: AtomicBool::new(false),
             process: u64::from_ne_bytes(process),
             next: AtomicU64::new(0),
@@ -79,9 +83,14 @@ impl LockStore {
         self.has_mark
     }
 
-    /// Says to the next process that this one keeps its locks here. From then on a lock that isn't kept must
-    /// not be given.
-    pub(crate) fn mark(&self) {
+    /// The mark of the previous process.
+    pub(crate) fn take_inherited_mark(&self) -> Option<OwnedFd> {
+        self.inherited_mark.lock().take()
+    }
+
+    /// Says to the next process, by storing `mark`, that this one keeps its locks here. From then on a lock
+    /// that isn't kept must not be given.
+    pub(crate) fn mark(&self, mark: BorrowedFd<'_>) {
         if self.is_marked() {
             return;
         }
@@ -91,7 +100,7 @@ impl LockStore {
             return;
         }
         let message = format!("FDSTORE=1\nFDNAME={MARK}\nFDPOLL=0");
-        match std::fs::File::open("/dev/null").and_then(|file| self.send(&message, &[file.as_fd()])) {
+        match self.send(&message, &[mark]) {
             Ok(()) => self.is_marked.store(true, Ordering::Release),
             Err(error) => {
                 tracing::warn!(%error, "no locks are kept: after a crash no client can reclaim");
@@ -215,7 +224,7 @@ mod tests {
         let first = store(Vec::new());
         assert!(!first.is_marked());
         first.unmark();
-        first.mark();
+        first.mark(file.as_fd());
         assert_eq!(message(), format!("FDSTORE=1\nFDNAME={MARK}\nFDPOLL=0"), "unmarked it says nothing");
         let kept = first.keep(7, file.as_fd()).unwrap();
         message();
@@ -225,6 +234,7 @@ mod tests {
         assert!(message().starts_with("FDSTOREREMOVE=1\nFDNAME=nfs4-locks-0000000000000007"));
 
         let next = store(vec![(MARK.to_owned(), file.into())]);
+        assert!(next.take_inherited_mark().is_some());
         assert!(next.has_mark() && next.is_marked());
         next.unmark();
         assert_eq!(message(), format!("FDSTOREREMOVE=1\nFDNAME={MARK}"));

@@ -16,5 +16,6 @@ mod state_resources;
 
 pub(crate) use granted_attributes::GrantedAttributes;
 pub use lock_store::{LockStore, is_lock};
+pub(crate) use state_effects::RequiredRecords;
 pub(crate) use state_manager::{COURTESY, StateManager};
 pub(crate) use state_resources::StateResources;

@@ -4,6 +4,7 @@
 //! store while the engine is still locked, and [`PreparedEffects::apply`] writes to it afterwards.
 
 use std::io;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use fairness::LogLimit;
@@ -16,17 +17,25 @@ use super::callbacks::Callbacks;
 use super::inherited::KeptLocks;
 use super::state_resources::StateResources;
 
-/// For how long it is tried to remove a client's record that others could suffer from.
-const STRIKE_OFF_TIMEOUT: Duration = Duration::from_secs(60);
-/// The time between two attempts.
+/// The time between two attempts to change a client's record.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The client records, or none where they can't be kept.
 type Records = Option<Box<dyn RecoveryStore>>;
 
+/// What a server of a cluster does when it can't change a client's record.
+pub(crate) struct RequiredRecords {
+    /// For how long it tries.
+    pub timeout: Duration,
+    /// Ends this run. No call may be answered after it has returned.
+    pub give_up: Box<dyn Fn() + Send + Sync>,
+}
+
 /// Runs effects, and has what they need beside the callbacks.
 pub(super) struct EffectExecutor {
     records: Mutex<Records>,
+    /// Set on a server of a cluster.
+    pub required: OnceLock<RequiredRecords>,
 }
 
 /// Effects that are taken from the engine and not yet run.
@@ -37,11 +46,12 @@ pub(super) struct PreparedEffects<'a> {
     closed: Vec<PreservedFile>,
     /// Locked if the effects change records.
     records: Option<MutexGuard<'a, Records>>,
+    required: Option<&'a RequiredRecords>,
 }
 
 impl EffectExecutor {
     pub fn new(records: Records) -> Self {
-        Self { records: Mutex::new(records) }
+        Self { records: Mutex::new(records), required: OnceLock::new() }
     }
 
     /// Prepares effects to be applied. To be called with the engine locked.
@@ -51,7 +61,8 @@ impl EffectExecutor {
         closed: Vec<PreservedFile>,
     ) -> PreparedEffects<'_> {
         let changes_records = !effects.remember.is_empty() || !effects.forget.is_empty();
-        PreparedEffects { effects, closed, records: changes_records.then(|| self.records.lock()) }
+        let records = changes_records.then(|| self.records.lock());
+        PreparedEffects { effects, closed, records, required: self.required.get() }
     }
 
     /// Records the longest lease that clients may have been promised.
@@ -69,12 +80,12 @@ impl PreparedEffects<'_> {
     /// Writes client records, queues callbacks, closes files and gives kernel leases back. To be called
     /// without the engine's lock, and before the operation is answered.
     pub fn apply(self, callbacks: &Callbacks, kept_locks: Option<&KeptLocks>) {
-        let Self { mut effects, closed, records } = self;
+        let Self { mut effects, closed, records, required } = self;
         if let Some(records) = records {
             // This thread may have assumed the ids of a client's user, who has no access to the state
             // directory.
             let recorded = store::as_process_user(|| {
-                write_records(&records, &effects, kept_locks);
+                write_records(&records, &effects, required, kept_locks);
                 store::Result::Ok(())
             });
             if let Err(error) = recorded {
@@ -102,10 +113,12 @@ impl PreparedEffects<'_> {
 ///
 /// On a server of a cluster others may get the locks of a client that is struck off, as soon as these are
 /// released. They are released after this, so it is tried for a while. If it fails, no client may reclaim
-/// after a crash.
+/// after a crash. A client that can't be recorded gets no answer, and so no state: the server tries for a
+/// while, and then ends its run.
 fn write_records(
     records: &Records,
     effects: &Effects<FileHandle, StateResources>,
+    required: Option<&RequiredRecords>,
     kept_locks: Option<&KeptLocks>,
 ) {
     static LIMIT: LogLimit = LogLimit::new(10);
@@ -115,16 +128,11 @@ fn write_records(
         LIMIT.admit(Instant::now()).map(|skipped| (error, skipped))
     };
     for instance in &effects.forget {
-        let mut removed = records.remove_client(instance);
-        if let Some(kept) = kept_locks.filter(|kept| kept.is_marked()) {
-            let begun = Instant::now();
-            while removed.is_err() && begun.elapsed() < STRIKE_OFF_TIMEOUT {
-                std::thread::sleep(RETRY_INTERVAL);
-                removed = records.remove_client(instance);
-            }
-            if removed.is_err() {
-                kept.unmark();
-            }
+        let removed = until_changed(required, || records.remove_client(instance));
+        if removed.is_err()
+            && let Some(kept) = kept_locks
+        {
+            kept.unmark();
         }
         if let Some((error, skipped)) = failed(removed) {
             let client = state::owner_of_instance(instance).escape_ascii();
@@ -135,12 +143,86 @@ fn write_records(
         }
     }
     for instance in &effects.remember {
-        if let Some((error, skipped)) = failed(records.add_client(instance)) {
+        let added = until_changed(required, || records.add_client(instance));
+        if added.is_err()
+            && let Some(required) = required
+        {
+            (required.give_up)();
+        }
+        if let Some((error, skipped)) = failed(added) {
             let client = state::owner_of_instance(instance).escape_ascii();
             tracing::warn!(
                 %error, skipped, %client,
                 "an NFSv4 client can't be recorded: after a restart it won't be able to reclaim"
             );
         }
+    }
+}
+
+/// Changes a record. A server of a cluster tries again for a while.
+fn until_changed(
+    required: Option<&RequiredRecords>,
+    mut change: impl FnMut() -> io::Result<()>,
+) -> io::Result<()> {
+    let begun = Instant::now();
+    loop {
+        let changed = change();
+        if changed.is_ok() || required.is_none_or(|required| begun.elapsed() >= required.timeout) {
+            return changed;
+        }
+        std::thread::sleep(RETRY_INTERVAL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use recovery::Recovered;
+
+    use super::*;
+
+    /// Fails so many times.
+    struct Failing(AtomicUsize);
+
+    impl RecoveryStore for Failing {
+        fn load(&self) -> Recovered {
+            Recovered::default()
+        }
+
+        fn set_lease(&self, _: Duration) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn add_client(&self, _: &[u8]) -> io::Result<()> {
+            let left = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+            left.map_or(Ok(()), |_| Err(io::ErrorKind::TimedOut.into()))
+        }
+
+        fn remove_client(&self, instance: &[u8]) -> io::Result<()> {
+            self.add_client(instance)
+        }
+    }
+
+    #[test]
+    fn a_server_of_a_cluster_ends_its_run_if_a_client_cannot_be_recorded() {
+        let ended = Arc::new(AtomicUsize::new(0));
+        let required = |timeout| {
+            let ended = Arc::clone(&ended);
+            let give_up = Box::new(move || {
+                ended.fetch_add(1, Ordering::SeqCst);
+            });
+            RequiredRecords { timeout, give_up }
+        };
+        let adds = |times, required: Option<&RequiredRecords>| {
+            let records: Records = Some(Box::new(Failing(AtomicUsize::new(times))));
+            let effects = Effects { remember: vec![vec![0; 16]], ..Effects::default() };
+            write_records(&records, &effects, required, None);
+            ended.load(Ordering::SeqCst)
+        };
+        assert_eq!(adds(usize::MAX, None), 0, "a single server goes on");
+        assert_eq!(adds(2, Some(&required(Duration::MAX))), 0, "it is tried again");
+        assert_eq!(adds(usize::MAX, Some(&required(Duration::ZERO))), 1);
     }
 }

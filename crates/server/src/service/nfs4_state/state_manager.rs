@@ -24,7 +24,7 @@ use super::copies::Copies;
 use super::inherited::{self, KeptLocks};
 use super::lock_file::{OwnerLocks, file_lock};
 use super::lock_store::LockStore;
-use super::state_effects::EffectExecutor;
+use super::state_effects::{EffectExecutor, RequiredRecords};
 use super::state_resources::{StateEngine, StateResources};
 use crate::service::limits::{MAX_CACHED_REPLY, MAX_OPERATIONS, MAX_REPLY, MAX_REQUEST};
 
@@ -210,6 +210,11 @@ impl StateManager {
     /// Sets what is called when an open denies access and none did before. It must not call this manager.
     pub(crate) fn on_denial(&self, notify: impl Fn() + Send + Sync + 'static) {
         let _ = self.denial_began.set(Box::new(notify));
+    }
+
+    /// Clients get state only when they are recorded.
+    pub(crate) fn require_records(&self, required: RequiredRecords) {
+        let _ = self.effects.required.set(required);
     }
 
     /// Keeps locks across a restart, and takes over those of the last run.
