@@ -1,7 +1,8 @@
 //! Applications on clients of the gateways, which take and release locks all the time, and what was granted.
 //!
 //! A lock is held from the answer on until its release is sent. While it is held, a number in the file that
-//! was written before is read, and the next one written stably.
+//! was written before is read, and the next one written stably. Each application also writes to its own file
+//! all the time, unstably, and commits that now and then.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -19,6 +20,11 @@ use crate::gateways::{CONDITION, Gateway, Gateways};
 /// The files that all applications lock. Each application has one more, whose lock it keeps.
 const SHARED_FILES: usize = 3;
 const OWNER: LockOwner = LockOwner(1);
+/// The blocks of an application's own file, which are written in turn.
+const BLOCKS: usize = 64;
+const BLOCK: usize = 4096;
+/// How many blocks are written before a commit.
+const COMMIT_AFTER: usize = 50;
 const RANGE: ByteRange = ByteRange { first: 0, last: 99 };
 
 /// A lock that was granted.
@@ -133,6 +139,60 @@ struct Application {
     granted: Arc<AtomicUsize>,
 }
 
+/// Whether a client of the gateway gets the lock of the file `name`, which it releases at once.
+pub fn try_lock(gateway: &Gateway<'_>, name: &str) -> bool {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let options = Options::new().version(Version::V4_2).lane(LaneMode::Off).retry(CONDITION);
+        let session = Session::connect(&gateway.url().parse().unwrap(), options).await.unwrap();
+        let how = OpenOptions::new().read(true).write(true);
+        let file = session.open(name.as_bytes(), &how).await.unwrap();
+        let is_locked = lock(&file).await.unwrap();
+        if is_locked {
+            file.unlock(OWNER, None).await.unwrap();
+        }
+        drop(file);
+        session.close().await;
+        is_locked
+    })
+}
+
+/// A client that holds the lock of a file.
+pub struct Holder {
+    runtime: tokio::runtime::Runtime,
+    file: File,
+}
+
+impl Holder {
+    /// A client of the gateway, and the file `name`, which it creates.
+    pub fn of(gateway: &Gateway<'_>, name: &str) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let file = runtime.block_on(async {
+            let options = Options::new().version(Version::V4_2).lane(LaneMode::Off).retry(CONDITION);
+            let session = Session::connect(&gateway.url().parse().unwrap(), options).await.unwrap();
+            let how = OpenOptions::new().read(true).write(true).create(true);
+            let file = session.open(name.as_bytes(), &how).await.unwrap();
+            assert!(lock(&file).await.unwrap());
+            file
+        });
+        Self { runtime, file }
+    }
+
+    /// Whether the file can be written now.
+    pub fn writes(&self) -> bool {
+        let written = self.file.write_stable(b"again".as_slice().into(), 0, Stability::FileSync);
+        let limit = Duration::from_secs(1);
+        self.runtime
+            .block_on(async { tokio::time::timeout(limit, written).await })
+            .is_ok_and(|done| done.is_ok())
+    }
+
+    /// Releases the lock.
+    pub fn release(self) {
+        self.runtime.block_on(self.file.unlock(OWNER, None)).unwrap();
+    }
+}
+
 async fn lock(file: &File) -> client::Result<bool> {
     let request = LockRequest { owner: OWNER, range: RANGE, kind: LockKind::Write, waits: false };
     match file.lock(request).await {
@@ -145,7 +205,7 @@ async fn lock(file: &File) -> client::Result<bool> {
 impl Application {
     async fn run(&self, url: &str) {
         let version = if self.number.is_multiple_of(2) { Version::V4_1 } else { Version::V4_2 };
-        let options = Options::new().version(version).lane(LaneMode::Off);
+        let options = Options::new().version(version).lane(LaneMode::Off).retry(CONDITION);
         let session = Session::connect(&url.parse().unwrap(), options).await.unwrap();
         let how = OpenOptions::new().read(true).write(true).create(true);
         let mut files = Vec::new();
@@ -155,10 +215,12 @@ impl Application {
         let own = session.open(format!("own-{}", self.number).as_bytes(), &how).await.unwrap();
         assert!(lock(&own).await.unwrap(), "it is its own");
         let own_lock = self.record.begin(self.number, SHARED_FILES + self.number);
+        let mut blocks = [None; BLOCKS];
         for turn in self.number.. {
             if self.record.stops.load(Ordering::Acquire) {
                 break;
             }
+            self.stream(&own, turn, &mut blocks).await;
             let number = turn % SHARED_FILES;
             let file = &files[number];
             match lock(file).await {
@@ -168,11 +230,31 @@ impl Application {
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+        own.commit().await.unwrap();
+        for (number, expected) in blocks.iter().enumerate() {
+            let mut found = vec![0; BLOCK];
+            let length = own.read_at(&mut found, (number * BLOCK) as u64).await.unwrap();
+            let is_written =
+                |turn: usize| length == BLOCK && found.chunks(8).all(|part| part == turn.to_le_bytes());
+            assert!(expected.is_none_or(is_written), "block {number} of application {} is lost", self.number);
+        }
         self.record.end(own_lock, false);
         if let Err(error) = own.unlock(OWNER, Some(RANGE)).await {
             self.lose(&own, &error).await;
         }
         session.close().await;
+    }
+
+    /// Writes a block of the application's own file. `blocks` has the turns in which they were written.
+    async fn stream(&self, own: &File, turn: usize, blocks: &mut [Option<usize>; BLOCKS]) {
+        let number = turn % BLOCKS;
+        let data = turn.to_le_bytes().repeat(BLOCK / 8);
+        let written = own.write_stable(data.into(), (number * BLOCK) as u64, Stability::Unstable).await;
+        blocks[number] = written.is_ok().then_some(turn);
+        let committed = if turn.is_multiple_of(COMMIT_AFTER) { own.commit().await } else { Ok(()) };
+        if let Err(error) = written.and(committed) {
+            self.lose(own, &error).await;
+        }
     }
 
     /// The application holds the lock of a file.

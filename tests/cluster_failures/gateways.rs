@@ -19,13 +19,14 @@ use samehost_tests::{run, run_ok};
 
 /// The most that a step may take that waits for the cluster.
 pub const CONDITION: Duration = Duration::from_secs(240);
-/// The servers' lease in seconds.
+/// The lease in seconds, if a test has no other.
 pub const LEASE: u64 = 30;
 
 /// The names of network namespaces are the same in all tests: one of them runs at a time.
 static ONE_TEST: Mutex<()> = Mutex::new(());
 
-/// The program that moves a node's address in the clients' network.
+/// The program that moves a node's address in the clients' network. Every other gateway has it; the rest have
+/// the addresses themselves.
 const HOOK: &str = "#!/bin/sh
 case $2 in a) number=11 ;; b) number=12 ;; c) number=13 ;; d) number=14 ;; esac
 case $1 in
@@ -38,6 +39,8 @@ esac
 pub struct Cluster {
     ceph: String,
     namespace: &'static str,
+    /// The servers' lease in seconds.
+    pub lease: u64,
     directory: tempfile::TempDir,
     _one: MutexGuard<'static, ()>,
 }
@@ -59,7 +62,9 @@ impl Cluster {
         let hook = directory.path().join("hook");
         std::fs::write(&hook, HOOK).unwrap();
         std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let cluster = Self { ceph, namespace, directory, _one: one };
+        let cluster = Self { ceph, namespace, lease: LEASE, directory, _one: one };
+        // As docs/cluster.md says: otherwise Ceph may end the session of a server that is cut off.
+        cluster.ceph(&["fs", "set", "a", "session_timeout", "240"]);
         cluster.command(&[&["add"], nodes].concat());
         Some(cluster)
     }
@@ -118,7 +123,7 @@ impl Gateways<'_> {
     pub fn until_normal(&mut self) {
         let (cluster, count) = (self.all[0].cluster, self.all.len());
         let status = || cluster.command(&["status"]);
-        self.wait("gateways that give opens and locks", &status, || {
+        self.wait("gateways that give opens and locks", status, || {
             status().matches("  gives opens and locks").count() == count
         });
     }
@@ -230,7 +235,7 @@ impl<'a> Gateway<'a> {
         let mount = self.path("mount");
         std::fs::create_dir_all(&mount).unwrap();
         let script = "nsenter --net=/run/netns/gw-$1 ceph-fuse -c $2 -k $(dirname $2)/keyring \
-                      -n client.admin --pid-file=$3.pid $3 >/dev/null 2>&1";
+                      -n client.admin --fuse_disable_pagecache=true --pid-file=$3.pid $3 >/dev/null 2>&1";
         run_ok(Command::new("bash").args(["-c", script, "bash", self.name, &self.cluster.ceph]).arg(mount));
     }
 
@@ -239,9 +244,14 @@ impl<'a> Gateway<'a> {
         self.name == name
     }
 
+    /// Its address in the clients' network.
+    pub fn address(&self) -> String {
+        format!("10.92.1.{}", self.number)
+    }
+
     /// The URL for clients.
     pub fn url(&self) -> String {
-        format!("nfs://10.92.1.{}/srv", self.number)
+        format!("nfs://{}/srv", self.address())
     }
 
     /// Starts the server, which gets the descriptors that the service manager has.
@@ -267,10 +277,23 @@ impl<'a> Gateway<'a> {
         command.arg(format!("--net=/run/netns/gw-{}", self.name));
         command.args(["unshare", "--mount", "bash", "-c", &script, "bash"]).arg(self.path("mount"));
         command.arg(binary()).args(["serve", "--export", "/srv *(rw,insecure,no_root_squash)"]);
-        command.args(["--no-rpcbind", "--listen", "0.0.0.0:2049", "--lease", &LEASE.to_string()]);
+        command.args([
+            "--no-rpcbind",
+            "--listen",
+            "0.0.0.0:2049",
+            "--lease",
+            &self.cluster.lease.to_string(),
+        ]);
         command.arg("--run-dir").arg(self.path("run")).arg("--state-dir").arg(self.path("state"));
         command.args(["--cluster", &self.cluster.address(), "--ceph-conf", &self.cluster.ceph]);
-        command.args(["--node", self.name, "--address-hook"]).arg(self.cluster.directory.path().join("hook"));
+        command.args(["--node", self.name]);
+        if self.number.is_multiple_of(2) {
+            command.arg("--address-hook").arg(self.cluster.directory.path().join("hook"));
+        } else {
+            for (name, number) in ["a", "b", "c", "d"].iter().zip(11..) {
+                command.args(["--node-address", &format!("{name}=10.92.1.{number}/16%clients")]);
+            }
+        }
         command.env("NOTIFY_SOCKET", &self.store.path).env("FDSTORE", "400");
         let log = File::options().append(true).create(true).open(self.path("log")).unwrap();
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
@@ -286,6 +309,21 @@ impl<'a> Gateway<'a> {
         process.wait().unwrap();
     }
 
+    /// Its host ends: first the mount's process, which releases no lock, then all others.
+    pub fn crash_host(&mut self) {
+        run_ok(Command::new("sh").args(["-c", "kill -9 $(cat $1.pid)", "sh"]).arg(self.path("mount")));
+        self.link("clients", "down");
+        self.kill();
+        self.unmount();
+    }
+
+    /// The host is there again, with another mount.
+    pub fn boot_host(&mut self) {
+        self.link("clients", "up");
+        self.mount();
+        self.start();
+    }
+
     /// Waits until the server has ended by itself.
     pub fn until_ended(&mut self) {
         let mut process = self.process.take().unwrap();
@@ -296,7 +334,7 @@ impl<'a> Gateway<'a> {
         }
     }
 
-    /// Ends the mount, whose session Ceph has dropped.
+    /// Ends the mount, and what the service manager keeps of it.
     pub fn unmount(&self) {
         self.store.kept.lock().unwrap().clear();
         let script = "umount --lazy $1; kill $(cat $1.pid)";
