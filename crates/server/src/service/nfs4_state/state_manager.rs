@@ -325,6 +325,8 @@ impl StateManager {
         resources.iter().for_each(|state| drop(state.locks.lock().take()));
         if let Some(kept) = self.kept_locks.get() {
             kept.release();
+            // Nothing is left for which the session of this server's mount would have to be ended.
+            kept.unmark();
         }
         drop((resources, files));
     }
