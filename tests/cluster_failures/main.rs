@@ -133,26 +133,6 @@ fn gateways_join_and_leave_under_load() {
 }
 
 #[test]
-fn clients_of_a_dead_host_reclaim_from_the_server_that_takes_over() {
-    let Some(mut cluster) = Cluster::new("dead", &["a", "b"]) else { return };
-    // The client's TCP looks for the address seldom when it was away for a while.
-    cluster.lease = 120;
-    let new = |(name, number)| Gateway::start_new(&cluster, name, number);
-    let mut gateways = Gateways { all: [("a", 11), ("b", 12)].map(new).into() };
-    gateways.until_normal();
-    let client = applications::Holder::of(&gateways['a'], "held");
-    assert!(!applications::try_lock(&gateways['b'], "held"));
-    gateways['a'].crash_host();
-    cluster.command(&["drain", "a", "--to", "b"]);
-    gateways.all.retain(|gateway| !gateway.is("a"));
-    gateways.wait("the client to write again", String::new, || client.writes());
-    gateways.until_normal();
-    assert!(!applications::try_lock(&gateways['b'], "held"));
-    client.release();
-    assert!(applications::try_lock(&gateways['b'], "held"));
-}
-
-#[test]
 fn linux_keeps_its_locks_when_its_gateway_fails_and_is_drained() {
     let Some(cluster) = Cluster::new("linux", &["a", "b"]) else { return };
     let new = |(name, number)| Gateway::start_new(&cluster, name, number);
