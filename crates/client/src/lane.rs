@@ -55,8 +55,6 @@ pub(crate) struct WireState {
     pub(crate) open: Option<WireOpen>,
     /// The rights of the user, if the server sent them.
     pub(crate) access: Option<Access>,
-    /// As [`OpenReply::is_set`](crate::operations::OpenReply::is_set).
-    pub(crate) is_set: bool,
 }
 
 impl OpenedFile {

@@ -88,7 +88,7 @@ impl Session {
         if options.create || options.create_new {
             let set = SetAttributes { mode: Some(mode_of(options)), ..SetAttributes::default() };
             let how = if options.create_new { Create::Guarded(set) } else { Create::Unchecked(set) };
-            let target = FileTarget::New { directory, name, how: &how, then: None };
+            let target = FileTarget::New { directory, name, how: &how };
             match self.open_in_tree(target, path, options).await? {
                 Some(OpenedInTree::File(opening)) => return self.opened(*opening, path, options).await,
                 // What isn't a regular file, the wire refuses or follows.
@@ -214,10 +214,9 @@ impl Session {
         | FileTarget::New { directory: file, .. }) = target;
         let access = (options.read, options.write);
         let opened = self.caller.perform(&[file], |nfs, user| nfs.open(user, target, access)).await;
-        let opened = opened.map_err(|error| error.about(|| shown(path)))?;
-        let OpenReply { found, access, state: open, is_set } = opened;
+        let OpenReply { found, access, state: open } = opened.map_err(|error| error.about(|| shown(path)))?;
         match (found, target) {
-            (Some(found), _) => Ok((found, Some(WireState { open, access, is_set }))),
+            (Some(found), _) => Ok((found, Some(WireState { open, access }))),
             (None, FileTarget::Entry { directory, name } | FileTarget::New { directory, name, .. }) => {
                 Ok((self.lookup(directory, name).await?, None))
             }
@@ -325,7 +324,7 @@ impl Session {
         options: &OpenOptions,
     ) -> Result<(Found, Option<WireState>)> {
         let set = SetAttributes { mode: Some(mode_of(options)), ..SetAttributes::default() };
-        let target = FileTarget::New { directory, name, how: &Create::Guarded(set), then: None };
+        let target = FileTarget::New { directory, name, how: &Create::Guarded(set) };
         self.open_on_wire(target, name, options).await
     }
 
@@ -333,8 +332,8 @@ impl Session {
     /// verifier, over the wire. The lane may have ended after the server created the file.
     ///
     /// Over the wire a SETATTR follows, because the server may keep the verifier in the times (RFC 1813
-    /// section 3.3.8). NFSv4 has it in the COMPOUND of the OPEN. The request for a grant is made at the same
-    /// time: a file's owner may open it whatever its mode.
+    /// section 3.3.8). The request for a grant is made at the same time: a file's owner may open it whatever
+    /// its mode.
     async fn create_exclusive(
         &self,
         directory: &Handle,
@@ -352,20 +351,12 @@ impl Session {
         {
             return self.opened(opening, path, options).await;
         }
-        let set = SetAttributes { mode: Some(mode_of(options)), ..NOW };
-        let how = Create::Exclusive(verifier);
-        let target = FileTarget::New { directory, name, how: &how, then: Some(&set) };
+        let target = FileTarget::New { directory, name, how: &Create::Exclusive(verifier) };
         let (mut found, state) = self.open_on_wire(target, name, options).await?;
-        let is_set = state.as_ref().is_some_and(|state| state.is_set);
+        let set = SetAttributes { mode: Some(mode_of(options)), ..NOW };
         let target = lane::Target::Handle(found.handle.as_bytes());
         let (set, asked) = futures_util::future::join(
-            async {
-                if is_set {
-                    Ok(found.attributes)
-                } else {
-                    self.set_attributes(&found.handle, &set, None).await
-                }
-            },
+            self.set_attributes(&found.handle, &set, None),
             self.inner.lane.open(
                 &self.caller.user,
                 target,

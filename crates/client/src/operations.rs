@@ -79,9 +79,8 @@ pub(crate) enum FileTarget<'a> {
     File(&'a Handle),
     /// The file of a name.
     Entry { directory: &'a Handle, name: &'a [u8] },
-    /// The file of a name, which is created, or opened if it exists and `how` allows that. An exclusive
-    /// create is followed by a change of the attributes, `then`; see [`OpenReply::is_set`].
-    New { directory: &'a Handle, name: &'a [u8], how: &'a Create, then: Option<&'a SetAttributes> },
+    /// The file of a name, which is created, or opened if it exists and `how` allows that.
+    New { directory: &'a Handle, name: &'a [u8], how: &'a Create },
 }
 
 /// The result of an open.
@@ -93,8 +92,6 @@ pub(crate) struct OpenReply {
     pub(crate) access: Option<Access>,
     /// What the server holds for the open. `None` if it holds nothing, or the file isn't regular.
     pub(crate) state: Option<WireOpen>,
-    /// The attributes that follow an exclusive create are set. Otherwise the caller sets them.
-    pub(crate) is_set: bool,
 }
 
 /// Opens a file by the operations that leave nothing open: finds it, or creates it.
@@ -106,9 +103,9 @@ pub(crate) async fn open_without_state(
     let found = match target {
         FileTarget::File(file) => Some(Found { handle: file.clone(), attributes: None }),
         FileTarget::Entry { directory, name } => Some(nfs.lookup(user, directory, name).await?),
-        FileTarget::New { directory, name, how, .. } => nfs.create(user, directory, name, how).await?,
+        FileTarget::New { directory, name, how } => nfs.create(user, directory, name, how).await?,
     };
-    Ok(OpenReply { found, access: None, state: None, is_set: false })
+    Ok(OpenReply { found, access: None, state: None })
 }
 
 /// Finds the first name of a path only.

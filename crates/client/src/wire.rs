@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::counters::SessionCounters;
 use crate::error::{Error, Result, Status};
 use crate::operations::Operations as _;
-use crate::options::{Options, Version};
+use crate::options::Options;
 use crate::protocol::Protocol;
 use crate::types::Handle;
 use crate::user::User;
@@ -36,15 +36,6 @@ pub(crate) struct Wire {
     pub(crate) rsize: usize,
     /// The size of a WRITE in bytes.
     pub(crate) wsize: usize,
-}
-
-impl Wire {
-    /// Whether a file's first data is written FILE_SYNC if it is needed at the server before the commit, as
-    /// for fstat(2). Programs that write a small file look at it and close it, so this saves the COMMIT. By
-    /// NFSv3 the calls are those of the kernel's client.
-    pub(crate) fn syncs_first_write(&self) -> bool {
-        self.protocol.version() != Version::V3
-    }
 }
 
 /// One user's calls over the wire.

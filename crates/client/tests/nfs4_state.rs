@@ -108,31 +108,6 @@ mod v4 {
     }
 
     #[tokio::test]
-    async fn an_exclusive_create_sets_the_attributes_with_the_same_call() {
-        use std::os::unix::fs::MetadataExt as _;
-
-        let served = Served::wire_only();
-        let session = served.wire_by(Version::V4_1).await;
-        let before = session.counters().wire.round_trips;
-        let new = OpenOptions::new().write(true).create_new(true).mode(0o640);
-        let file = session.open(b"file", &new).await.unwrap();
-        assert_eq!(session.counters().wire.round_trips - before, 1);
-        let made = std::fs::metadata(served.export().join("file")).unwrap();
-        assert_eq!(made.mode() & 0o7777, 0o640);
-        assert!((made.atime() - made.ctime()).abs() < 60 && (made.mtime() - made.ctime()).abs() < 60);
-        let known = file.attributes_at_open().unwrap();
-        assert_eq!((known.mode, known.mtime.seconds), (0o640, made.mtime()));
-        let refused = session.open(b"file", &new).await.unwrap_err();
-        assert_eq!(refused.status(), Some(client::Status::Exists));
-        // The first data is durable once it is at the server, so the end of the file's use needs no COMMIT.
-        file.write_behind(b"small".as_slice().into(), 0).await.unwrap();
-        session.settle(&file.handle()).await;
-        assert_eq!(on_disk(&served.export().join("file")), b"small");
-        file.close().await.unwrap();
-        assert_eq!(session.counters().calls(Operation::Commit), 0);
-    }
-
-    #[tokio::test]
     async fn a_file_that_was_opened_over_the_lane_is_opened_over_the_wire_when_that_ends() {
         let mut served = Served::with_lane();
         let options = served.options(LaneMode::Auto).version(Version::V4_2);

@@ -131,24 +131,6 @@ fn each_file_of_a_tree_takes_the_fewest_round_trips() {
     }
 }
 
-/// By NFSv4 the OPEN's COMPOUND sets the attributes of an exclusive create.
-#[test]
-fn nfsv4_creates_and_writes_a_small_file_with_two_calls() {
-    let served = Served::with(FILES_ONLY);
-    let mounted = served.mount_by(Version::V4_2, Transport::Wire, calls_only());
-    let directory = mounted.path("made");
-    fs::create_dir(&directory).unwrap();
-    let before = mounted.mount.session().counters();
-    for path in names(&directory) {
-        let mut file = File::create_new(path).unwrap();
-        file.write_all(b"a small file").unwrap();
-        assert_eq!(file.metadata().unwrap().len(), 12);
-    }
-    let after = mounted.mount.session().counters();
-    let made = [Create, Setattr, Write].map(|one| after.calls(one) - before.calls(one));
-    assert_eq!(made, [FILES, 0, FILES]);
-}
-
 /// With a lane an fsync(2) without written data goes to the filesystem, because changes of names and
 /// attributes that the server has replied to are in its page cache only.
 #[test]

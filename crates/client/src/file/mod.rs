@@ -240,7 +240,7 @@ impl Inner {
         });
         let opened = opened.await.map_err(|error| error.about(|| self.display_name()))?;
         let OpenReply { access, state: open, .. } = opened;
-        Ok(WireState { open, access, is_set: false })
+        Ok(WireState { open, access })
     }
 
     /// The file's uncommitted writes, for a write over the wire.

@@ -175,7 +175,7 @@ impl LaneManager {
         let opened = match target {
             FileTarget::File(file) => tree.open_handle(user, file, access).await,
             FileTarget::Entry { directory, name } => tree.open(user, directory, name, access).await,
-            FileTarget::New { directory, name, how, .. } => {
+            FileTarget::New { directory, name, how } => {
                 tree.open_new(user, directory, name, how, access).await
             }
         };

@@ -1,29 +1,27 @@
 //! OPEN: one COMPOUND opens a file, and brings its handle, its attributes and the user's rights.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use client_state::Share;
 use proto::nfs4::{
-    Access4Args, Access4ResOk, Bitmap4, ChangeInfo4, Createhow4, Creatverfattr, Nfsstat4, Open4Args,
-    Open4ResOk, OpenClaim4, Openflag4, Operation as Op, SHARE_ACCESS_WANT_NO_DELEG,
-    SHARE_ACCESS_WANT_READ_DELEG, Setattr4Args, Stateid4,
+    Access4Args, Access4ResOk, ChangeInfo4, Createhow4, Creatverfattr, Nfsstat4, Open4Args, Open4ResOk,
+    OpenClaim4, Openflag4, Operation as Op, SHARE_ACCESS_WANT_NO_DELEG, SHARE_ACCESS_WANT_READ_DELEG,
+    Stateid4,
 };
 use xdr::Opaque;
 
 use super::compound::{Compound, Results, refused};
 use super::convert::{FILE, Settable};
 use super::delegation::{GrantedDelegation, OpenedFile, send_return};
-use super::operations::ANONYMOUS;
 use super::session::{CompoundReply, SessionClient};
 use super::state::{
     ChangeInFlight, HeldState, OpenOwner, READ_ACCESS, WRITE_ACCESS, WireOpen, open_args, state_id,
 };
 use super::{Nfs4, found, reply_attributes};
 use crate::attribute_sink::PreOpAttributes;
-use crate::error::{Error, Result, Status};
+use crate::error::{Error, Result};
 use crate::operations::{FileTarget, OpenReply, Operations as _, open_without_state};
-use crate::types::{Access, Attributes, Create, Found, Handle, Operation, SetAttributes, SetTime, Timestamp};
+use crate::types::{Access, Attributes, Create, Found, Handle, Operation, SetAttributes};
 use crate::user::User;
 
 /// The rights that an open asks for: those to a regular file.
@@ -47,8 +45,6 @@ enum OpenKind {
     Entry(Handle, Box<[u8]>),
     /// A file that is created, followed by the directory's attributes.
     New(Handle, Box<[u8]>),
-    /// As `New`, by an exclusive create, followed by a SETATTR that sets this access time.
-    Exclusive(Handle, Box<[u8]>, Timestamp),
 }
 
 /// The results of an OPEN that succeeded.
@@ -94,19 +90,14 @@ impl OpenKind {
             Self::File(file) => Ok(Found { handle: file.clone(), attributes: attributes(&mut results) }),
             Self::Entry(directory, name) | Self::New(directory, name) => found(&mut results)
                 .map(|found| Found { handle: found.handle.found_at(directory, name), ..found }),
-            Self::Exclusive(directory, name, _) => {
-                let set = results.get::<Bitmap4>(Op::Setattr);
-                set.and_then(|_| found(&mut results))
-                    .map(|found| Found { handle: found.handle.found_at(directory, name), ..found })
-            }
         };
         let file = match (file, self) {
             (Ok(file), _) => file,
-            (Err(_), Self::New(..) | Self::Exclusive(..)) => return Ok(OpenAnswer::Unknown),
+            (Err(_), Self::New(..)) => return Ok(OpenAnswer::Unknown),
             (Err(error), _) => return Err(error),
         };
         let access = results.get::<Access4ResOk>(Op::Access).ok();
-        let directory = matches!(self, Self::New(..) | Self::Exclusive(..)).then(|| {
+        let directory = matches!(self, Self::New(..)).then(|| {
             let attributes = results.succeeded(Op::Putfh).ok().and_then(|()| attributes(&mut results));
             (before(opened.cinfo), attributes)
         });
@@ -140,37 +131,6 @@ fn open_handle(file: &Handle, share: Share, want: u32, owner: &OpenOwner) -> Com
         .then(Op::Access, &Access4Args { access: RIGHTS.0 })
 }
 
-/// The file that an exclusive create finds in its way, if the create has made it: the server has executed it
-/// and restarted before it replied. Otherwise it would recognise its verifier, but that is overwritten by the
-/// SETATTR behind it. The access time that this has set takes its place.
-async fn find_own(
-    client: &Arc<SessionClient>,
-    user: &User,
-    kind: &OpenKind,
-    error: &Error,
-) -> Option<Handle> {
-    let OpenKind::Exclusive(directory, name, atime) = kind else { return None };
-    if error.status() != Some(Status::Exists) {
-        return None;
-    }
-    let compound = Compound::new().put_fh(directory).lookup(name).get_file(&FILE);
-    let reply = client.call(user, &compound, None).await.ok()?;
-    let mut results = reply.results().ok()?;
-    results.succeeded(Op::Putfh).ok()?;
-    results.succeeded(Op::Lookup).ok()?;
-    let Found { handle, attributes } = found(&mut results).ok()?;
-    let is_own = attributes.is_some_and(|attributes| attributes.atime == *atime && attributes.size == 0);
-    is_own.then(|| handle.found_at(directory, name))
-}
-
-/// The access time that an exclusive create sets: the present, to a fraction of a second that no other create
-/// has.
-fn own_atime(verifier: [u8; 8]) -> Timestamp {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let random = u64::from_ne_bytes(verifier) % 1_000_000_000;
-    Timestamp { seconds: now.as_secs() as i64, nanoseconds: random as u32 }
-}
-
 /// Sends an OPEN, and again while its session is replaced before the answer.
 async fn send_open(client: Arc<SessionClient>, call: OpenCall) -> Result<Opened> {
     let OpenCall { owner, share, want, mut kind, mut compound } = call;
@@ -189,14 +149,7 @@ async fn send_open(client: Arc<SessionClient>, call: OpenCall) -> Result<Opened>
             Ok(OpenAnswer::File(results)) => results,
             Ok(OpenAnswer::Other) => break Ok(Opened::Other),
             Ok(OpenAnswer::Unknown) => break Ok(Opened::Unknown),
-            Err(error) => match find_own(&client, owner.user(), &kind, &error).await {
-                Some(file) => {
-                    compound = open_handle(&file, share, want, &owner);
-                    kind = OpenKind::File(file);
-                    continue;
-                }
-                None => break Err(error),
-            },
+            Err(error) => break Err(error),
         };
         let OpenResults { access, flags, delegation, .. } = *results;
         let opened = OpenedFile { share, id: state_id(results.stateid), access, flags, delegation, sent };
@@ -208,7 +161,7 @@ async fn send_open(client: Arc<SessionClient>, call: OpenCall) -> Result<Opened>
             let (in_flight, file) = (ChangeInFlight::new(&client), results.file.handle.clone());
             drop(client.spawn(send_return(in_flight, file, delegation.id)));
         }
-        if matches!(kind, OpenKind::New(..) | OpenKind::Exclusive(..)) {
+        if matches!(kind, OpenKind::New(..)) {
             // The file is there; only its open was lost.
             compound = open_handle(&results.file.handle, share, want, &owner);
             kind = OpenKind::File(results.file.handle.clone());
@@ -240,8 +193,7 @@ impl Nfs4 {
                 self.client.return_delegation(file).await;
             } else if let Some((open, access)) = self.client.open_delegated(&owner, file, share) {
                 let found = Found { handle: file.clone(), attributes: None };
-                let (found, access, state) = (Some(found), Some(access), Some(open));
-                return Ok(OpenReply { found, access, state, is_set: false });
+                return Ok(OpenReply { found: Some(found), access: Some(access), state: Some(open) });
             }
         }
         let wants = self.wants_delegations && !write;
@@ -261,32 +213,23 @@ impl Nfs4 {
                 let kind = OpenKind::Entry(directory.clone(), name.into());
                 (Operation::Open, kind, compound, Some((directory, name)))
             }
-            FileTarget::New { directory, name, how, then } => {
+            FileTarget::New { directory, name, how } => {
                 let (settable, owner_name) = (settable_at_create(how), owner.name());
                 let open = Open4Args {
                     openhow: Openflag4::Create(create_how(how, &settable)),
                     ..open_args(share, want, &owner_name, OpenClaim4::Null(Opaque(name)))
                 };
-                let mut compound = Compound::once().put_fh(directory).then(Op::Open, &open);
-                let kind = match (how, then) {
-                    (Create::Exclusive(verifier), Some(then)) => {
-                        let atime = own_atime(*verifier);
-                        let set = Settable::new(&SetAttributes { atime: Some(SetTime::To(atime)), ..*then });
-                        let args = Setattr4Args { stateid: ANONYMOUS, obj_attributes: set.fattr() };
-                        compound = compound.then(Op::Setattr, &args);
-                        OpenKind::Exclusive(directory.clone(), name.into(), atime)
-                    }
-                    _ => OpenKind::New(directory.clone(), name.into()),
-                };
-                let compound = compound
+                let compound = Compound::once()
+                    .put_fh(directory)
+                    .then(Op::Open, &open)
                     .get_file(&FILE)
                     .then(Op::Access, &rights)
                     .put_fh(directory)
                     .get_attributes(&FILE);
+                let kind = OpenKind::New(directory.clone(), name.into());
                 (Operation::Create, kind, compound, Some((directory, name)))
             }
         };
-        let is_set = matches!(kind, OpenKind::Exclusive(..));
         let report = self.report();
         self.counters.call(operation);
         let call = OpenCall { owner, share, want, kind, compound };
@@ -302,18 +245,17 @@ impl Nfs4 {
                 if let (Some((before, attributes)), Some((directory, _))) = (results.directory, place) {
                     report.send(directory, before, attributes);
                 }
-                let (found, access, state) = (Some(results.file), results.access, Some(open));
-                Ok(OpenReply { found, access, state, is_set })
+                Ok(OpenReply { found: Some(results.file), access: results.access, state: Some(open) })
             }
             (Opened::Other, Some((directory, name))) => {
                 let found = self.lookup(user, directory, name).await?;
-                Ok(OpenReply { found: Some(found), access: None, state: None, is_set: false })
+                Ok(OpenReply { found: Some(found), access: None, state: None })
             }
             (Opened::Other | Opened::Unknown, place) => {
                 if let Some((directory, _)) = place {
                     report.send(directory, None, None);
                 }
-                Ok(OpenReply { found: None, access: None, state: None, is_set: false })
+                Ok(OpenReply { found: None, access: None, state: None })
             }
         }
     }

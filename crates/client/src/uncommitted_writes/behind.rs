@@ -8,9 +8,7 @@
 //! 1. A write waits until no overlapping one is under way: the server may execute WRITEs in any order.
 //! 2. The data has room in the pool until it is durable. One file's data on its way takes at most a share of
 //!    it ([`UncommittedPool::share`]); a write beyond that waits.
-//! 3. Data that is all of the file's so far is written FILE_SYNC when it is needed at the server: by a
-//!    commit, and once by anything else ([`Wire::syncs_first_write`](crate::wire::Wire::syncs_first_write)).
-//! 4. A failed write is reported to every open that has written to the file, once, by its next write, fsync
+//! 3. A failed write is reported to every open that has written to the file, once, by its next write, fsync
 //!    or close. Until the next commit that succeeds, the file's writes wait for the server.
 
 use std::any::Any;
@@ -104,8 +102,6 @@ struct AcceptedWrites {
     /// Whether the task runs that sends what has joined when it is due.
     has_timer: bool,
     under_way: VecDeque<UnderWay>,
-    /// Data was sent.
-    has_sent: bool,
     /// The number of the next range.
     next: u64,
     /// The number of failed writes, and the last error.
@@ -217,16 +213,7 @@ impl UncommittedWrites {
         let mark = {
             let mut state = self.behind.state.lock();
             let is_alone = state.under_way.is_empty() && self.is_empty();
-            let stability = match &state.joined {
-                Some(joined)
-                    if is_alone && !state.has_sent && joined.first.writer.wire.syncs_first_write() =>
-                {
-                    Stability::FileSync
-                }
-                _ if is_alone => stability,
-                _ => Stability::Unstable,
-            };
-            self.send(&mut state, stability);
+            self.send(&mut state, if is_alone { stability } else { Stability::Unstable });
             if state.under_way.is_empty() {
                 return;
             }
@@ -270,7 +257,6 @@ impl UncommittedWrites {
     /// Sends what has joined.
     fn send(self: &Arc<Self>, state: &mut MutexGuard<'_, AcceptedWrites>, stability: Stability) {
         let Some(joined) = state.joined.take() else { return };
-        state.has_sent = true;
         state.under_way.push_back(UnderWay {
             number: joined.number,
             from: joined.first.offset,
