@@ -211,7 +211,7 @@ fn start_errors_name_their_cause() {
     let gone = start(&|config| config.exports = vec!["/no/such/a *".into(), "/no/such/b *".into()]);
     assert!(gone.contains("/no/such/a is not served") && gone.contains("/no/such/b is not served"), "{gone}");
     let wrong = start(&|config| config.exports = vec!["/a *(rw,krb5)".into()]);
-    assert!(wrong.starts_with("--export:1:9: option krb5 is not supported"), "{wrong}");
+    assert!(wrong.starts_with("--export:1:9: option krb5 is not known"), "{wrong}");
     let second = start(&|config| config.exports.push("/b *(bogus)".into()));
     assert!(second.starts_with("--export#2:1:6: "), "{second}");
     let no_file = start(&|config| config.export_files = vec!["/no/such/file".into()]);
