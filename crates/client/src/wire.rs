@@ -21,8 +21,9 @@ use crate::user::User;
 /// The first pause after the server has delayed an operation; it doubles up to [`MAX_PAUSE`].
 const MIN_PAUSE: Duration = Duration::from_millis(50);
 
-/// The longest pause after the server has delayed an operation: the kernel client's.
-const MAX_PAUSE: Duration = Duration::from_secs(5);
+/// The longest pause after the server has delayed an operation. A grace period or a recall, which may end at
+/// any time, isn't overshot by much.
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// What all users of a session share of the wire.
 #[derive(Debug)]

@@ -107,6 +107,64 @@ mod v4 {
         assert!(calls(Operation::Close) <= 8, "{}", calls(Operation::Close));
     }
 
+    /// Files are opened again, locked and replaced while their CLOSEs wait.
+    #[tokio::test]
+    async fn closes_that_wait_close_nothing_that_came_later() {
+        const FILES: usize = 60;
+        let served = Served::wire_only();
+        let session = served.wire_by(Version::V4_2).await;
+        let name = |number: usize| format!("file-{number}").into_bytes();
+        let both = OpenOptions::new().read(true).write(true).create(true);
+        let mut again = Vec::new();
+        for round in 0..4 {
+            for number in 0..FILES {
+                drop(session.open(&name(number), &both).await.unwrap());
+                if number % 4 == round {
+                    again.push((number, session.open(&name(number), &both).await.unwrap()));
+                }
+            }
+        }
+        for (number, file) in &again {
+            file.write_at(&number.to_be_bytes(), 0).await.unwrap();
+        }
+        let root = session.root();
+        session.rename(&root, b"file-1", &root, b"file-2").await.unwrap();
+        drop(session.open(b"file-3", &both).await.unwrap());
+        session.remove(&root, b"file-3").await.unwrap();
+        for (number, file) in &again {
+            let mut buffer = [0; 8];
+            assert_eq!(file.read_at(&mut buffer, 0).await.unwrap(), 8, "{number}");
+            assert_eq!(buffer, number.to_be_bytes());
+        }
+        drop(again);
+        session.close().await;
+    }
+
+    /// A server that restarts has nothing to close for the client.
+    #[tokio::test]
+    async fn closes_that_wait_during_a_restart_end() {
+        const FILES: usize = 400;
+        let mut served = Served::wire_only();
+        let session = served.wire_by(Version::V4_2).await;
+        let new = OpenOptions::new().write(true).create_new(true);
+        let mut files = Vec::new();
+        for number in 0..FILES {
+            files.push(session.open(format!("file-{number}").as_bytes(), &new).await.unwrap());
+        }
+        let kept = files.pop();
+        served.freeze();
+        drop(files);
+        served.kill();
+        served.restart();
+        kept.as_ref().unwrap().write_at(b"kept", 0).await.unwrap();
+        assert_eq!(on_disk(&served.export().join(format!("file-{}", FILES - 1))), b"kept");
+        drop(kept);
+        session.clone().close().await;
+        // One request was on its way; the server refuses its CLOSEs one by one.
+        let closes = session.counters().calls(Operation::Close);
+        assert!(closes <= 28, "{closes}");
+    }
+
     #[tokio::test]
     async fn a_file_that_was_opened_over_the_lane_is_opened_over_the_wire_when_that_ends() {
         let mut served = Served::with_lane();

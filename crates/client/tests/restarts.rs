@@ -2,8 +2,11 @@
 
 mod support;
 
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -23,6 +26,8 @@ by_each_version! {
     calls_in_flight_are_retransmitted_after_a_reconnect,
     #[tokio::test]
     a_create_during_a_restart_succeeds_or_the_file_exists,
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    an_exclusive_create_whose_reply_is_lost_with_the_server_is_recognised,
     #[tokio::test]
     a_soft_session_gives_up_and_recovers,
     #[tokio::test]
@@ -167,6 +172,79 @@ async fn a_create_during_a_restart_succeeds_or_the_file_exists(version: Version)
     served.restart();
     opening.await.unwrap().unwrap();
     let again = session.open(b"new", &options).await.unwrap_err();
+    assert_eq!(again.status(), Some(client::Status::Exists));
+}
+
+/// Forwards connections to a server.
+struct Proxy {
+    port: u16,
+    drops_replies: Arc<AtomicBool>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl Proxy {
+    fn new(to: u16) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (drops_replies, dropped) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (drops, count) = (drops_replies.clone(), dropped.clone());
+        // The threads end with the test's process.
+        std::thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, to)) else { continue };
+                let (from, into) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+                std::thread::spawn(move || forward(from, into, |_| true));
+                let (drops, count) = (drops.clone(), count.clone());
+                let passes = move |bytes: usize| {
+                    let is_dropped = drops.load(SeqCst);
+                    count.fetch_add(if is_dropped { bytes as u64 } else { 0 }, SeqCst);
+                    !is_dropped
+                };
+                std::thread::spawn(move || forward(server, client, passes));
+            }
+        });
+        Self { port, drops_replies, dropped }
+    }
+}
+
+/// Forwards bytes that may pass until either side ends.
+fn forward(mut from: TcpStream, mut to: TcpStream, passes: impl Fn(usize) -> bool) {
+    let mut buffer = vec![0; 64 << 10];
+    while let Ok(read @ 1..) = from.read(&mut buffer) {
+        if passes(read) && to.write_all(&buffer[..read]).is_err() {
+            break;
+        }
+    }
+    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+}
+
+/// The server creates the file and is killed before its reply arrives. The next one finds the verifier in the
+/// file: it isn't another client's.
+async fn an_exclusive_create_whose_reply_is_lost_with_the_server_is_recognised(version: Version) {
+    let mut served = Served::wire_only();
+    let proxy = Proxy::new(served.port());
+    let url = Url::new("127.0.0.1", Some(proxy.port), served.export().to_str().unwrap().as_bytes());
+    let options = served.options(LaneMode::Off).version(version);
+    let session = Session::connect(&url, options).await.unwrap();
+    let new = OpenOptions::new().write(true).create_new(true).mode(0o640);
+    proxy.drops_replies.store(true, SeqCst);
+    let creating = tokio::spawn({
+        let session = session.clone();
+        async move { session.open(b"new", &new).await }
+    });
+    let path = served.export().join("new");
+    wait_for("the lost reply", || path.exists() && proxy.dropped.load(SeqCst) > 0).await;
+    served.kill();
+    proxy.drops_replies.store(false, SeqCst);
+    served.restart();
+    let file = creating.await.unwrap().unwrap();
+    file.write_at(b"mine", 0).await.unwrap();
+    file.close().await.unwrap();
+    assert_eq!(on_disk(&path), b"mine");
+    let made = std::fs::metadata(&path).unwrap();
+    assert_eq!(made.mode() & 0o7777, 0o640);
+    assert!((made.atime() - made.ctime()).abs() < 3600, "the verifier isn't left in the times");
+    let again = session.open(b"new", &new).await.unwrap_err();
     assert_eq!(again.status(), Some(client::Status::Exists));
 }
 

@@ -35,7 +35,7 @@ const MAX_NOTIFIED_POLL: Duration = Duration::from_secs(10);
 
 /// The pause before a LOCK is sent again that the server delays. It doubles.
 const MIN_PAUSE: Duration = Duration::from_millis(50);
-const MAX_PAUSE: Duration = Duration::from_secs(5);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// How often a LOCK is sent again because the server doesn't know its state id.
 const MAX_ATTEMPTS: u32 = 8;

@@ -427,8 +427,12 @@ impl SessionClient {
                 if !self.update(|held| held.recall(&file, id)) {
                     return Nfsstat4::BadStateid;
                 }
+                self.close_now();
             }
-            Recall::Delegations { keep } => self.update(|held| held.keep_delegations(keep)),
+            Recall::Delegations { keep } => {
+                self.update(|held| held.keep_delegations(keep));
+                self.close_now();
+            }
         }
         Nfsstat4::Ok
     }

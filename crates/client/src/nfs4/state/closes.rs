@@ -1,13 +1,19 @@
 //! CLOSE: one COMPOUND closes several files.
 //!
 //! No application waits for a CLOSE. So a file that is closed waits [`MAX_DELAY`] for further ones, unless
-//! the client ends, or removes the file's name: the last CLOSE of a file without a name frees its space.
+//! - the client ends,
+//! - a delegation is recalled, which is returned after the CLOSEs of its file,
+//! - or the client removes the file's name: the last CLOSE of a file without a name frees its space.
+//!
+//! Order doesn't matter to the server's state: a CLOSE names the state id that the client knew when it was
+//! queued. If the file has been opened again since, the server refuses it (`NFS4ERR_OLD_STATEID`).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use client_state::{OpenChange, StateError, StateId};
 use proto::nfs4::{Operation as Op, Stateid4};
+use tokio::time::Instant;
 
 use super::requests::{StateAnswer, open_change, state_id};
 use super::{ChangeInFlight, HeldState, MAX_PAUSE, MIN_PAUSE, OpenOwner};
@@ -21,12 +27,18 @@ const MAX_DELAY: Duration = Duration::from_millis(50);
 /// The CLOSEs of a COMPOUND. Each has two operations.
 const MAX_CLOSES: usize = 24;
 
+/// How long a removal waits for the CLOSE before it.
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(1);
+
 type Close = OpenChange<Handle, OpenOwner>;
 
-/// The CLOSEs to be sent, the first to wait first.
+/// The CLOSEs to be sent.
 #[derive(Debug, Default)]
 pub(super) struct QueuedCloses {
-    queue: VecDeque<Close>,
+    /// Those of each user with the times at which they are due, the earliest first. No queue is empty.
+    queues: BTreeMap<OpenOwner, VecDeque<(Instant, Close)>>,
+    /// The files whose CLOSEs are sent and not answered.
+    under_way: Vec<Handle>,
     /// A task sends them.
     has_sender: bool,
 }
@@ -34,48 +46,89 @@ pub(super) struct QueuedCloses {
 impl QueuedCloses {
     /// Returns whether [`send_closes`] has to be spawned.
     pub(super) fn push(&mut self, close: Close) -> bool {
-        self.queue.push_back(close);
+        let queue = self.queues.entry(close.owner().clone()).or_default();
+        queue.push_back((Instant::now() + MAX_DELAY, close));
         !std::mem::replace(&mut self.has_sender, true)
     }
 
     /// Whether there are enough for a COMPOUND.
     pub(super) fn is_full(&self) -> bool {
-        self.queue.len() >= MAX_CLOSES
+        self.queues.values().any(|queue| queue.len() >= MAX_CLOSES)
+    }
+
+    /// All of them, after the server has lost what they would close.
+    pub(super) fn take_all(&mut self) -> impl Iterator<Item = Close> + use<> {
+        std::mem::take(&mut self.queues).into_values().flatten().map(|(_, close)| close)
+    }
+
+    /// None of them waits any longer.
+    fn make_due(&mut self) {
+        let now = Instant::now();
+        self.queues.values_mut().flatten().for_each(|(due, _)| *due = (*due).min(now));
+    }
+
+    /// When the next COMPOUND is due, if that is not yet.
+    fn delayed_until(&self) -> Option<Instant> {
+        let due = self.queues.values().filter_map(|queue| Some(queue.front()?.0)).min();
+        due.filter(|due| !self.is_full() && *due > Instant::now())
     }
 
     /// The CLOSEs of the next COMPOUND, which are the same user's. With none the sender ends.
-    fn take(&mut self, max: usize) -> Vec<Close> {
-        let Some(owner) = self.queue.front().map(|close| close.owner().clone()) else {
+    fn take(&mut self, max: usize) -> Vec<(Instant, Close)> {
+        let due = |(_, queue): &(&OpenOwner, &VecDeque<(Instant, Close)>)| queue.front().map(|(due, _)| *due);
+        let Some(owner) = self.queues.iter().min_by_key(due).map(|(owner, _)| owner.clone()) else {
             self.has_sender = false;
             return Vec::new();
         };
-        let same = self.queue.iter().take(max).take_while(|close| *close.owner() == owner).count();
-        self.queue.drain(..same).collect()
+        let mut closes = self.queues.remove(&owner).unwrap_or_default();
+        let rest = closes.split_off(closes.len().min(max));
+        if !rest.is_empty() {
+            self.queues.insert(owner, rest);
+        }
+        self.under_way = closes.iter().map(|(_, close)| close.file().clone()).collect();
+        closes.into()
     }
 
     /// CLOSEs that weren't executed.
-    fn put_back(&mut self, closes: Vec<Close>) {
-        closes.into_iter().rev().for_each(|close| self.queue.push_front(close));
+    fn put_back(&mut self, closes: Vec<(Instant, Close)>) {
+        for (due, close) in closes.into_iter().rev() {
+            self.queues.entry(close.owner().clone()).or_default().push_front((due, close));
+        }
     }
 
     /// Whether the file of a name in a directory is to be closed.
     fn has_name(&self, directory: &Handle, name: &[u8]) -> bool {
         let is_it = |(at, by): (Handle, Box<[u8]>)| at == *directory && *by == *name;
-        self.queue.iter().any(|close| close.file().place().is_some_and(is_it))
+        let queued = self.queues.values().flatten().map(|(_, close)| close.file());
+        queued.chain(&self.under_way).any(|file| file.place().is_some_and(is_it))
     }
 }
 
 impl SessionClient {
-    /// The file of a name in a directory loses the name: it is closed first.
+    /// Sends the queued CLOSEs now.
+    pub(in crate::nfs4) fn close_now(&self) {
+        self.with_held(|held| held.closes.make_due());
+        self.state.close_now.notify_one();
+    }
+
+    /// The file of a name in a directory loses the name: it is closed first. A server that delays the CLOSE
+    /// doesn't delay this.
     pub(in crate::nfs4) async fn close_before_removal(&self, directory: &Handle, name: &[u8]) {
-        loop {
-            let changed = self.state.changed.notified();
-            if !self.look(|held| held.closes.has_name(directory, name)) {
-                return;
-            }
-            self.state.close_now.notify_one();
-            changed.await;
+        if !self.look(|held| held.closes.has_name(directory, name)) {
+            return;
         }
+        self.close_now();
+        let closed = async {
+            loop {
+                let changed = self.state.changed.notified();
+                if !self.look(|held| held.closes.has_name(directory, name)) {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        // After an error the CLOSE comes later than the removal, and only then frees the space.
+        let _ = tokio::time::timeout(REMOVAL_TIMEOUT, closed).await;
     }
 }
 
@@ -85,24 +138,24 @@ pub(super) async fn send_closes(in_flight: ChangeInFlight) {
     let max = (client.max_operations() / 2).clamp(1, MAX_CLOSES);
     let mut pause = MIN_PAUSE;
     loop {
-        if client.look(|held| !held.closes.queue.is_empty() && !held.closes.is_full()) {
+        if let Some(due) = client.look(|held| held.closes.delayed_until()) {
             // An error means that it's time.
-            let _ = tokio::time::timeout(MAX_DELAY, client.state.close_now.notified()).await;
+            let _ = tokio::time::timeout_at(due, client.state.close_now.notified()).await;
         }
         let closes = client.with_held(|held| held.closes.take(max));
-        let Some(first) = closes.first() else {
+        let Some((_, first)) = closes.first() else {
             client.state.changed.notify_waiters();
             return;
         };
         if client.is_ended() {
             // A further request would begin another client id, which has nothing to close.
             client.update(|held| {
-                closes.into_iter().for_each(|close| held.opens.changed(close, Err(StateError::Gone)));
+                closes.into_iter().for_each(|(_, close)| held.opens.changed(close, Err(StateError::Gone)));
             });
             continue;
         }
         let owner = first.owner().clone();
-        let compound = closes.iter().fold(Compound::once(), |compound, close| open_change(compound, close).1);
+        let compound = closes.iter().fold(Compound::once(), |to, (_, close)| open_change(to, close).1);
         client.counters.call(Operation::Close);
         let reply = client.call(owner.user(), &compound, None).await;
         let (session, answers) = match &reply {
@@ -116,7 +169,8 @@ pub(super) async fn send_closes(in_flight: ChangeInFlight) {
         let mut closes = closes;
         let rest = closes.split_off(answers.len());
         let report = |held: &mut HeldState| {
-            for (close, answer) in closes.drain(..).zip(answers) {
+            held.closes.under_way.clear();
+            for ((_, close), answer) in closes.drain(..).zip(answers) {
                 held.opens.changed(close, answer);
             }
         };

@@ -43,7 +43,7 @@ use requests::{lock_result, open_change, open_result, state_answer};
 
 /// The pause before a request is sent again that the server delays. It doubles.
 const MIN_PAUSE: Duration = Duration::from_millis(50);
-const MAX_PAUSE: Duration = Duration::from_secs(5);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// How long the end of a session waits for the requests that are on their way.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
@@ -398,7 +398,7 @@ impl SessionClient {
         let sent = async {
             loop {
                 let changed = self.state.changed.notified();
-                self.state.close_now.notify_one();
+                self.close_now();
                 if self.state.in_flight.load(Acquire) == 0 {
                     return;
                 }

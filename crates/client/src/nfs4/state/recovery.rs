@@ -38,6 +38,10 @@ impl HeldState {
         self.delegations.recover();
         self.delegated.clear();
         self.opens.recover();
+        // The server has nothing to close.
+        for close in self.closes.take_all() {
+            self.opens.changed(close, Err(StateError::Gone));
+        }
         // Results of an earlier loss's reclaims don't matter, but closing waits for those of opens.
         for reclaim in std::mem::take(&mut self.reclaims) {
             if let Reclaim::Open(change) = reclaim {
