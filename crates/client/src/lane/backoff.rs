@@ -8,6 +8,10 @@ const MIN_PAUSE: Duration = Duration::from_millis(100);
 /// The maximum pause between probes.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 
+/// The length of a lane's first round; each further one is twice as long, up to [`MAX_PAUSE`]. A server
+/// grants nothing in its grace period, in which the lane after a restart is established.
+const MIN_ROUND: Duration = Duration::from_secs(1);
+
 /// When the next probe is due.
 #[derive(Debug, Default)]
 pub(super) struct ProbeBackoff {
@@ -19,8 +23,8 @@ pub(super) struct ProbeBackoff {
     wire_ios: u64,
     /// The number of rounds with the same lane. A refused file may request a grant again in each.
     round: u32,
-    /// The beginning of the round.
-    round_began: Option<Instant>,
+    /// The beginning of the round, and its length.
+    round_began: Option<(Instant, Duration)>,
 }
 
 impl ProbeBackoff {
@@ -42,12 +46,12 @@ impl ProbeBackoff {
     /// another round the file may request a grant again, because the export's options may have changed.
     pub(super) fn round(&mut self, now: Instant, throttle: u32) -> u32 {
         self.wire_ios += 1;
-        let began = *self.round_began.get_or_insert(now);
+        let (began, length) = *self.round_began.get_or_insert((now, MIN_ROUND));
         let throttled = throttle != 0 && self.wire_ios >= u64::from(throttle);
-        if throttled || now.saturating_duration_since(began) >= MAX_PAUSE {
+        if throttled || now.saturating_duration_since(began) >= length {
             self.wire_ios = 0;
             self.round = self.round.wrapping_add(1);
-            self.round_began = Some(now);
+            self.round_began = Some((now, (length * 2).min(MAX_PAUSE)));
         }
         self.round
     }
@@ -72,6 +76,7 @@ impl ProbeBackoff {
     pub(super) const fn succeeded(&mut self) {
         self.failures = 0;
         self.not_before = None;
+        self.round_began = None;
     }
 
     /// Notes that the lane has ended.
@@ -109,8 +114,20 @@ mod tests {
         let now = Instant::now();
         let mut backoff = ProbeBackoff::default();
         assert!((0..1000).all(|_| backoff.round(now, 0) == 0));
-        assert_eq!(backoff.round(now + MAX_PAUSE, 0), 1);
-        assert_eq!(backoff.round(now + MAX_PAUSE, 0), 1);
+        let mut lengths = Vec::new();
+        for _ in 0..2 {
+            let mut began = now;
+            for _ in 0..7 {
+                let round = backoff.round(began, 0);
+                let is_next = |second: &u64| backoff.round(began + Duration::from_secs(*second), 0) != round;
+                let length = (1..).find(is_next).unwrap();
+                lengths.push(length);
+                began += Duration::from_secs(length);
+            }
+            // A new lane begins with short rounds.
+            backoff.succeeded();
+        }
+        assert_eq!(lengths, [[1, 2, 4, 8, 16, 30, 30]; 2].concat());
         let mut throttled = ProbeBackoff::default();
         let rounds: Vec<u32> = (0..9).map(|_| throttled.round(now, 4)).collect();
         assert_eq!(rounds, [0, 0, 0, 1, 1, 1, 1, 2, 2]);
