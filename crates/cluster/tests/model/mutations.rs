@@ -36,13 +36,15 @@ pub enum Mutation {
     ReclaimFromNewest,
     /// A client's record stays when its state goes to others.
     RememberForever,
+    /// A drained server unlocks its mark while it holds locks of its clients.
+    UnmarkHeld,
     /// Writes ignore the object's version.
     WriteBlindly,
 }
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::RecoverWithoutGrace,
         Self::ReleaseEarly,
         Self::EnforceEarly,
@@ -57,6 +59,7 @@ impl Mutation {
         Self::HastySuccessor,
         Self::ReclaimFromNewest,
         Self::RememberForever,
+        Self::UnmarkHeld,
         Self::WriteBlindly,
     ];
 

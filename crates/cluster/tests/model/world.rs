@@ -48,6 +48,8 @@ impl Random {
 #[derive(Debug, Default)]
 pub struct Session {
     pub is_alive: bool,
+    /// Other servers see that it holds locks of clients.
+    is_marked: bool,
     /// The server has dropped it by itself.
     pub timed_out: bool,
     heard: u64,
@@ -226,7 +228,7 @@ impl World {
 
     fn start(&mut self, host: usize) {
         let session = self.sessions.len();
-        self.sessions.push(Session { is_alive: true, heard: self.now, ..Session::default() });
+        self.sessions.push(Session { is_alive: true, is_marked: true, heard: self.now, ..Session::default() });
         self.runs += 1;
         let config = MemberConfig {
             node: self.hosts[host].name.clone(),
@@ -330,7 +332,7 @@ impl World {
                     self.hosts[host].start = Some(self.now + 1 + self.random.below(3));
                     return;
                 }
-                Effect::Leave => return self.end(host),
+                Effect::Leave => return self.leave(host),
                 // Later effects wait for it.
                 Effect::TakeAddress { .. } => {
                     self.perform(host, &effect);
@@ -338,6 +340,17 @@ impl World {
                 effect => self.begin(host, What::Effect(effect)),
             }
         }
+    }
+
+    /// The server process ends. The mount of a drained one stays, with what it still holds.
+    fn leave(&mut self, host: usize) {
+        let Some(run) = &self.hosts[host].run else { return };
+        let session = &mut self.sessions[run.session];
+        if session.is_marked {
+            return self.end(host);
+        }
+        session.heard = self.now;
+        self.hosts[host].run = None;
     }
 
     /// The server process ends, and with it its session.
@@ -496,19 +509,27 @@ impl World {
                 Event::RecordsRemoved
             }
             Effect::Examine { sessions } => {
-                let is_alive =
-                    |name: &String| self.sessions[name.parse::<usize>().expect("a number")].is_alive;
-                let held = sessions.iter().all(is_alive) || self.mutation == Some(Mutation::BelieveHeld);
+                let is_marked =
+                    |name: &String| self.sessions[name.parse::<usize>().expect("a number")].is_marked;
+                let held = sessions.iter().all(is_marked) || self.mutation == Some(Mutation::BelieveHeld);
                 Event::Examined(if held { Fate::Held } else { Fate::Lost })
             }
             Effect::Release { sessions } => {
+                // The mount of a drained server that has released everything is left alone.
                 for session in sessions {
-                    self.sessions[session.parse::<usize>().expect("a number")].end();
+                    let session = &mut self.sessions[session.parse::<usize>().expect("a number")];
+                    if session.is_marked {
+                        session.end();
+                    }
                 }
                 Event::Released
             }
             Effect::ReleaseOwn => {
-                self.sessions[run.session].locks.clear();
+                let session = &mut self.sessions[run.session];
+                session.is_marked = false;
+                if self.mutation != Some(Mutation::UnmarkHeld) {
+                    session.locks.clear();
+                }
                 Event::OwnReleased
             }
             Effect::OpenRecords { epoch, carry } => {
@@ -703,7 +724,7 @@ impl World {
 impl Session {
     /// Its locks are free.
     fn end(&mut self) {
-        self.is_alive = false;
+        (self.is_alive, self.is_marked) = (false, false);
         self.locks.clear();
     }
 }

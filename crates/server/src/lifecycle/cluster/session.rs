@@ -1,9 +1,10 @@
 //! The session of the exported CephFS mount with the metadata server, and the sessions of former mounts.
 //!
 //! Each session has a mark: a locked byte of a file, at the session's number. It is locked as long as the
-//! service manager keeps the locks of the server's clients. The service manager has the lock, so it goes with
-//! the clients' locks, whether the server, the service manager or the mount ends first. Other servers see by
-//! it whether these are held.
+//! service manager keeps the locks of the server's clients. Server and service manager share the open file,
+//! as they do those of the clients' locks, so it goes with these, whether the server, the service manager or
+//! the mount ends first. Other servers see by it whether these are held. A drained server unlocks it after
+//! it has released them: nothing is left then for which its mount's session would have to be ended.
 //!
 //! All servers have the file open for reading, and none changes a directory for it. Otherwise the metadata
 //! server would first ask a mount that is gone for what it has cached, and would end its session with its
@@ -11,7 +12,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -110,10 +111,8 @@ impl CephSession {
     /// # Errors
     /// If the mark can't be locked: after a crash no client can reclaim.
     pub fn mark(&self, store: &LockStore) -> io::Result<()> {
-        let inherited = store.take_inherited_mark();
-        if let Some(inherited) = inherited.filter(|inherited| self.is_marks(inherited)) {
-            // The service manager has it, or has had it until a moment ago: it is locked.
-            store.mark(inherited.as_fd());
+        // The previous process has locked it.
+        if store.has_valid_mark(|inherited| self.is_marks(inherited)) {
             return Ok(());
         }
         store.unmark();
@@ -122,7 +121,7 @@ impl CephSession {
         if !store::lock(&mark, &lock).map_err(io::Error::other)? {
             return Err(io::Error::new(io::ErrorKind::ResourceBusy, "another process has locked it"));
         }
-        store.mark(mark.as_fd());
+        store.mark(mark);
         Ok(())
     }
 

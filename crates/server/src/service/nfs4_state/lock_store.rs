@@ -32,8 +32,8 @@ pub struct LockStore {
     inherited: Mutex<Vec<(String, OwnedFd)>>,
     /// The previous process has kept its locks here.
     has_mark: bool,
-    /// Its mark.
-    inherited_mark: Mutex<Option<OwnedFd>>,
+    /// The mark: at first that of the previous process.
+    mark: Mutex<Option<OwnedFd>>,
     /// This process says that it keeps its locks here.
     is_marked: AtomicBool,
     /// Whether this process leaves its descriptors to the next one.
@@ -71,7 +71,7 @@ impl LockStore {
             inherited: Mutex::new(inherited),
             has_mark: !marks.is_empty(),
             is_marked: AtomicBool::new(!marks.is_empty()),
-            inherited_mark: Mutex::new(marks.into_iter().next().map(|(_, mark)| mark)),
+            mark: Mutex::new(marks.into_iter().next().map(|(_, mark)| mark)),
             left: AtomicBool::new(false),
             process: u64::from_ne_bytes(process),
             next: AtomicU64::new(0),
@@ -83,14 +83,14 @@ impl LockStore {
         self.has_mark
     }
 
-    /// The mark of the previous process.
-    pub(crate) fn take_inherited_mark(&self) -> Option<OwnedFd> {
-        self.inherited_mark.lock().take()
+    /// Whether the next process will believe that all locks are here, by a mark for which `is_valid` holds.
+    pub(crate) fn has_valid_mark(&self, is_valid: impl FnOnce(&OwnedFd) -> bool) -> bool {
+        self.is_marked() && self.mark.lock().as_ref().is_some_and(is_valid)
     }
 
     /// Says to the next process, by storing `mark`, that this one keeps its locks here. From then on a lock
     /// that isn't kept must not be given.
-    pub(crate) fn mark(&self, mark: BorrowedFd<'_>) {
+    pub(crate) fn mark(&self, mark: OwnedFd) {
         if self.is_marked() {
             return;
         }
@@ -100,8 +100,11 @@ impl LockStore {
             return;
         }
         let message = format!("FDSTORE=1\nFDNAME={MARK}\nFDPOLL=0");
-        match self.send(&message, &[mark]) {
-            Ok(()) => self.is_marked.store(true, Ordering::Release),
+        match self.send(&message, &[mark.as_fd()]) {
+            Ok(()) => {
+                *self.mark.lock() = Some(mark);
+                self.is_marked.store(true, Ordering::Release);
+            }
             Err(error) => {
                 tracing::warn!(%error, "no locks are kept: after a crash no client can reclaim");
             }
@@ -113,10 +116,16 @@ impl LockStore {
         self.is_marked.load(Ordering::Acquire)
     }
 
-    /// Says to the next process that clients may reclaim nothing.
+    /// Says to the next process that clients may reclaim nothing. Other servers of a cluster see the mark
+    /// unlocked when this returns: the service manager closes its copy some time later.
     pub(crate) fn unmark(&self) {
         if !self.is_marked() {
             return;
+        }
+        if let Some(mark) = self.mark.lock().take()
+            && let Err(error) = store::unlock(&mark, 0, u64::MAX)
+        {
+            tracing::debug!(%error, "the mark stays locked until the service manager closes it");
         }
         match self.send(&format!("FDSTOREREMOVE=1\nFDNAME={MARK}"), &[]) {
             Ok(()) => self.is_marked.store(false, Ordering::Release),
@@ -224,7 +233,7 @@ mod tests {
         let first = store(Vec::new());
         assert!(!first.is_marked());
         first.unmark();
-        first.mark(file.as_fd());
+        first.mark(file.try_clone().unwrap().into());
         assert_eq!(message(), format!("FDSTORE=1\nFDNAME={MARK}\nFDPOLL=0"), "unmarked it says nothing");
         let kept = first.keep(7, file.as_fd()).unwrap();
         message();
@@ -234,10 +243,31 @@ mod tests {
         assert!(message().starts_with("FDSTOREREMOVE=1\nFDNAME=nfs4-locks-0000000000000007"));
 
         let next = store(vec![(MARK.to_owned(), file.into())]);
-        assert!(next.take_inherited_mark().is_some());
-        assert!(next.has_mark() && next.is_marked());
+        assert!(next.has_mark() && next.is_marked() && next.has_valid_mark(|_| true));
+        assert!(!next.has_valid_mark(|_| false));
         next.unmark();
         assert_eq!(message(), format!("FDSTOREREMOVE=1\nFDNAME={MARK}"));
         assert!(next.has_mark() && !next.is_marked(), "what this process has found stays");
+        assert!(!next.has_valid_mark(|_| true));
+    }
+
+    #[test]
+    fn a_mark_is_unlocked_before_the_manager_has_closed_it() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("marks"), []).unwrap();
+        let open = || OwnedFd::from(File::open(directory.path().join("marks")).unwrap());
+        let lock = store::FileLock { first: 7, last: 7, exclusive: false };
+        let is_locked = |file: &OwnedFd| {
+            store::test_lock(file, &store::FileLock { exclusive: true, ..lock }).unwrap().is_some()
+        };
+        // It reads no message: the descriptors stay in its socket.
+        let socket = UnixDatagram::bind(directory.path().join("notify")).unwrap();
+        let store = LockStore::new(socket.local_addr().unwrap(), 2, Vec::new());
+        let (mark, other) = (open(), open());
+        assert!(store::lock(&mark, &lock).unwrap());
+        store.mark(mark);
+        assert!(is_locked(&other));
+        store.unmark();
+        assert!(!is_locked(&other));
     }
 }

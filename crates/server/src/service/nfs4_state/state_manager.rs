@@ -325,10 +325,12 @@ impl StateManager {
         resources.iter().for_each(|state| drop(state.locks.lock().take()));
         if let Some(kept) = self.kept_locks.get() {
             kept.release();
-            // Nothing is left for which the session of this server's mount would have to be ended.
-            kept.unmark();
         }
         drop((resources, files));
+        // Last: as long as the mark is there, a successor ends the mount's session, with what is still held.
+        if let Some(kept) = self.kept_locks.get() {
+            kept.unmark();
+        }
     }
 
     fn close(&self, is_closed: impl Fn(&FileHandle) -> bool + Copy) {
