@@ -30,7 +30,7 @@ static ONE_TEST: Mutex<()> = Mutex::new(());
 const HOOK: &str = "#!/bin/sh
 case $2 in a) number=11 ;; b) number=12 ;; c) number=13 ;; d) number=14 ;; esac
 case $1 in
-take) ip address add 10.92.1.$number/16 dev clients ;;
+take) ip address add 10.92.1.$number/16 dev clients && arping -q -c 3 -A -I clients 10.92.1.$number ;;
 give-up) ip address del 10.92.1.$number/16 dev clients ;;
 esac
 ";

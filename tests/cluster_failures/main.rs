@@ -124,9 +124,13 @@ fn gateways_join_and_leave_under_load() {
     applications.until_granted(&mut gateways, "locks on the fourth gateway, too", MORE);
 
     // The address moves; the client at it reclaims from the successor.
+    let session = gateways['a'].session();
     cluster.command(&["drain", "a", "--to", "b"]);
     gateways['a'].until_ended();
     applications.until_granted(&mut gateways, "locks after a was drained", MORE);
+    // The drained server has released everything itself: nothing evicts its mount.
+    let sessions = cluster.ceph(&["tell", "mds.m", "session", "ls"]);
+    assert!(sessions.contains(&format!("\"id\": {session},")), "{session} isn't among {sessions}");
     gateways.all.retain(|gateway| !gateway.is("a"));
     gateways.until_normal();
     applications.check(&[]);

@@ -228,7 +228,12 @@ impl World {
 
     fn start(&mut self, host: usize) {
         let session = self.sessions.len();
-        self.sessions.push(Session { is_alive: true, is_marked: true, heard: self.now, ..Session::default() });
+        self.sessions.push(Session {
+            is_alive: true,
+            is_marked: true,
+            heard: self.now,
+            ..Session::default()
+        });
         self.runs += 1;
         let config = MemberConfig {
             node: self.hosts[host].name.clone(),

@@ -146,7 +146,8 @@ pub struct ServeArgs {
     /// A program that moves addresses between the nodes of a cluster
     ///
     /// It is run as `PROGRAM take NODE` on the server that takes over the clients of the drained node NODE,
-    /// and as `PROGRAM give-up NODE` on that node, if it runs.
+    /// and as `PROGRAM give-up NODE` on that node, if it runs. It has to announce an address that it takes
+    /// (`arping -A`): otherwise clients may find it too late to reclaim.
     #[arg(long, value_name = "PROGRAM")]
     pub address_hook: Option<PathBuf>,
 
