@@ -157,6 +157,40 @@ pub fn try_lock(gateway: &Gateway<'_>, name: &str) -> bool {
     })
 }
 
+/// A client that holds the lock of a file.
+pub struct Holder {
+    runtime: tokio::runtime::Runtime,
+    file: File,
+}
+
+impl Holder {
+    /// A client of the gateway, and the file `name`, which it creates.
+    pub fn of(gateway: &Gateway<'_>, name: &str) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let file = runtime.block_on(async {
+            let options = Options::new().version(Version::V4_2).lane(LaneMode::Off).retry(CONDITION);
+            let session = Session::connect(&gateway.url().parse().unwrap(), options).await.unwrap();
+            let how = OpenOptions::new().read(true).write(true).create(true);
+            let file = session.open(name.as_bytes(), &how).await.unwrap();
+            assert!(lock(&file).await.unwrap());
+            file
+        });
+        Self { runtime, file }
+    }
+
+    /// Writes to the file, which fails if the lock is lost. Waits as long as no server answers.
+    pub fn write(&self) {
+        let written = self.file.write_stable(b"again".as_slice().into(), 0, Stability::FileSync);
+        let done = self.runtime.block_on(async { tokio::time::timeout(CONDITION, written).await });
+        done.expect("the client to write again").unwrap();
+    }
+
+    /// Releases the lock.
+    pub fn release(self) {
+        self.runtime.block_on(self.file.unlock(OWNER, None)).unwrap();
+    }
+}
+
 async fn lock(file: &File) -> client::Result<bool> {
     let request = LockRequest { owner: OWNER, range: RANGE, kind: LockKind::Write, waits: false };
     match file.lock(request).await {

@@ -19,8 +19,11 @@ use samehost_tests::{run, run_ok};
 
 /// The most that a step may take that waits for the cluster.
 pub const CONDITION: Duration = Duration::from_secs(240);
-/// The servers' lease in seconds.
+/// The servers' lease in seconds, unless a test sets another.
 pub const LEASE: u64 = 30;
+/// One that is longer than the pauses of a client's TCP that has had no answer for a minute: each pause is
+/// twice as long as the one before.
+pub const LONG_LEASE: u64 = 90;
 
 /// The names of network namespaces are the same in all tests: one of them runs at a time.
 static ONE_TEST: Mutex<()> = Mutex::new(());
@@ -40,6 +43,7 @@ pub struct Cluster {
     ceph: String,
     namespace: &'static str,
     directory: tempfile::TempDir,
+    pub lease: u64,
     _one: MutexGuard<'static, ()>,
 }
 
@@ -60,7 +64,7 @@ impl Cluster {
         let hook = directory.path().join("hook");
         std::fs::write(&hook, HOOK).unwrap();
         std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let cluster = Self { ceph, namespace, directory, _one: one };
+        let cluster = Self { ceph, namespace, directory, lease: LEASE, _one: one };
         // As docs/cluster.md says: otherwise Ceph may end the session of a server that is cut off.
         cluster.ceph(&["fs", "set", "a", "session_timeout", "240"]);
         cluster.command(&[&["add"], nodes].concat());
@@ -275,7 +279,13 @@ impl<'a> Gateway<'a> {
         command.arg(format!("--net=/run/netns/gw-{}", self.name));
         command.args(["unshare", "--mount", "bash", "-c", &script, "bash"]).arg(self.path("mount"));
         command.arg(binary()).args(["serve", "--export", "/srv *(rw,insecure,no_root_squash)"]);
-        command.args(["--no-rpcbind", "--listen", "0.0.0.0:2049", "--lease", &LEASE.to_string()]);
+        command.args([
+            "--no-rpcbind",
+            "--listen",
+            "0.0.0.0:2049",
+            "--lease",
+            &self.cluster.lease.to_string(),
+        ]);
         command.arg("--run-dir").arg(self.path("run")).arg("--state-dir").arg(self.path("state"));
         command.args(["--cluster", &self.cluster.address(), "--ceph-conf", &self.cluster.ceph]);
         command.args(["--node", self.name]);

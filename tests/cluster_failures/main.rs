@@ -10,7 +10,7 @@ mod gateways;
 use std::time::Duration;
 
 use applications::Applications;
-use gateways::{CONDITION, Cluster, Gateway, Gateways, LEASE};
+use gateways::{CONDITION, Cluster, Gateway, Gateways, LEASE, LONG_LEASE};
 use samehost_tests::qemu::{self, Job};
 
 /// How often each application gets a lock until all is well again.
@@ -134,6 +134,25 @@ fn gateways_join_and_leave_under_load() {
     gateways.all.retain(|gateway| !gateway.is("a"));
     gateways.until_normal();
     applications.check(&[]);
+}
+
+#[test]
+fn clients_of_a_dead_host_reclaim_from_the_server_that_takes_over() {
+    let Some(mut cluster) = Cluster::new("dead", &["a", "b"]) else { return };
+    cluster.lease = LONG_LEASE;
+    let new = |(name, number)| Gateway::start_new(&cluster, name, number);
+    let mut gateways = Gateways { all: [("a", 11), ("b", 12)].map(new).into() };
+    gateways.until_normal();
+    let client = applications::Holder::of(&gateways['a'], "held");
+    assert!(!applications::try_lock(&gateways['b'], "held"));
+    gateways['a'].crash_host();
+    cluster.command(&["drain", "a", "--to", "b"]);
+    gateways.all.retain(|gateway| !gateway.is("a"));
+    client.write();
+    gateways.until_normal();
+    assert!(!applications::try_lock(&gateways['b'], "held"));
+    client.release();
+    assert!(applications::try_lock(&gateways['b'], "held"));
 }
 
 #[test]
