@@ -67,6 +67,7 @@ impl Cluster {
         let cluster = Self { ceph, namespace, directory, lease: LEASE, _one: one };
         // As docs/cluster.md says: otherwise Ceph may end the session of a server that is cut off.
         cluster.ceph(&["fs", "set", "a", "session_timeout", "240"]);
+        cluster.evict_all();
         cluster.command(&[&["add"], nodes].concat());
         Some(cluster)
     }
@@ -85,6 +86,18 @@ impl Cluster {
     /// `ceph`, as its administrator.
     pub fn ceph(&self, words: &[&str]) -> String {
         run_ok(Command::new("ceph").args(["-c", &self.ceph, "-k", &self.beside("keyring")]).args(words))
+    }
+
+    /// Ends the sessions of mounts that earlier tests have killed: a request that needs what they have cached
+    /// would wait for them.
+    fn evict_all(&self) {
+        let sessions = self.ceph(&["tell", "mds.m", "session", "ls"]);
+        for line in sessions.lines() {
+            if let Some(id) = line.trim().strip_prefix("\"id\": ") {
+                let id = format!("id={}", id.trim_end_matches(','));
+                self.ceph(&["tell", "mds.m", "session", "evict", &id]);
+            }
+        }
     }
 
     /// A path beside the configuration.
