@@ -10,13 +10,12 @@
 //! server would first ask a mount that is gone for what it has cached, and would end its session with its
 //! locks when it doesn't answer (`session_timeout`). So the mark is a shared lock.
 
-use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use rados::Settings;
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use store::FileLock;
 
@@ -185,22 +184,38 @@ const fn byte(at: u64) -> FileLock {
 }
 
 /// Opens the file with the marks; the first server creates it.
+///
+/// A client that may write to the exported directory may have made anything of that name: a symbolic link
+/// through which the server would create a file elsewhere, a FIFO for which it would wait, or a file that the
+/// client can lock.
 fn open_marks(directory: &Path) -> io::Result<OwnedFd> {
     let path = directory.join(MARKS);
-    match File::open(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let mut options = OpenOptions::new();
+    let safely = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let open = |flags| rustix::fs::open(&path, flags | safely, Mode::RUSR | Mode::WUSR);
+    let file = match open(OFlags::RDONLY) {
+        Err(Errno::NOENT) => {
             // Another server may do the same.
-            drop(options.write(true).create(true).truncate(false).mode(0o600).open(&path)?);
-            File::open(&path)
+            drop(open(OFlags::WRONLY | OFlags::CREATE)?);
+            open(OFlags::RDONLY)?
         }
-        opened => opened,
+        opened => opened?,
+    };
+    let found = rustix::fs::fstat(&file)?;
+    let is_own = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile
+        && found.st_uid == rustix::process::geteuid().as_raw()
+        && found.st_mode & 0o077 == 0;
+    if is_own {
+        Ok(file)
+    } else {
+        let what = "it isn't a regular file that only the server's user may open: remove it";
+        Err(io::Error::new(io::ErrorKind::InvalidInput, what))
     }
-    .map(OwnedFd::from)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -209,5 +224,25 @@ mod tests {
         for wrong in ["", "client", "client0", "4123", "client-1"] {
             assert!(number(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn nothing_that_a_client_has_made_is_taken_for_the_marks() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, elsewhere) = (directory.path().join(MARKS), directory.path().join("elsewhere"));
+        let refused = || open_marks(directory.path()).is_err();
+        std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
+        assert!(refused() && !elsewhere.exists(), "a link to a file that isn't there");
+        std::fs::write(&elsewhere, []).unwrap();
+        assert!(refused(), "a link");
+        std::fs::remove_file(&path).unwrap();
+        let mode = Mode::RUSR | Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &path, FileType::Fifo, mode, 0).unwrap();
+        assert!(refused(), "a FIFO");
+        std::fs::remove_file(&path).unwrap();
+        drop(open_marks(directory.path()).unwrap());
+        drop(open_marks(directory.path()).unwrap());
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(refused(), "a file that others may open, and lock");
     }
 }
