@@ -78,6 +78,7 @@ impl QueuedCloses {
         let due = |(_, queue): &(&OpenOwner, &VecDeque<(Instant, Close)>)| queue.front().map(|(due, _)| *due);
         let Some(owner) = self.queues.iter().min_by_key(due).map(|(owner, _)| owner.clone()) else {
             self.has_sender = false;
+            self.under_way.clear();
             return Vec::new();
         };
         let mut closes = self.queues.remove(&owner).unwrap_or_default();
