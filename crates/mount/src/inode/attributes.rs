@@ -87,24 +87,29 @@ impl AttributeCache {
         self.version
     }
 
-    /// Whether the attributes arrived after `asked`.
+    /// Whether the attributes were requested at `asked` or later.
     pub(crate) fn is_newer_than(&self, asked: Instant) -> bool {
-        self.known.is_some_and(|known| known.received >= asked && known.valid > Duration::ZERO)
+        self.known.is_some_and(|known| known.asked >= asked && known.valid > Duration::ZERO)
     }
 
-    /// Whether the attributes are current: within their time, and from after the last write here began.
-    /// Replies to WRITEs carry them, so a writer needs no GETATTR for its own changes.
+    /// Whether the attributes are current: within their time, and requested after the last write here began
+    /// or, if no reply brings its result, ended. Replies to WRITEs carry attributes, so a writer needs no
+    /// GETATTR for its own changes.
     pub(crate) fn is_current(&self, now: Instant, times: &AttributeTimes) -> bool {
-        let received = self.known.map(|known| known.received);
-        !self.valid(now, times).is_zero()
-            && received.is_some_and(|at| self.wrote.is_none_or(|wrote| at > wrote))
+        !self.valid(now, times).is_zero() && self.includes_last_write()
+    }
+
+    /// Whether the attributes were requested after the last write here. When they arrived doesn't tell: the
+    /// reply to an earlier request may overtake a write, above all one over the lane.
+    fn includes_last_write(&self) -> bool {
+        self.known.is_some_and(|known| self.wrote.is_none_or(|wrote| known.asked >= wrote))
     }
 
     /// The attributes, if they were requested at `since` or later, and nothing here has changed the file
     /// after that.
     pub(crate) fn unchanged_here_since(&self, since: Instant) -> Option<&Attributes> {
         let known = self.known.as_ref()?;
-        let is_written = self.writers > 0 || self.wrote.is_some_and(|wrote| known.received <= wrote);
+        let is_written = self.writers > 0 || !self.includes_last_write();
         (known.asked >= since && !known.valid.is_zero() && !is_written).then_some(&known.attributes)
     }
 
@@ -224,12 +229,11 @@ impl AttributeCache {
         self.writers += 1;
     }
 
-    /// An open for writing ends. If a reply to the last write, or a later one, has brought attributes, those
-    /// are current.
+    /// An open for writing ends. If the reply to the last write, or to a later request, has brought
+    /// attributes, those are current.
     pub(crate) fn close_writer(&mut self) {
         self.writers = self.writers.saturating_sub(1);
-        let received = self.known.map(|known| known.received);
-        if self.writers == 0 && self.wrote.is_some_and(|wrote| received.is_some_and(|at| at > wrote)) {
+        if self.writers == 0 && self.includes_last_write() {
             self.wrote = None;
         }
     }
@@ -337,21 +341,21 @@ mod tests {
     #[test]
     fn changes_during_writes_are_own() {
         let now = Instant::now();
-        let later = now + Duration::from_secs(1);
+        let after = |millis| now + Duration::from_millis(millis);
         let mut cache = AttributeCache::default();
         cache.update(&asked(file(1, 1), now), now, &TIMES);
         cache.open_cached();
         cache.open_writer();
-        cache.note_write(now);
-        assert_eq!(cache.update(&asked(file(5, 5), now), now, &TIMES), Change::Own);
+        cache.note_write(after(10));
+        assert_eq!(cache.update(&asked(file(5, 5), after(5)), after(11), &TIMES), Change::Own);
         cache.close_writer();
         assert_eq!(
-            cache.update(&asked(file(6, 6), now), now, &TIMES),
+            cache.update(&asked(file(6, 6), after(6)), after(12), &TIMES),
             Change::Own,
-            "requested before the close"
+            "requested before the write"
         );
-        assert_eq!(cache.update(&asked(file(6, 7), later), later, &TIMES), Change::Own);
-        assert_eq!(cache.update(&asked(file(6, 8), later), later, &TIMES), Change::Foreign);
+        assert_eq!(cache.update(&asked(file(6, 7), after(20)), after(21), &TIMES), Change::Own);
+        assert_eq!(cache.update(&asked(file(6, 8), after(22)), after(23), &TIMES), Change::Foreign);
     }
 
     #[test]
@@ -369,6 +373,24 @@ mod tests {
         cache.update(&own, after(12), &TIMES);
         assert!(cache.is_current(after(13), &TIMES));
         assert!(!cache.is_current(after(13), &AttributeTimes { on: false, ..TIMES }));
+    }
+
+    #[test]
+    fn attributes_that_were_requested_before_a_write_are_stale_whenever_they_arrive() {
+        let now = Instant::now();
+        let after = |millis| now + Duration::from_millis(millis);
+        let mut cache = AttributeCache::default();
+        cache.open_writer();
+        // Written over the lane between the request and its reply.
+        cache.note_write(after(10));
+        cache.update(&asked(file(1, 1), after(5)), after(11), &TIMES);
+        assert!(!cache.is_current(after(12), &TIMES), "an append would go to the old end");
+        cache.close_writer();
+        assert!(!cache.is_current(after(13), &TIMES));
+        assert_eq!(cache.unchanged_here_since(now), None);
+        cache.update(&asked(file(2, 2), after(14)), after(15), &TIMES);
+        assert!(cache.is_current(after(16), &TIMES));
+        assert_eq!(cache.unchanged_here_since(now).map(|attributes| attributes.size), Some(2));
     }
 
     #[test]
