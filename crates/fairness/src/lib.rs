@@ -10,5 +10,5 @@ mod peer;
 mod shares;
 
 pub use log_limit::LogLimit;
-pub use peer::Peer;
+pub use peer::{Peer, UnknownPeer};
 pub use shares::{Shares, Standing};

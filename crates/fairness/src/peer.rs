@@ -1,7 +1,11 @@
 //! The party that a resource is charged to.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+/// How [`Peer::LocalUnknown`] is displayed.
+const UNKNOWN_LOCAL: &str = "unknown local users";
 
 /// The party that is charged for what a connection or a socket makes the server hold.
 ///
@@ -45,17 +49,45 @@ impl Peer {
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::V4(octets) => write!(f, "{}", std::net::Ipv4Addr::from(*octets)),
+            Self::V4(octets) => write!(f, "{}", Ipv4Addr::from(*octets)),
             Self::V6(network) => {
                 let mut octets = [0; 16];
                 octets[..8].copy_from_slice(network);
-                write!(f, "{}/64", std::net::Ipv6Addr::from(octets))
+                write!(f, "{}/64", Ipv6Addr::from(octets))
             }
             Self::Local(uid) => write!(f, "local uid {uid}"),
-            Self::LocalUnknown => f.write_str("unknown local users"),
+            Self::LocalUnknown => f.write_str(UNKNOWN_LOCAL),
         }
     }
 }
+
+/// A peer, as it is displayed.
+impl FromStr for Peer {
+    type Err = UnknownPeer;
+
+    fn from_str(text: &str) -> Result<Self, UnknownPeer> {
+        let network =
+            |text: &str| Some(Self::remote(text.strip_suffix("/64")?.parse::<Ipv6Addr>().ok()?.into()));
+        let local = |text: &str| text.strip_prefix("local uid ")?.parse().ok().map(Self::Local);
+        let host = |text: &str| Some(Self::V4(text.parse::<Ipv4Addr>().ok()?.octets()));
+        if text == UNKNOWN_LOCAL {
+            return Ok(Self::LocalUnknown);
+        }
+        host(text).or_else(|| network(text)).or_else(|| local(text)).ok_or(UnknownPeer)
+    }
+}
+
+/// The text names no peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnknownPeer;
+
+impl fmt::Display for UnknownPeer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("neither an IPv4 address, nor an IPv6 network of 64 bits, nor local users")
+    }
+}
+
+impl std::error::Error for UnknownPeer {}
 
 #[cfg(test)]
 mod tests {
@@ -72,5 +104,11 @@ mod tests {
         assert_eq!(peer("192.0.2.1").to_string(), "192.0.2.1");
         assert!(Peer::Local(0).is_local_root() && !Peer::Local(1).is_local_root());
         assert!(!Peer::LocalUnknown.is_local_root());
+        for peer in [peer("192.0.2.1"), peer("2001:db8::1"), Peer::Local(7), Peer::LocalUnknown] {
+            assert_eq!(peer.to_string().parse(), Ok(peer));
+        }
+        for text in ["", "2001:db8::", "local uid", "local uid -1", "192.0.2.1/64", "192.0.2"] {
+            assert_eq!(text.parse::<Peer>(), Err(UnknownPeer), "{text}");
+        }
     }
 }

@@ -1,8 +1,12 @@
 //! Client records as files of a directory: a file for each client, so that a record exists or doesn't,
 //! whenever the power fails.
 //!
-//! A file's name is a hash of its content, the client's instance. It is written under a temporary name,
-//! synced and renamed. One more file holds the longest lease that clients may have been promised.
+//! A file's name is a hash of the client's instance. The content begins with a line that names the peer and
+//! the principal of the client's holder, if there is one (`for 192.0.2.1 as uid 0`); the instance follows,
+//! and a hash of both. Earlier versions wrote the instance alone: nobody may end such a record.
+//!
+//! A file is written under a temporary name, synced and renamed. One more file holds the longest lease that
+//! clients may have been promised.
 
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
@@ -15,10 +19,13 @@ use std::time::Duration;
 use siphasher::sip128::{Hasher128 as _, SipHasher24};
 
 use crate::state_dir::{self, StateDirError};
-use crate::{Recovered, RecoveryStore};
+use crate::{ClientRecord, RecordHolder, Recovered, RecoveryStore};
 
-/// The longest record in bytes: a client's owner string (`NFS4_OPAQUE_LIMIT`) and its verifier.
-const MAX_RECORD: u64 = 1024 + 8;
+/// The longest record in bytes: the line of its holder, a client's verifier and owner string
+/// (`NFS4_OPAQUE_LIMIT`), and the hash.
+const MAX_RECORD: u64 = 128 + 8 + 1024 + HASH as u64;
+/// The length of a hash in bytes.
+const HASH: usize = 16;
 /// The most entries that are read: more than there can be clients.
 const MAX_RECORDS: usize = 65_536;
 
@@ -26,6 +33,42 @@ const MAX_RECORDS: usize = 65_536;
 const LEASE_FILE: &str = "lease";
 /// The suffix of files that aren't complete.
 const UNFINISHED: &str = ".new";
+
+fn hash(bytes: &[u8]) -> u128 {
+    let mut hasher = SipHasher24::new();
+    hasher.write(bytes);
+    hasher.finish128().as_u128()
+}
+
+/// A record's content.
+fn encode(client: &ClientRecord) -> Vec<u8> {
+    let holder = client.holder.as_ref();
+    let holder = holder.map_or(String::new(), |held| format!("for {} as {}", held.peer, held.principal));
+    let mut content = format!("{holder}\n").into_bytes();
+    content.extend_from_slice(&client.instance);
+    let check = hash(&content);
+    content.extend_from_slice(&check.to_be_bytes());
+    content
+}
+
+/// The record that a file of this name contains.
+fn decode(name: &OsStr, content: &[u8]) -> Option<ClientRecord> {
+    let is_its_name = |instance: &[u8]| *name == *RecoveryDirectory::name(instance);
+    if is_its_name(content) {
+        return Some(ClientRecord { instance: content.to_owned(), holder: None });
+    }
+    let (content, check) = content.split_at_checked(content.len().checked_sub(HASH)?)?;
+    let line =
+        content.iter().position(|byte| *byte == b'\n').filter(|_| hash(content).to_be_bytes() == check)?;
+    let (line, instance) = (std::str::from_utf8(&content[..line]).ok()?, &content[line + 1..]);
+    let holder = if line.is_empty() {
+        None
+    } else {
+        let (peer, principal) = line.strip_prefix("for ")?.split_once(" as ")?;
+        Some(RecordHolder { peer: peer.parse().ok()?, principal: principal.to_owned() })
+    };
+    is_its_name(instance).then(|| ClientRecord { instance: instance.to_owned(), holder })
+}
 
 /// Client records as files of a directory.
 #[derive(Debug)]
@@ -45,9 +88,7 @@ impl RecoveryDirectory {
 
     /// The file name of a client's record.
     fn name(instance: &[u8]) -> String {
-        let mut hasher = SipHasher24::new();
-        hasher.write(instance);
-        format!("{:032x}", hasher.finish128().as_u128())
+        format!("{:032x}", hash(instance))
     }
 
     /// Writes a file, whole or not at all.
@@ -75,8 +116,8 @@ impl RecoveryDirectory {
             let millis = std::str::from_utf8(&content).ok().and_then(|text| text.parse().ok());
             let Some(millis) = millis else { return invalid("not the length of a lease") };
             into.lease = Some(Duration::from_millis(millis));
-        } else if *name == *Self::name(&content) {
-            into.clients.push(content);
+        } else if let Some(client) = decode(name, &content) {
+            into.clients.push(client);
         } else {
             return invalid("not the record of an NFSv4 client");
         }
@@ -120,8 +161,8 @@ impl RecoveryStore for RecoveryDirectory {
         self.put(LEASE_FILE, lease.as_millis().to_string().as_bytes())
     }
 
-    fn add_client(&self, instance: &[u8]) -> io::Result<()> {
-        self.put(&Self::name(instance), instance)
+    fn add_client(&self, client: &ClientRecord) -> io::Result<()> {
+        self.put(&Self::name(&client.instance), &encode(client))
     }
 
     fn remove_client(&self, instance: &[u8]) -> io::Result<()> {
@@ -152,17 +193,23 @@ pub fn open_client_records(
 
 #[cfg(test)]
 mod tests {
+    use fairness::Peer;
+
     use super::*;
 
     /// A change to a directory of records.
     type Damage<'a> = &'a dyn Fn(&Path);
+
+    fn record(instance: &[u8]) -> ClientRecord {
+        ClientRecord { instance: instance.to_owned(), holder: None }
+    }
 
     /// A directory with the records of two clients.
     fn two_records(scratch: &tempfile::TempDir) -> (RecoveryDirectory, PathBuf) {
         let directory = scratch.path().join("a/b");
         let records = RecoveryDirectory::open(&directory).unwrap();
         for client in [&b"one"[..], b"two", b"two", &[0xff; 1032]] {
-            records.add_client(client).unwrap();
+            records.add_client(&record(client)).unwrap();
         }
         records.remove_client(b"one").unwrap();
         records.remove_client(b"one").unwrap();
@@ -170,7 +217,7 @@ mod tests {
     }
 
     fn clients(records: &RecoveryDirectory) -> Vec<Vec<u8>> {
-        let mut clients = records.load().clients;
+        let mut clients: Vec<_> = records.load().clients.into_iter().map(|client| client.instance).collect();
         clients.sort();
         clients
     }
@@ -183,7 +230,7 @@ mod tests {
         fs::write(directory.join(format!("{}.new", RecoveryDirectory::name(b"half"))), "ha").unwrap();
         let left = RecoveryDirectory::open(&directory).unwrap();
         assert_eq!(clients(&left), [b"two".to_vec(), vec![0xff; 1032]]);
-        records.add_client(b"half").unwrap();
+        records.add_client(&record(b"half")).unwrap();
         assert_eq!(clients(&left)[0], b"half");
         records.remove_client(b"half").unwrap();
         assert_eq!((left.load().lease, left.load().damaged.len()), (None, 0));
@@ -191,6 +238,40 @@ mod tests {
             records.set_lease(lease).unwrap();
             assert_eq!(records.load().lease, Some(lease));
         }
+    }
+
+    #[test]
+    fn a_record_has_its_holder() {
+        let scratch = tempfile::tempdir().unwrap();
+        let directory = scratch.path().join("a");
+        let records = RecoveryDirectory::open(&directory).unwrap();
+        let mut client = record(b"12345678for 192.0.2.1 as uid 0\nhost");
+        // An earlier version's.
+        fs::write(directory.join(RecoveryDirectory::name(&client.instance)), &client.instance).unwrap();
+        assert_eq!(records.load().clients, [client.clone()]);
+        let peers = [
+            Peer::V4([192, 0, 2, 1]),
+            Peer::V6([0x20, 1, 0xd, 0xb8, 0, 0, 0, 9]),
+            Peer::Local(0),
+            Peer::Local(u32::MAX),
+            Peer::LocalUnknown,
+        ];
+        for peer in peers {
+            for principal in ["uid 0", "anonymous"] {
+                client.holder = Some(RecordHolder { peer, principal: principal.to_owned() });
+                records.add_client(&client).unwrap();
+                assert_eq!(records.load().clients, [client.clone()], "in the place of the last");
+            }
+        }
+        records.remove_client(&client.instance).unwrap();
+        assert_eq!(records.load().clients, []);
+        // A damaged holder ends nobody.
+        records.add_client(&client).unwrap();
+        let path = directory.join(RecoveryDirectory::name(&client.instance));
+        let mut content = fs::read(&path).unwrap();
+        content[5] ^= 1;
+        fs::write(path, content).unwrap();
+        assert_eq!((records.load().clients, records.load().damaged.len()), (Vec::new(), 1));
     }
 
     #[test]

@@ -3,25 +3,33 @@
 //! Names of objects, and the form of the values, are those of nfs-ganesha's `rados_cluster` recovery backend:
 //! the value is a client's address, its owner string's length and the owner string, in hexadecimal digits if
 //! it isn't printable. A client's instance has a verifier, too, which follows where ganesha lists revoked
-//! delegations. The object's data, which ganesha leaves empty, has the longest promised lease.
+//! delegations, and after it the client's principal. The object's data, which ganesha leaves empty, has the
+//! longest promised lease.
+//!
+//! Instead of an address there is `(unknown)`, as ganesha writes it, if nobody may end the record: also for a
+//! process of the server's host, because its uid isn't the same user on another server.
 
 use std::hash::Hasher as _;
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::object_name;
+use fairness::Peer;
 use parking_lot::Mutex;
 use rados::{Guard, ObjectChange, ObjectError, ObjectNamespace, Reason};
 use siphasher::sip128::{Hasher128 as _, SipHasher24};
 
-use crate::{Recovered, RecoveryStore};
+use crate::{ClientRecord, RecordHolder, Recovered, RecoveryStore};
 
 /// How far back records are looked for. The epoch of a node's newest records is the one before the recovery
 /// epoch, unless the node was away while other nodes recovered.
 const MAX_EPOCHS: u64 = 64;
 /// The length of a verifier, with which an instance begins.
 const VERIFIER: usize = 8;
+/// What ganesha writes where it doesn't know a client's address.
+const UNKNOWN: &str = "(unknown)";
 
 /// The client records of one node of a cluster.
 #[derive(Debug)]
@@ -38,7 +46,7 @@ struct OpenRecords {
     epoch: Option<u64>,
     /// The last epoch, whose records would count after a crash, from which clients are removed, too.
     last: Option<u64>,
-    clients: Vec<Vec<u8>>,
+    clients: Vec<ClientRecord>,
     lease: Option<Duration>,
 }
 
@@ -80,8 +88,8 @@ impl ClusterRecords {
                         }
                     }
                     for (key, value) in &object.omap {
-                        match decode(value).filter(|instance| client_key(instance).as_bytes() == key) {
-                            Some(instance) => recovered.clients.push(instance),
+                        match decode(value).filter(|client| client_key(&client.instance).as_bytes() == key) {
+                            Some(client) => recovered.clients.push(client),
                             None => recovered.damaged.push(format!(
                                 "object {name}, key {}: not a record that Samehost has written",
                                 key.escape_ascii()
@@ -109,7 +117,7 @@ impl ClusterRecords {
             open.clients.clear();
         }
         let entries: Vec<_> =
-            open.clients.iter().map(|client| (client_key(client), encode(client))).collect();
+            open.clients.iter().map(|client| (client_key(&client.instance), encode(client))).collect();
         let set: Vec<_> = entries.iter().map(|(key, value)| (key.as_bytes(), value.as_bytes())).collect();
         let lease = open.lease.map(lease_data).unwrap_or_default();
         let change =
@@ -167,14 +175,13 @@ impl RecoveryStore for Arc<ClusterRecords> {
         self.write(open.epoch, ObjectChange { data: Some(data.as_bytes()), ..ObjectChange::default() })
     }
 
-    fn add_client(&self, instance: &[u8]) -> io::Result<()> {
-        let (key, value) = (client_key(instance), encode(instance));
+    fn add_client(&self, client: &ClientRecord) -> io::Result<()> {
+        let (key, value) = (client_key(&client.instance), encode(client));
         let mut open = self.open.lock();
         let set = [(key.as_bytes(), value.as_bytes())];
         self.write(open.epoch, ObjectChange { set: &set, ..ObjectChange::default() })?;
-        if !open.clients.iter().any(|client| client == instance) {
-            open.clients.push(instance.to_owned());
-        }
+        open.clients.retain(|other| other.instance != client.instance);
+        open.clients.push(client.clone());
         Ok(())
     }
 
@@ -182,7 +189,7 @@ impl RecoveryStore for Arc<ClusterRecords> {
         let key = client_key(instance);
         let mut open = self.open.lock();
         // What isn't removed from the object isn't carried into the next epoch.
-        open.clients.retain(|client| client != instance);
+        open.clients.retain(|client| client.instance != instance);
         let remove = &[key.as_bytes()][..];
         if open.last.is_some() {
             self.write(open.last, ObjectChange { remove, ..ObjectChange::default() })?;
@@ -204,27 +211,55 @@ fn is_plain(owner: &[u8]) -> bool {
     !owner.is_empty() && owner.iter().all(is_plain) && !owner.starts_with(b"0x")
 }
 
+/// A peer as an address, if it has the same on every server.
+fn address(peer: Peer) -> Option<IpAddr> {
+    match peer {
+        Peer::V4(octets) => Some(Ipv4Addr::from(octets).into()),
+        Peer::V6(network) => {
+            let mut octets = [0; 16];
+            octets[..network.len()].copy_from_slice(&network);
+            Some(Ipv6Addr::from(octets).into())
+        }
+        Peer::Local(_) | Peer::LocalUnknown => None,
+    }
+}
+
 /// A client's record.
-fn encode(instance: &[u8]) -> String {
-    let (verifier, owner) = instance.split_at(VERIFIER.min(instance.len()));
+fn encode(client: &ClientRecord) -> String {
+    let (verifier, owner) = client.instance.split_at(VERIFIER.min(client.instance.len()));
+    let verifier = hexadecimal(verifier);
+    let holder = client.holder.as_ref().and_then(|holder| Some((address(holder.peer)?, &holder.principal)));
     let owner = match std::str::from_utf8(owner) {
         Ok(text) if is_plain(owner) => text.to_owned(),
         _ => format!("0x{}", hexadecimal(owner)),
     };
-    format!("(unknown)-({}:{owner})#{}", owner.len(), hexadecimal(verifier))
+    match holder {
+        Some((address, principal)) => format!("{address}-({}:{owner})#{verifier}#{principal}", owner.len()),
+        None => format!("{UNKNOWN}-({}:{owner})#{verifier}", owner.len()),
+    }
 }
 
-/// A client's instance, from its record.
-fn decode(value: &[u8]) -> Option<Vec<u8>> {
+/// A client, from its record.
+fn decode(value: &[u8]) -> Option<ClientRecord> {
     let text = std::str::from_utf8(value).ok()?.trim_end_matches('\0');
-    let (length, rest) = text.strip_prefix("(unknown)-(")?.split_once(':')?;
+    let (address, rest) = text.split_once("-(")?;
+    let (length, rest) = rest.split_once(':')?;
     let (owner, rest) = rest.split_at_checked(length.parse().ok()?)?;
-    let mut instance = bytes(rest.strip_prefix(")#")?)?;
+    let rest = rest.strip_prefix(")#")?;
+    let (verifier, holder) = match rest.split_once('#') {
+        Some((verifier, principal)) => {
+            let peer = Peer::remote(address.parse().ok()?);
+            (verifier, Some(RecordHolder { peer, principal: principal.to_owned() }))
+        }
+        None if address == UNKNOWN => (rest, None),
+        None => return None,
+    };
+    let mut instance = bytes(verifier)?;
     match owner.strip_prefix("0x") {
         Some(digits) => instance.extend(bytes(digits)?),
         None => instance.extend_from_slice(owner.as_bytes()),
     }
-    Some(instance)
+    Some(ClientRecord { instance, holder })
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {
@@ -258,14 +293,37 @@ mod tests {
         let owners: [&[u8]; 7] =
             [b"Linux NFSv4.1 host", b"", b"a/b", b"a#b", b"0xff", b"\0\xff", &[b'x'; 1024]];
         for owner in owners {
-            let instance = [b"\x01\x02\x03\x04\x05\x06\x07\xff", owner].concat();
-            let value = encode(&instance);
-            assert!(value.is_ascii() && value.matches('#').count() == 1, "{value}");
-            assert_eq!(decode(value.as_bytes()).as_deref(), Some(&instance[..]), "{value}");
-            assert_eq!(decode(format!("{value}\0").as_bytes()).as_deref(), Some(&instance[..]));
+            for peer in
+                [None, Some(Peer::V4([192, 0, 2, 7])), Some(Peer::V6([0x20, 1, 0xd, 0xb8, 0, 0, 0, 9]))]
+            {
+                let holder = peer.map(|peer| RecordHolder { peer, principal: "uid 0".to_owned() });
+                let instance = [b"\x01\x02\x03\x04\x05\x06\x07\xff", owner].concat();
+                let client = ClientRecord { instance, holder };
+                let value = encode(&client);
+                assert!(value.is_ascii(), "{value}");
+                assert_eq!(value.matches('#').count(), 1 + usize::from(peer.is_some()), "{value}");
+                assert_eq!(decode(value.as_bytes()), Some(client.clone()), "{value}");
+                assert_eq!(decode(format!("{value}\0").as_bytes()), Some(client));
+            }
         }
-        assert_eq!(encode(b"\0\0\0\0\0\0\0\x01host"), "(unknown)-(4:host)#0000000000000001");
-        for damaged in ["", "10.0.0.1-(4:host)", "(unknown)-(5:host)#00", "(unknown)-(4:host)#0g"] {
+        let held = |peer| {
+            let holder = Some(RecordHolder { peer, principal: "uid 0".to_owned() });
+            encode(&ClientRecord { instance: b"\0\0\0\0\0\0\0\x01host".to_vec(), holder })
+        };
+        assert_eq!(held(Peer::V4([10, 0, 0, 1])), "10.0.0.1-(4:host)#0000000000000001#uid 0");
+        assert_eq!(held(Peer::V6([0xfd; 8])), "fdfd:fdfd:fdfd:fdfd::-(4:host)#0000000000000001#uid 0");
+        for peer in [Peer::Local(0), Peer::LocalUnknown] {
+            assert_eq!(held(peer), "(unknown)-(4:host)#0000000000000001", "another user elsewhere");
+        }
+        for damaged in [
+            "",
+            "10.0.0.1-(4:host)",
+            "10.0.0.1-(4:host)#0000000000000001",
+            "(unknown)-(5:host)#00",
+            "(unknown)-(4:host)#0g",
+            "(unknown)-(4:host)#0000000000000001#uid 0",
+            "somewhere-(4:host)#0000000000000001#uid 0",
+        ] {
             assert_eq!(decode(damaged.as_bytes()), None, "{damaged}");
         }
         assert_eq!(client_key(b"host").parse::<u128>().unwrap().to_string(), client_key(b"host"));

@@ -19,11 +19,11 @@ pub use client_records::{RecoveryDirectory, open_client_records};
 pub use cluster_records::{ClusterRecords, FoundRecords};
 pub use grace_database::{GraceDatabase, GraceError};
 pub use handle_key::cluster_handle_key;
-pub use recovered::Recovered;
+pub use recovered::{ClientRecord, RecordHolder, Recovered};
 
 /// Stable storage for the records of clients that may reclaim after a restart.
 ///
-/// A client's record is an opaque name of its current instance. A change is durable when the method returns.
+/// An instance has one record. A change is durable when the method returns.
 pub trait RecoveryStore: Send + Sync {
     /// The records of earlier runs, with which a grace period begins.
     fn load(&self) -> Recovered;
@@ -35,13 +35,13 @@ pub trait RecoveryStore: Send + Sync {
     /// If it can't be recorded: after a restart clients may be too late to reclaim.
     fn set_lease(&self, lease: Duration) -> io::Result<()>;
 
-    /// Records that a client may reclaim. An existing record stays.
+    /// Records that a client may reclaim, in the place of an existing record of the same instance.
     ///
     /// # Errors
     /// If it can't be recorded: the client won't be able to reclaim.
-    fn add_client(&self, instance: &[u8]) -> io::Result<()>;
+    fn add_client(&self, client: &ClientRecord) -> io::Result<()>;
 
-    /// Removes a client's record, if there is one.
+    /// Removes the record of a client's instance, if there is one.
     ///
     /// # Errors
     /// If it can't be removed: the client might reclaim what another client has been given.

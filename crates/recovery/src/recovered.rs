@@ -2,11 +2,31 @@
 
 use std::time::Duration;
 
+use fairness::Peer;
+
+/// The record of a client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientRecord {
+    /// An opaque name of the client's current instance.
+    pub instance: Vec<u8>,
+    /// Who may say that this instance has ended. `None`: nobody, or it isn't known.
+    pub holder: Option<RecordHolder>,
+}
+
+/// Who made a recorded client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordHolder {
+    /// The peer that the client came from.
+    pub peer: Peer,
+    /// The client's principal: printable ASCII, without '#'.
+    pub principal: String,
+}
+
 /// The content of a [`RecoveryStore`](crate::RecoveryStore).
 #[derive(Debug, Default)]
 pub struct Recovered {
-    /// The instances of the clients that may reclaim.
-    pub clients: Vec<Vec<u8>>,
+    /// The clients that may reclaim.
+    pub clients: Vec<ClientRecord>,
     /// The longest lease that they may have been promised, and so the time in which they hear of the restart.
     pub lease: Option<Duration>,
     /// The entries that can't be read, with the reasons. Each may have been a client's record, so that no

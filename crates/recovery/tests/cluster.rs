@@ -5,8 +5,11 @@
 
 use std::time::Duration;
 
+use fairness::Peer;
 use rados::{Guard, ObjectChange, ObjectNamespace, Reason, Settings};
-use samehost_recovery::{ClusterRecords, GraceDatabase, RecoveryStore as _, cluster_handle_key};
+use samehost_recovery::{
+    ClientRecord, ClusterRecords, GraceDatabase, RecordHolder, RecoveryStore as _, cluster_handle_key,
+};
 
 /// How long Ceph may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -58,35 +61,44 @@ fn changes_of_the_grace_database_are_guarded_and_announced() {
     assert_eq!(nodes, ["b", "c", "d", "e", "f"]);
 }
 
+fn holder(host: u8) -> RecordHolder {
+    RecordHolder { peer: Peer::V4([192, 0, 2, host]), principal: "uid 0".to_owned() }
+}
+
+fn record(instance: &[u8]) -> ClientRecord {
+    ClientRecord { instance: instance.to_vec(), holder: Some(holder(1)) }
+}
+
 #[test]
 fn clients_are_recorded_by_epoch() {
     let Some(objects) = objects("records") else { return };
     let records = ClusterRecords::new(objects.clone(), "a");
     assert!(records.find("a", 9).unwrap().is_none());
-    assert!(records.add_client(b"\0\0\0\0\0\0\0\x01early").is_err(), "there is no epoch yet");
+    assert!(records.add_client(&record(b"\0\0\0\0\0\0\0\x01early")).is_err(), "there is no epoch yet");
     records.set_lease(Duration::from_secs(90)).unwrap();
-    let (one, two) = (b"\0\0\0\0\0\0\0\x01one", b"\0\0\0\0\0\0\0\x02t/w\xff");
+    let (one, two) = (record(b"\0\0\0\0\0\0\0\x01one"), record(b"\0\0\0\0\0\0\0\x02t/w\xff"));
+    let moved = ClientRecord { holder: Some(holder(9)), ..one.clone() };
     records.open(5, false).unwrap();
-    for client in [&one[..], two, two] {
+    for client in [&one, &two, &two, &moved] {
         records.add_client(client).unwrap();
     }
     let found = records.find("a", 9).unwrap().unwrap();
     let mut clients = found.recovered.clients;
-    clients.sort();
-    assert_eq!((found.epoch, clients), (5, vec![one.to_vec(), two.to_vec()]));
+    clients.sort_by(|a, b| a.instance.cmp(&b.instance));
+    assert_eq!((found.epoch, clients), (5, vec![moved, two.clone()]));
     assert_eq!(found.recovered.lease, Some(Duration::from_secs(90)));
-    records.remove_client(one).unwrap();
+    records.remove_client(&one.instance).unwrap();
     // The next epoch begins with the clients that are left.
     records.open(6, true).unwrap();
     let next = ClusterRecords::new(objects.clone(), "a");
-    assert_eq!(next.find("a", 6).unwrap().unwrap().recovered.clients, [two.to_vec()]);
+    assert_eq!(next.find("a", 6).unwrap().unwrap().recovered.clients, std::slice::from_ref(&two));
     assert_eq!(next.find("a", 5).unwrap().unwrap().epoch, 5);
     // Until the last epoch's records are removed, a client loses both.
-    records.remove_client(two).unwrap();
+    records.remove_client(&two.instance).unwrap();
     assert!(next.find("a", 5).unwrap().unwrap().recovered.clients.is_empty());
-    records.add_client(two).unwrap();
+    records.add_client(&two).unwrap();
     records.remove("a", 5).unwrap();
-    records.remove_client(one).unwrap();
+    records.remove_client(&one.instance).unwrap();
     assert!(next.find("a", 5).unwrap().is_none(), "it is not created again");
     assert!(next.find("b", 6).unwrap().is_none());
     // nfs-ganesha's records and other damage are reported.

@@ -35,6 +35,33 @@ pub fn owner_of_instance(instance: &[u8]) -> &[u8] {
     instance.get(8..).unwrap_or_default()
 }
 
+/// A client instance on stable storage.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ClientRecord {
+    /// The client's [`instance`].
+    pub instance: Vec<u8>,
+    /// Who may end the record as the client's next instance. `None`: nobody.
+    pub holder: Option<RecordHolder>,
+}
+
+/// Who made a recorded client. Its restart is believed from the same peer and principal only, as that of a
+/// client whose state the server has.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct RecordHolder {
+    /// The peer that the client came from.
+    pub peer: Peer,
+    /// The client's principal, as [`Principal`] displays it.
+    pub principal: String,
+}
+
+impl RecordHolder {
+    /// A holder, unless the peer is several users.
+    #[must_use]
+    pub fn new(peer: Peer, principal: &Principal) -> Option<Self> {
+        (peer != Peer::LocalUnknown).then(|| Self { peer, principal: principal.to_string() })
+    }
+}
+
 /// A client's owner string, and the peer it comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct ClientName {
@@ -162,6 +189,11 @@ impl Client {
     /// The client's [`instance`].
     pub fn instance(&self) -> &[u8] {
         &self.instance
+    }
+
+    /// Who may end the client's record.
+    pub fn holder(&self) -> Option<RecordHolder> {
+        RecordHolder::new(self.peer(), self.principal())
     }
 
     pub const fn is_confirmed(&self) -> bool {

@@ -123,13 +123,22 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         Ok(id)
     }
 
-    /// Confirms a client, and ends the clients that it replaces.
+    /// Confirms a client, and ends the clients that it replaces, and those of the last run that it would have
+    /// replaced.
     pub(crate) fn confirm_client(&mut self, now: Time, id: ClientId) {
         let Some(client) = self.clients.get(id) else { return };
         self.accounts.remove_unconfirmed(&client.peer(), client.identity().created, id);
         self.recovery.extend_grace(now, client.instance());
+        let former = client.holder().map(|holder| self.recovery.former_instances(client.instance(), &holder));
         for replaced in self.clients.confirm(id) {
             self.end_client(replaced);
+        }
+        for instance in former.unwrap_or_default() {
+            // One that is back, at another peer, isn't the former instance of this client.
+            if self.clients.of_instance(&instance).is_none() {
+                self.recovery.end_reclaim(&instance);
+                self.forget_client(&instance);
+            }
         }
     }
 

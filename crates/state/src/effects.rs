@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::client_table::ClientRecord;
 use crate::conflicts::Recall;
 use crate::ids::ClientId;
 use crate::lock_queue::LockNotice;
@@ -17,9 +18,9 @@ pub struct Effects<K, L> {
     /// Clients, by [`crate::instance`], that may not reclaim any more: to be removed from stable storage
     /// before the operation is answered, and before [`Effects::remember`] is applied.
     pub forget: Vec<Vec<u8>>,
-    /// Clients, by [`crate::instance`], that may reclaim after a restart: to be added to stable storage
-    /// before the operation is answered.
-    pub remember: Vec<Vec<u8>>,
+    /// Clients that may reclaim after a restart: to be added to stable storage before the operation is
+    /// answered, in the place of a record of the same instance.
+    pub remember: Vec<ClientRecord>,
     /// Delegations to be recalled from their clients (CB_RECALL). Nothing waits for it.
     pub recalls: Vec<Recall<K>>,
     /// Clients with too many delegations, and how many each may keep (CB_RECALL_ANY).

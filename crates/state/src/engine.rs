@@ -3,13 +3,12 @@
 //! Each table keeps invariants of its own behind private fields. The engine composes the tables, and only its
 //! methods change more than one of them.
 
-use std::collections::HashSet;
 use std::hash::Hash;
 
 use fairness::Peer;
 
 use crate::accounts::Accounts;
-use crate::client_table::ClientTable;
+use crate::client_table::{ClientRecord, ClientTable};
 use crate::cooldown::Cooldowns;
 use crate::delegation_table::DelegationTable;
 use crate::effects::Effects;
@@ -153,20 +152,19 @@ impl<K: Clone + Eq + Hash, L: Default> std::fmt::Debug for Engine<K, L> {
 }
 
 impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
-    /// An engine without clients. The `recovered` instances, which the last run had recorded, may reclaim
+    /// An engine without clients. The `recovered` clients, which the last run had recorded, may reclaim
     /// until `grace_ends`, and up to a lease longer while they are at it. As long as there are any no client
     /// gets new state.
     #[must_use]
     pub fn new(
         config: EngineConfig,
         random: Random,
-        recovered: impl IntoIterator<Item = Vec<u8>>,
+        recovered: impl IntoIterator<Item = ClientRecord>,
         grace_ends: Time,
     ) -> Self {
-        let recorded: HashSet<Vec<u8>> = recovered.into_iter().collect();
         Self {
             accounts: Accounts::new(&config.limits),
-            recovery: Recovery::new(recorded, grace_ends, config.lease),
+            recovery: Recovery::new(recovered, grace_ends, config.lease),
             lock_queues: LockQueues::new(config.limits.waiting),
             config,
             random,

@@ -55,7 +55,7 @@ mod states;
 mod v40;
 mod v40_owners;
 
-pub use client_table::{instance, owner_of_instance};
+pub use client_table::{ClientRecord, RecordHolder, instance, owner_of_instance};
 pub use clients::{ExchangeId, ExchangedId};
 pub use conflicts::{AccessKind, Recall, RecallTimeout};
 pub use delegations::{DelegationRequest, NoDelegation, PendingDelegation, WriteDelegation};

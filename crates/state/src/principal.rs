@@ -9,6 +9,7 @@
 //!   recovers them after a restart.
 //! - READ and WRITE may come from any user of the client: the file's permissions are checked for each.
 
+use std::fmt;
 use std::hash::Hash;
 
 use crate::engine::Engine;
@@ -27,6 +28,15 @@ pub enum Principal {
     Anonymous,
     /// AUTH_SYS: a uid, as the client says.
     Sys(u32),
+}
+
+impl fmt::Display for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Anonymous => f.write_str("anonymous"),
+            Self::Sys(uid) => write!(f, "uid {uid}"),
+        }
+    }
 }
 
 /// The sender of a request: a client, and the principal of its credential.
@@ -112,5 +122,7 @@ mod tests {
             assert_eq!(principals.contains(&Principal::Sys(uid)), is_added, "{uid}");
         }
         assert!(!principals.contains(&Principal::Anonymous));
+        // Records on stable storage have these texts.
+        assert_eq!([Principal::Anonymous, Principal::Sys(7)].map(|p| p.to_string()), ["anonymous", "uid 7"]);
     }
 }

@@ -12,15 +12,21 @@
 //! need wait for it. That shortens the grace period of NFSv4.0's clients, which never say that they have
 //! reclaimed everything.
 //!
+//! A client that restarts while the server does has nothing to reclaim, and its former instance never comes
+//! back. So the record of the former instance is removed when the client confirms the next one (RFC 8881
+//! section 18.35.4, case 5), and the grace period doesn't wait for it. A client's restart is believed from
+//! its own peer and principal only, so the record has these ([`RecordHolder`]).
+//!
 //! A server of a cluster is told when to give no new state, because clients of another server reclaim
 //! ([`Engine::enforce_grace`]), and when the clients of its former run may reclaim
 //! ([`Engine::accept_reclaims`]). These are recorded anew when they have reclaimed.
 //!
 //! Invariant: `recorded` is what stable storage has once all effects are applied.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::hash::Hash;
 
+use crate::client_table::{ClientRecord, RecordHolder, owner_of_instance};
 use crate::engine::{Engine, Time};
 use crate::error::Error;
 use crate::ids::ClientId;
@@ -33,7 +39,7 @@ const STEP_FRACTION: u64 = 8;
 #[derive(Debug)]
 pub(crate) struct Recovery {
     /// The clients that may still reclaim.
-    reclaiming: HashSet<Vec<u8>>,
+    reclaiming: Instances,
     /// Unknown clients may have had state: the grace period lasts its whole time.
     is_incomplete: bool,
     /// No client gets new state, whether or not clients may reclaim from this server.
@@ -44,13 +50,18 @@ pub(crate) struct Recovery {
     /// The time for the next step of a client, in milliseconds.
     step: u64,
     /// The clients on stable storage.
-    recorded: HashSet<Vec<u8>>,
+    recorded: Instances,
 }
+
+/// Instances, and who may end them.
+type Instances = HashMap<Vec<u8>, Option<RecordHolder>>;
 
 impl Recovery {
     /// A grace period of the `recorded` clients until `grace_ends`, and up to a `lease` (in milliseconds)
     /// longer.
-    pub fn new(recorded: HashSet<Vec<u8>>, grace_ends: Time, lease: u64) -> Self {
+    pub fn new(recorded: impl IntoIterator<Item = ClientRecord>, grace_ends: Time, lease: u64) -> Self {
+        let recorded: Instances =
+            recorded.into_iter().map(|record| (record.instance, record.holder)).collect();
         Self {
             reclaiming: recorded.clone(),
             is_incomplete: false,
@@ -82,12 +93,21 @@ impl Recovery {
 
     /// Whether a client may reclaim.
     pub fn may_reclaim(&self, now: Time, client: &[u8]) -> bool {
-        now < self.grace_ends && self.reclaiming.contains(client)
+        now < self.grace_ends && self.reclaiming.contains_key(client)
     }
 
     /// A client has reclaimed everything, or will never again.
     pub fn end_reclaim(&mut self, client: &[u8]) {
         self.reclaiming.remove(client);
+    }
+
+    /// The clients that may still reclaim and were an earlier instance of a client with this holder.
+    pub fn former_instances(&self, instance: &[u8], holder: &RecordHolder) -> Vec<Vec<u8>> {
+        let owner = owner_of_instance(instance);
+        let is_former = |(other, its): &(&Vec<u8>, &Option<RecordHolder>)| {
+            owner_of_instance(other) == owner && *other != instance && its.as_ref() == Some(holder)
+        };
+        self.reclaiming.iter().filter(is_former).map(|(other, _)| other.clone()).collect()
     }
 
     /// A grace period that was on at `since` lasts until `until` at least.
@@ -100,12 +120,20 @@ impl Recovery {
 
     /// Once the time is up: the clients that haven't said that they are done.
     fn end_if_over(&mut self, now: Time) -> Vec<Vec<u8>> {
-        if now < self.grace_ends { Vec::new() } else { self.reclaiming.drain().collect() }
+        if now < self.grace_ends {
+            Vec::new()
+        } else {
+            self.reclaiming.drain().map(|(client, _)| client).collect()
+        }
     }
 
-    /// Records a client. Returns whether it wasn't recorded before.
-    fn record(&mut self, client: &[u8]) -> bool {
-        !self.recorded.contains(client) && self.recorded.insert(client.to_owned())
+    /// Records a client. Returns whether its record is new, or another than before.
+    fn record(&mut self, client: &ClientRecord) -> bool {
+        if self.recorded.get(&client.instance) == Some(&client.holder) {
+            return false;
+        }
+        self.recorded.insert(client.instance.clone(), client.holder.clone());
+        true
     }
 }
 
@@ -126,12 +154,12 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     pub fn accept_reclaims(
         &mut self,
         now: Time,
-        clients: impl IntoIterator<Item = Vec<u8>>,
+        clients: impl IntoIterator<Item = ClientRecord>,
         is_incomplete: bool,
         time: u64,
     ) {
         let recovery = &mut self.recovery;
-        recovery.reclaiming.extend(clients);
+        recovery.reclaiming.extend(clients.into_iter().map(|record| (record.instance, record.holder)));
         recovery.is_incomplete |= is_incomplete;
         recovery.grace_ends = recovery.grace_ends.max(now.plus(time));
         recovery.latest_end = recovery.grace_ends.plus(self.config.lease);
@@ -199,19 +227,20 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     pub(crate) fn record_client(&mut self, id: ClientId) {
         let Some(client) = self.clients.get(id).filter(|client| client.revoked.is_empty()) else { return };
         let instance = client.instance();
-        if !client.has_reclaimed() && !self.recovery.reclaiming.contains(instance) {
+        if !client.has_reclaimed() && !self.recovery.reclaiming.contains_key(instance) {
             return;
         }
-        if self.recovery.record(instance) {
-            self.effects.remember.push(instance.to_owned());
+        let record = ClientRecord { instance: instance.to_owned(), holder: client.holder() };
+        if self.recovery.record(&record) {
+            self.effects.remember.push(record);
         }
     }
 
     /// Removes the record of a client that has nothing to reclaim any more.
     pub(crate) fn forget_client(&mut self, instance: &[u8]) {
-        if self.recovery.recorded.remove(instance) {
+        if self.recovery.recorded.remove(instance).is_some() {
             // The last change counts.
-            self.effects.remember.retain(|other| other != instance);
+            self.effects.remember.retain(|other| other.instance != instance);
             self.effects.forget.push(instance.to_owned());
         }
     }
@@ -237,7 +266,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             if !client.states.is_empty() || recovery.may_reclaim(now, client.instance()) {
                 client.idle_since = None;
             } else if now > client.idle_since.get_or_insert(now).plus(config.lease)
-                && recovery.recorded.contains(client.instance())
+                && recovery.recorded.contains_key(client.instance())
             {
                 idle.push(client.instance().to_owned());
             }
@@ -252,7 +281,8 @@ mod tests {
 
     #[test]
     fn the_grace_period_ends_with_the_last_client_or_its_time() {
-        let recorded = || HashSet::from([b"a".to_vec(), b"b".to_vec()]);
+        let record = |name: &[u8]| ClientRecord { instance: name.to_vec(), holder: None };
+        let recorded = || [record(b"a"), record(b"b")];
         let mut recovery = Recovery::new(recorded(), Time(1000), 800);
         assert!(recovery.in_grace(Time(999)) && !recovery.in_grace(Time(1000)));
         recovery.extend_grace(Time(950), b"unknown");
@@ -272,6 +302,6 @@ mod tests {
         assert!(recovery.in_grace(Time(1799)) && !recovery.in_grace(Time(1800)), "another lease at most");
         assert_eq!(recovery.end_if_over(Time(1799)).len(), 0);
         assert_eq!(recovery.end_if_over(Time(1800)).len(), 2);
-        assert!(!recovery.record(b"a") && recovery.record(b"c"));
+        assert!(!recovery.record(&record(b"a")) && recovery.record(&record(b"c")));
     }
 }

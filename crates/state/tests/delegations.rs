@@ -1,8 +1,8 @@
 //! Delegations: when they are granted, what recalls them, and what happens if they aren't returned.
 
 use crate::common::{
-    COURTESY, DISTRUST, HERE, LEASE, Machine, ROOT, after, any, begin, client, engine, fresh, open, recorded,
-    root, wants,
+    COURTESY, DISTRUST, HERE, LEASE, Machine, ROOT, after, any, begin, client, engine, fresh, open, record,
+    recorded, root, wants,
 };
 use fairness::Peer;
 use state::{
@@ -132,7 +132,7 @@ fn a_delegation_not_returned_within_a_lease_is_revoked_and_the_holder_is_informe
     assert_eq!(io, Err(Error::DelegRevoked));
     assert!(begin(&mut engine, late, session, 1, 1).revoked);
     engine.free_stateid(&root(me), &mine).unwrap();
-    assert_eq!(engine.take_effects(late).remember, [recorded("me")]);
+    assert_eq!(engine.take_effects(late).remember, [record("me")]);
     assert!(!begin(&mut engine, late, session, 2, 1).revoked);
     assert_eq!(engine.test_stateid(me, &mine), Err(Error::BadStateid));
 }
@@ -265,7 +265,7 @@ fn a_client_of_version_0_learns_that_its_delegation_has_expired() {
     let effects = engine.take_effects(late);
     assert_eq!((effects.forget, effects.remember), (vec![recorded("old")], vec![]));
     assert_eq!(engine.check_delegation(old, &mine, &FILE, 1), Err(Error::Expired));
-    for (time, remembered) in [("first", vec![recorded("old")]), ("second", vec![])] {
+    for (time, remembered) in [("first", vec![record("old")]), ("second", vec![])] {
         assert_eq!(engine.client_of(late, &mine), Err(Error::Expired), "the {time} time");
         assert_eq!(engine.take_effects(late).remember, remembered, "the {time} time");
     }

@@ -1,10 +1,11 @@
 //! The grace period after a restart: which clients may reclaim, and until when.
 
 use crate::common::{
-    self, HERE, LEASE, Machine, ROOT, THERE, begin, client, creation, engine, fresh, named, open, recorded,
-    root,
+    self, HERE, LEASE, Machine, OTHER, ROOT, THERE, begin, client, creation, engine, fresh, named, open,
+    record, recorded, root,
 };
-use state::{ClientId, Error, SetClientId, StateId, Time};
+use fairness::Peer;
+use state::{ClientId, ClientRecord, Error, Principal, RecordHolder, SetClientId, StateId, Time};
 
 const START: Time = Time(0);
 
@@ -90,7 +91,7 @@ fn reclaims_extend_the_grace_period_to_at_most_two_leases() {
         "it keeps what it reclaimed"
     );
     engine.reclaim_complete(&root(late)).unwrap();
-    assert_eq!(engine.take_effects(now).remember, [recorded("late")]);
+    assert_eq!(engine.take_effects(now).remember, [record("late")]);
 }
 
 #[test]
@@ -126,7 +127,7 @@ fn a_client_that_returns_in_time_may_begin_to_reclaim() {
 fn a_client_after_reclaim_complete_may_reclaim_after_the_next_restart() {
     let mut engine = engine();
     let (me, _) = client(&mut engine, START, "me");
-    assert_eq!(engine.take_effects(START).remember, [recorded("me")]);
+    assert_eq!(engine.take_effects(START).remember, [record("me")]);
     // Until it has had no state for a lease.
     for at in [LEASE / 2, LEASE, LEASE + LEASE / 2] {
         let again = engine.exchange_id(Time(at), &named("me", 1)).unwrap();
@@ -138,14 +139,101 @@ fn a_client_after_reclaim_complete_may_reclaim_after_the_next_restart() {
     engine.tick(later);
     assert_eq!(engine.take_effects(later).forget, [recorded("me")]);
     engine.open(later, &open(me, "o", &1, 1, 0)).unwrap();
-    assert_eq!(engine.take_effects(later).remember, [recorded("me")]);
+    assert_eq!(engine.take_effects(later).remember, [record("me")]);
+}
+
+/// The client and the server restart together: nobody waits for the client's former instance.
+#[test]
+fn a_restarted_client_ends_its_recorded_former_instance() {
+    let mut engine = common::after(&["me", "other"]);
+    let me = engine.exchange_id(START, &named("me", 2)).unwrap();
+    assert!(engine.take_effects(START).forget.is_empty(), "the new instance isn't confirmed");
+    engine.create_session(START, &creation(me.client, me.sequence)).unwrap();
+    assert_eq!(engine.take_effects(START).forget, [recorded("me")], "before CREATE_SESSION is answered");
+    // The former instance, if it is there after all, is a client that has lost its state.
+    let (former, _) = fresh(&mut engine, START, "me");
+    assert_eq!(reclaim(&mut engine, START, former, 1), Err(Error::NoGrace));
+    assert!(engine.in_grace(START), "the other one may reclaim");
+    let (other, _) = fresh(&mut engine, START, "other");
+    engine.reclaim_complete(&root(other)).unwrap();
+    assert!(!engine.in_grace(START));
+
+    // The same in 4.0.
+    let mut engine = common::after(&["zero"]);
+    let asked = SetClientId { owner: b"zero", peer: HERE, verifier: [2; 8], principal: &ROOT };
+    let (zero, confirm) = engine.setclientid(START, &asked).unwrap();
+    assert!(engine.in_grace(START));
+    engine.setclientid_confirm(START, zero, confirm, &ROOT).unwrap();
+    assert_eq!(engine.take_effects(START).forget, [recorded("zero")]);
+    assert!(!engine.in_grace(START));
+
+    // And with the clients of another server, which a server of a cluster accepts.
+    let mut engine = common::engine();
+    engine.accept_reclaims(START, [record("me")], false, LEASE);
+    assert!(engine.in_grace(START));
+    let me = engine.exchange_id(START, &named("me", 2)).unwrap();
+    engine.create_session(START, &creation(me.client, me.sequence)).unwrap();
+    assert!(!engine.is_reclaiming(START));
+}
+
+/// The attack: names are easy to guess. A stranger with a client's name, another user of the client's host, a
+/// peer that is several users, and anybody where the record doesn't say whose it is, end no record.
+#[test]
+fn others_do_not_end_a_recorded_client() {
+    let held = |peer, principal| ClientRecord { holder: RecordHolder::new(peer, principal), ..record("me") };
+    let cases = [
+        (held(HERE, &ROOT), THERE, &ROOT),
+        (held(HERE, &ROOT), HERE, &OTHER),
+        (held(HERE, &ROOT), HERE, &Principal::Anonymous),
+        (held(Peer::Local(0), &ROOT), Peer::Local(1000), &ROOT),
+        (held(Peer::Local(0), &ROOT), HERE, &ROOT),
+        (held(Peer::LocalUnknown, &ROOT), Peer::LocalUnknown, &ROOT),
+        (ClientRecord { holder: None, ..record("me") }, HERE, &ROOT),
+    ];
+    for (record, peer, principal) in cases {
+        let mut engine = common::with_records([record.clone()]);
+        let asked = state::ExchangeId { peer, principal, ..named("me", 2) };
+        let thief = engine.exchange_id(START, &asked).unwrap();
+        let request = state::CreateSession { principal, ..creation(thief.client, thief.sequence) };
+        engine.create_session(START, &request).unwrap();
+        let by = state::Requester { client: thief.client, principal: principal.clone() };
+        engine.reclaim_complete(&by).unwrap();
+        assert!(engine.in_grace(START) && engine.take_effects(START).forget.is_empty(), "{record:?}, {peer}");
+        // The client reclaims, wherever it comes from.
+        let (me, _) = fresh(&mut engine, START, "me");
+        reclaim(&mut engine, START, me, 1).unwrap();
+    }
+}
+
+/// A client may move to another address. Then it is that address which may end its record.
+#[test]
+fn a_record_is_held_from_where_the_client_is() {
+    let mut engine = common::after(&["me"]);
+    let moved = |verifier| state::ExchangeId { peer: THERE, ..named("me", verifier) };
+    let me = engine.exchange_id(START, &moved(1)).unwrap();
+    engine.create_session(START, &creation(me.client, me.sequence)).unwrap();
+    // Another client at the former address doesn't end one that is back.
+    let other = engine.exchange_id(START, &named("me", 2)).unwrap();
+    engine.create_session(START, &creation(other.client, other.sequence)).unwrap();
+    assert!(engine.take_effects(START).forget.is_empty());
+    reclaim(&mut engine, START, me.client, 1).unwrap();
+    engine.reclaim_complete(&root(me.client)).unwrap();
+    let now = ClientRecord { holder: RecordHolder::new(THERE, &ROOT), ..record("me") };
+    assert_eq!(engine.take_effects(START).remember, std::slice::from_ref(&now));
+    for (ends, peer) in [(false, HERE), (true, THERE)] {
+        let mut engine = common::with_records([now.clone()]);
+        let next = engine.exchange_id(START, &state::ExchangeId { peer, ..named("me", 3) }).unwrap();
+        engine.create_session(START, &creation(next.client, next.sequence)).unwrap();
+        assert_eq!(engine.in_grace(START), !ends, "{peer}");
+    }
 }
 
 /// A restarted client has nothing to reclaim, and a client that only knows another's name can't send
 /// RECLAIM_COMPLETE for it.
 #[test]
 fn instances_reclaim_not_names() {
-    let mut engine = common::after(&["me"]);
+    let unheld = ClientRecord { holder: None, ..record("me") };
+    let mut engine = common::with_records([unheld]);
     for (peer, verifier) in [(HERE, 2), (THERE, 3)] {
         let asked = state::ExchangeId { peer, ..named("me", verifier) };
         let other = engine.exchange_id(START, &asked).unwrap();

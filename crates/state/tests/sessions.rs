@@ -79,7 +79,7 @@ fn create_session_repeats_its_reply_to_a_retry() {
     let more = engine.create_session(NOW, &CreateSession { sequence: 2, ..asked }).unwrap();
     assert_ne!(more.session, created.session);
     assert_eq!(engine.create_session(NOW, &creation(ClientId(99), 1)), Err(Error::StaleClientid));
-    assert_eq!(engine.take_effects(NOW).remember, Vec::<Vec<u8>>::new(), "it has nothing to reclaim");
+    assert_eq!(engine.take_effects(NOW).remember, [], "it has nothing to reclaim");
 }
 
 #[test]

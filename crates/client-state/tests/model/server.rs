@@ -7,9 +7,9 @@ use client_state::{
 };
 use fairness::Peer;
 use state::{
-    ChannelAttrs, ClientId, CreateSession, DelegationRequest, Direction, Engine, EngineConfig, EngineLimits,
-    Error, ExchangeId, LockRequest, Locker, OpenRequest, Principal, Requester, Sequence, SequenceResult,
-    SessionId, Time,
+    ChannelAttrs, ClientId, ClientRecord, CreateSession, DelegationRequest, Direction, Engine, EngineConfig,
+    EngineLimits, Error, ExchangeId, LockRequest, Locker, OpenRequest, Principal, Requester, Sequence,
+    SequenceResult, SessionId, Time,
 };
 
 pub const LEASE: u64 = 1000;
@@ -81,7 +81,8 @@ fn engine(boot: u32, records: &BTreeSet<Vec<u8>>, now: Time) -> Engine<u32, ()> 
     });
     let limits = EngineLimits { descriptors: 1 << 20, channel: CHANNEL, ..EngineLimits::DEFAULT };
     let config = EngineConfig { boot, lease: LEASE, courtesy: 2 * LEASE, distrust: LEASE, limits };
-    Engine::new(config, random, records.iter().cloned(), now.plus(LEASE))
+    let recovered = records.iter().map(|instance| ClientRecord { instance: instance.clone(), holder: None });
+    Engine::new(config, random, recovered, now.plus(LEASE))
 }
 
 const fn theirs(id: StateId) -> state::StateId {
@@ -128,7 +129,7 @@ impl Server {
     fn apply_effects(&mut self) {
         let effects = self.engine.take_effects(self.now);
         self.records.retain(|record| !effects.forget.contains(record));
-        self.records.extend(effects.remember);
+        self.records.extend(effects.remember.into_iter().map(|record| record.instance));
         self.recalled.extend(effects.recalls.iter().map(|recall| recall.key));
         self.recalls.extend(effects.recalls.into_iter().map(|recall| (recall.key, ours(recall.id))));
     }

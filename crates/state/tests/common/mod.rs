@@ -2,9 +2,9 @@
 
 use fairness::Peer;
 use state::{
-    ChannelAttrs, ClientId, CreateSession, CreatedSession, DelegationRequest, Engine, EngineConfig,
-    EngineLimits, ExchangeId, OpenRequest, Principal, Random, Requester, Sequence, SequenceResult, SessionId,
-    Share, SlotRequest, StateId, Time,
+    ChannelAttrs, ClientId, ClientRecord, CreateSession, CreatedSession, DelegationRequest, Engine,
+    EngineConfig, EngineLimits, ExchangeId, OpenRequest, Principal, Random, RecordHolder, Requester,
+    Sequence, SequenceResult, SessionId, Share, SlotRequest, StateId, Time,
 };
 
 pub const LEASE: u64 = 1000;
@@ -51,30 +51,39 @@ pub const LIMITS: EngineLimits = EngineLimits {
     ..EngineLimits::DEFAULT
 };
 
-fn new(limits: EngineLimits, recovered: &[&str]) -> Machine {
+fn new(limits: EngineLimits, recovered: impl IntoIterator<Item = ClientRecord>) -> Machine {
     let mut next = 0;
     let random: Random = Box::new(move || {
         next += 1;
         next
     });
     let config = EngineConfig { boot: 7, lease: LEASE, courtesy: COURTESY, distrust: DISTRUST, limits };
-    let recovered = recovered.iter().map(|owner| recorded(owner));
     Engine::new(config, random, recovered, Time(LEASE))
 }
 
-/// The record on stable storage of a client of that name, with the verifier that [`client`] gives it.
+/// The record on stable storage of a client of that name, as [`client`] makes it.
+pub fn record(owner: &str) -> ClientRecord {
+    ClientRecord { instance: recorded(owner), holder: RecordHolder::new(HERE, &ROOT) }
+}
+
+/// The instance of a client of that name, with the verifier that [`client`] gives it.
 pub fn recorded(owner: &str) -> Vec<u8> {
     state::instance(owner.as_bytes(), [1; 8])
 }
 
 /// An engine after a restart with these clients recorded.
 pub fn after(recovered: &[&str]) -> Machine {
+    with_records(recovered.iter().map(|owner| record(owner)))
+}
+
+/// An engine after a restart with these records.
+pub fn with_records(recovered: impl IntoIterator<Item = ClientRecord>) -> Machine {
     new(LIMITS, recovered)
 }
 
 /// An engine with other limits.
 pub fn bounded(limits: EngineLimits) -> Machine {
-    new(limits, &[])
+    new(limits, [])
 }
 
 pub fn engine() -> Machine {

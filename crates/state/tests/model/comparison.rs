@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fairness::Peer;
 use state::{
-    AccessKind, ByteRange, ClientId, DelegationRequest, Direction, Engine, EngineConfig, EngineLimits, Error,
-    LockDenied, LockKind, LockOwner, LockRequest, Locker, OpenRequest, PendingDelegation, RecallTimeout,
-    Requester, SequenceResult, SessionId, Share, StateId, Time,
+    AccessKind, ByteRange, ClientId, ClientRecord, DelegationRequest, Direction, Engine, EngineConfig,
+    EngineLimits, Error, LockDenied, LockKind, LockOwner, LockRequest, Locker, OpenRequest,
+    PendingDelegation, RecallTimeout, Requester, SequenceResult, SessionId, Share, StateId, Time,
 };
 
 use crate::common::{COURTESY, DISTRUST, LEASE, LIMITS, Machine, OTHER, creation, named, request, root};
@@ -50,12 +50,12 @@ pub struct Comparison {
     /// The engine's stateids of the model's states.
     pub ids: BTreeMap<u64, StateId>,
     /// The client records on stable storage.
-    pub records: BTreeSet<Vec<u8>>,
+    pub records: BTreeMap<Vec<u8>, ClientRecord>,
     /// A client has tried to reclaim state that it never had: no client can rely on its reclaims any more.
     false_reclaim: bool,
 }
 
-fn engine(boot: u32, records: &BTreeSet<Vec<u8>>) -> Machine {
+fn engine(boot: u32, records: &BTreeMap<Vec<u8>, ClientRecord>) -> Machine {
     let mut next = 0;
     let random = Box::new(move || {
         next += 1;
@@ -71,7 +71,7 @@ fn engine(boot: u32, records: &BTreeSet<Vec<u8>>) -> Machine {
         ..LIMITS
     };
     let config = EngineConfig { boot, lease: LEASE, courtesy: COURTESY, distrust: DISTRUST, limits };
-    Engine::new(config, random, records.iter().cloned(), Time(LEASE))
+    Engine::new(config, random, records.values().cloned(), Time(LEASE))
 }
 
 /// The record of a client on stable storage.
@@ -90,7 +90,7 @@ fn range((first, last): (usize, usize)) -> ByteRange {
 
 impl Comparison {
     pub fn new() -> Self {
-        let records = BTreeSet::new();
+        let records = BTreeMap::new();
         let (engine, model) = (engine(1, &records), Reference::default());
         let (clients, ids) = Default::default();
         Self { engine, model, boot: 1, clients, ids, records, false_reclaim: false }
@@ -536,7 +536,7 @@ impl Comparison {
         let verifiers = self.model.verifiers();
         let ever =
             (0..CLIENTS).flat_map(|index| (0..=verifiers[index]).map(move |verifier| (index, verifier)));
-        let recorded = ever.filter(|instance| self.records.contains(&record(*instance))).collect();
+        let recorded = ever.filter(|instance| self.records.contains_key(&record(*instance))).collect();
         self.engine = engine(self.boot, &self.records);
         self.model = Reference::after(recorded, verifiers, self.model.next());
         self.ids.clear();

@@ -28,8 +28,8 @@ impl Comparison {
         recalled.sort_unstable_by_key(other);
         expected.sort_unstable_by_key(other);
         assert_eq!(recalled, expected);
-        self.records.retain(|owner| !effects.forget.contains(owner));
-        self.records.extend(effects.remember.iter().cloned());
+        self.records.retain(|instance, _| !effects.forget.contains(instance));
+        self.records.extend(effects.remember.iter().map(|record| (record.instance.clone(), record.clone())));
         self.model.begin_turns();
         let mut notified: Vec<_> = std::mem::take(&mut self.model.notified);
         notified.sort_unstable();
@@ -44,7 +44,7 @@ impl Comparison {
         assert_eq!(self.engine.blocked_waiters(usize::MAX).len(), outside);
         let model = &mut self.model;
         for index in 0..CLIENTS {
-            let recorded = self.records.contains(&record(model.instance(index)));
+            let recorded = self.records.contains_key(&record(model.instance(index)));
             let lost = model.lost.contains(&index) || !model.revoked[index].is_empty();
             assert!(recorded || lost || !model.has_state(index), "client {index} couldn't reclaim its state");
             assert!(!(recorded && lost), "client {index} could reclaim lost state");

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use fairness::LogLimit;
 use parking_lot::{Mutex, MutexGuard};
-use recovery::RecoveryStore;
+use recovery::{ClientRecord, RecordHolder, RecoveryStore};
 use state::Effects;
 use store::{FileHandle, PreservedFile};
 
@@ -142,15 +142,18 @@ fn write_records(
             );
         }
     }
-    for instance in &effects.remember {
-        let added = until_changed(required, || records.add_client(instance));
+    for client in &effects.remember {
+        let state::ClientRecord { instance, holder } = client.clone();
+        let holder = holder.map(|held| RecordHolder { peer: held.peer, principal: held.principal });
+        let record = ClientRecord { instance, holder };
+        let added = until_changed(required, || records.add_client(&record));
         if added.is_err()
             && let Some(required) = required
         {
             (required.give_up)();
         }
         if let Some((error, skipped)) = failed(added) {
-            let client = state::owner_of_instance(instance).escape_ascii();
+            let client = state::owner_of_instance(&record.instance).escape_ascii();
             tracing::warn!(
                 %error, skipped, %client,
                 "an NFSv4 client can't be recorded: after a restart it won't be able to reclaim"
@@ -195,13 +198,13 @@ mod tests {
             Ok(())
         }
 
-        fn add_client(&self, _: &[u8]) -> io::Result<()> {
+        fn add_client(&self, _: &ClientRecord) -> io::Result<()> {
             let left = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
             left.map_or(Ok(()), |_| Err(io::ErrorKind::TimedOut.into()))
         }
 
-        fn remove_client(&self, instance: &[u8]) -> io::Result<()> {
-            self.add_client(instance)
+        fn remove_client(&self, _: &[u8]) -> io::Result<()> {
+            Ok(())
         }
     }
 
@@ -217,7 +220,8 @@ mod tests {
         };
         let adds = |times, required: Option<&RequiredRecords>| {
             let records: Records = Some(Box::new(Failing(AtomicUsize::new(times))));
-            let effects = Effects { remember: vec![vec![0; 16]], ..Effects::default() };
+            let client = state::ClientRecord { instance: vec![0; 16], holder: None };
+            let effects = Effects { remember: vec![client], ..Effects::default() };
             write_records(&records, &effects, required, None);
             ended.load(Ordering::SeqCst)
         };

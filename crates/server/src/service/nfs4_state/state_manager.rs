@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use ahash::{HashMap, HashSet};
 use fairness::Peer;
 use parking_lot::Mutex;
-use recovery::{Recovered, RecoveryStore};
+use recovery::{ClientRecord, Recovered, RecoveryStore};
 use state::{
     AccessKind, BlockedWaiter, ChannelAttrs, ClientId, Engine, EngineConfig, EngineLimits, Error,
     OpenRequest, PendingLock, RecallTimeout, StateId, Time,
@@ -90,6 +90,14 @@ impl LockedEngine {
     }
 }
 
+/// Records of clients, as the engine takes them.
+fn recorded(recovered: Vec<ClientRecord>) -> impl Iterator<Item = state::ClientRecord> {
+    recovered.into_iter().map(|ClientRecord { instance, holder }| {
+        let holder = holder.map(|held| state::RecordHolder { peer: held.peer, principal: held.principal });
+        state::ClientRecord { instance, holder }
+    })
+}
+
 /// The state of all NFSv4 clients.
 pub(crate) struct StateManager {
     engine: Mutex<LockedEngine>,
@@ -153,7 +161,7 @@ impl StateManager {
         // 8.4.2.1).
         let grace = recovered.lease.map_or(lease, |promised| promised.max(lease));
         let grace_ends = Time(u64::try_from(grace.as_millis()).unwrap_or(u64::MAX));
-        let mut engine = Engine::new(config, Box::new(random), recovered.clients, grace_ends);
+        let mut engine = Engine::new(config, Box::new(random), recorded(recovered.clients), grace_ends);
         if !recovered.damaged.is_empty() {
             engine.recovered_incompletely();
         }
@@ -204,7 +212,7 @@ impl StateManager {
         let promised = recovered.lease.map_or(self.lease, |promised| promised.max(self.lease));
         let time = u64::try_from(promised.as_millis()).unwrap_or(u64::MAX);
         let is_incomplete = !recovered.damaged.is_empty();
-        self.run(|engine, now| engine.accept_reclaims(now, recovered.clients, is_incomplete, time));
+        self.run(|engine, now| engine.accept_reclaims(now, recorded(recovered.clients), is_incomplete, time));
     }
 
     /// Sets what is called when an open denies access and none did before. It must not call this manager.
@@ -503,7 +511,7 @@ mod tests {
     fn the_grace_period_is_as_long_as_the_lease_that_clients_know() {
         let scratch = tempfile::tempdir().unwrap();
         let records = open_client_records(scratch.path(), &[0; 16]).0.unwrap();
-        records.add_client(b"one").unwrap();
+        records.add_client(&ClientRecord { instance: b"one".to_vec(), holder: None }).unwrap();
         let promised = || records.load().lease;
         drop(start(scratch.path(), LEASE));
         assert_eq!(promised(), Some(LEASE));

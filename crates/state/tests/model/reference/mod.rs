@@ -174,14 +174,14 @@ impl Reference {
     /// A new session, of a new instance if there was none or with `reboot`.
     pub fn arrive(&mut self, client: usize, reboot: bool) {
         if reboot {
-            if self.known[client].alive {
-                self.waiting.remove(&self.instance(client));
-            }
             self.verifiers[client] += 1;
             // It misses nothing that it had before its restart.
             self.lost.remove(&client);
         }
         if reboot || !self.known[client].alive {
+            // Its former instances have nothing to reclaim.
+            let instance = self.instance(client);
+            self.waiting.retain(|other| other.0 != client || *other == instance);
             self.extend_grace(client);
             self.drop_all(client);
             self.known[client] = Known { alive: true, renewed: self.now, complete: false };
