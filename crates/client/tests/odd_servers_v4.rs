@@ -12,14 +12,14 @@ use parking_lot::Mutex;
 use proto::nfs4::attributes as number;
 use proto::nfs4::{
     self, Bitmap4, CbCompound4Head, CbSequence4Args, ChannelAttrs4, CreateSession4Args, CreateSession4ResOk,
-    EXCHGID_CONFIRMED_R, ExchangeId4Args, ExchangeId4ResOk, Nfsstat4, Operation, Readdir4Args, Sequence4Args,
-    Sequence4ResOk, ServerOwner4, Sessionid4, StateProtect4R,
+    EXCHGID_CONFIRMED_R, ExchangeId4Args, ExchangeId4ResOk, Nfsstat4, Open4Args, Operation, Readdir4Args,
+    Sequence4Args, Sequence4ResOk, ServerOwner4, Sessionid4, StateProtect4R,
 };
 use rpc::message::{CallHeader, Credential};
 use samehost_client as client;
 use xdr::{Array, Decoder, Encoder, Opaque};
 
-use client::{Error, Options, Session, Url, Version};
+use client::{Error, OpenOptions, Options, Session, Url, Version};
 
 /// The time limit of every wait in these tests.
 const BOUND: Duration = Duration::from_secs(60);
@@ -304,6 +304,8 @@ fn skip_args(operation: Operation, from: &mut Decoder<'_>) {
         Operation::Putfh | Operation::Lookup => drop(from.opaque(1024).unwrap()),
         Operation::Getattr => drop(from.get::<Bitmap4>().unwrap()),
         Operation::Readdir => drop(from.get::<Readdir4Args>().unwrap()),
+        Operation::Open => drop(from.get::<Open4Args<'_>>().unwrap()),
+        Operation::Close => drop(from.fixed::<20>().unwrap()),
         Operation::Putrootfh | Operation::Getfh | Operation::Lookupp => {}
         other => panic!("no test sends {other:?}"),
     }
@@ -356,10 +358,15 @@ fn sequence(args: &[u8]) -> Sequence4ResOk {
 
 /// The attributes of the directory that are requested.
 fn attributes(requested: &Bitmap4) -> Vec<u8> {
+    attributes_of(requested, 2)
+}
+
+/// The attributes of a file of a type (`nfs_ftype4`) that are requested.
+fn attributes_of(requested: &Bitmap4, kind: u32) -> Vec<u8> {
     let (mut mask, mut values) = (Bitmap4::EMPTY, Encoder::new());
     for attribute in requested.iter() {
         match attribute {
-            number::TYPE => values.u32(2),
+            number::TYPE => values.u32(kind),
             number::CHANGE | number::SIZE | number::FILEID | number::SPACE_USED => values.u64(7),
             number::MAXREAD | number::MAXWRITE => values.u64(u64::MAX),
             number::FSID => values.fixed(&[0; 16]),
@@ -826,4 +833,46 @@ fn short_lease(requested: &[u8]) -> Vec<u8> {
     to.put(&Bitmap4::of(&[number::LEASE_TIME]));
     to.opaque(&[0; 4]);
     to.into_vec()
+}
+
+/// The reply to an OPEN that succeeded has no handle, or no attributes. The file is found by its name, used,
+/// and closed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn files_that_are_opened_without_a_handle_are_closed() {
+    const ID: [u8; 16] = [0, 0, 0, 1, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9];
+    for failing in [Operation::Getfh, Operation::Getattr] {
+        for create in [false, true] {
+            let (opened, closed) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+            let (opens, closes) = (opened.clone(), closed.clone());
+            let server = OddServer::new(move |request| match request.operation {
+                Operation::Open => {
+                    opens.fetch_add(1, SeqCst);
+                    let mut to = Encoder::new();
+                    to.raw(&ID);
+                    // change_info4, rflags, attrset, OPEN_DELEGATE_NONE.
+                    words(&mut to, &[1, 0, 1, 0, 2, 0, 0, 0]);
+                    ScriptedAnswer::Ok(to.into_vec())
+                }
+                Operation::Close => {
+                    assert_eq!(&request.args[4..], &ID);
+                    closes.fetch_add(1, SeqCst);
+                    ScriptedAnswer::Ok(ID.to_vec())
+                }
+                failed if failed == failing && request.compound.contains(&Operation::Open) => {
+                    ScriptedAnswer::Status(Nfsstat4::Delay)
+                }
+                Operation::Getattr if opens.load(SeqCst) > 0 => {
+                    let requested = Decoder::new(request.args).get().unwrap();
+                    ScriptedAnswer::Ok(attributes_of(&requested, 1))
+                }
+                _ => ScriptedAnswer::Good,
+            });
+            let session = server.session().await;
+            let options = OpenOptions::new().read(true).write(true).create(create);
+            let file = session.open(b"name", &options).await.unwrap();
+            drop(file);
+            until("a CLOSE", || closed.load(SeqCst) == 1).await;
+            assert_eq!(opened.load(SeqCst), 1, "{failing:?}");
+        }
+    }
 }

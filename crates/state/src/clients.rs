@@ -147,6 +147,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         let Some(removed) = self.clients.remove(id) else { return };
         let client = removed.client;
         self.effects.ended.push(id);
+        self.denied_opens.end_client(id);
         self.accounts.remove_unconfirmed(&client.peer(), client.identity().created, id);
         self.accounts.give_back(Resource::Clients, &client.peer(), 1);
         for session in &client.sessions {

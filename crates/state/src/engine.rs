@@ -11,6 +11,7 @@ use crate::accounts::Accounts;
 use crate::client_table::{ClientRecord, ClientTable};
 use crate::cooldown::Cooldowns;
 use crate::delegation_table::DelegationTable;
+use crate::denied_opens::DeniedOpens;
 use crate::effects::Effects;
 use crate::expired_ids::ExpiredIds;
 use crate::file_table::FileTable;
@@ -121,6 +122,8 @@ pub struct Engine<K, L> {
     pub(crate) locks: LockTable<K, L>,
     pub(crate) delegations: DelegationTable<K, L>,
     pub(crate) lock_queues: LockQueues<K, L>,
+    /// OPENs that other clients' opens refused a short time ago.
+    pub(crate) denied_opens: DeniedOpens<K>,
     /// Files whose delegations were in the way of other clients.
     pub(crate) contended: Cooldowns<K>,
     /// Peers that were late to return a delegation.
@@ -171,6 +174,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             clients: ClientTable::default(),
             sessions: SessionTable::default(),
             files: FileTable::default(),
+            denied_opens: DeniedOpens::default(),
             opens: OpenTable::default(),
             locks: LockTable::default(),
             delegations: DelegationTable::default(),

@@ -30,6 +30,7 @@ mod conflicts;
 mod cooldown;
 mod delegation_table;
 mod delegations;
+mod denied_opens;
 mod description_locks;
 mod effects;
 mod engine;

@@ -72,6 +72,18 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         Ok(header.bump(self.config.boot, number))
     }
 
+    /// An OPEN was refused with `ShareDenied`. Returns whether to delay it instead: only other clients' opens
+    /// are in the way of what it denies, and their CLOSEs may be on their way.
+    pub fn may_be_closed_soon(&mut self, now: Time, args: &OpenRequest<'_, K>) -> bool {
+        let OpenRequest { by, key, share, reclaim, .. } = *args;
+        let (mine, theirs) = (Share { access: 0, ..share }, Share { deny: 0, ..share });
+        let in_the_way = self.opens.conflicting_clients(key, mine);
+        let may_be = !in_the_way.is_empty()
+            && !in_the_way.contains(&by.client)
+            && self.opens.conflicting_clients(key, theirs).is_empty();
+        may_be && !reclaim && self.denied_opens.refused(now, by.client, key)
+    }
+
     /// OPEN_DOWNGRADE.
     ///
     /// # Errors

@@ -147,9 +147,14 @@ fn reply_attributes<'a>(results: &mut Results<'a>) -> Result<ReplyAttributes<'a>
 
 /// The results of GETFH and GETATTR.
 fn found(results: &mut Results<'_>) -> Result<Found> {
-    let handle: NfsFh4<'_> = results.get(Op::Getfh)?;
-    let handle = file_handle(handle.0)?;
+    let handle = got_handle(results)?;
     Ok(Found { handle, attributes: reply_attributes(results)?.file() })
+}
+
+/// The result of GETFH.
+fn got_handle(results: &mut Results<'_>) -> Result<Handle> {
+    let handle: NfsFh4<'_> = results.get(Op::Getfh)?;
+    file_handle(handle.0)
 }
 
 /// A handle from the server.

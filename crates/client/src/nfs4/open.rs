@@ -1,6 +1,7 @@
 //! OPEN: one COMPOUND opens a file, and brings its handle, its attributes and the user's rights.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use client_state::Share;
 use proto::nfs4::{
@@ -17,15 +18,19 @@ use super::session::{CompoundReply, SessionClient};
 use super::state::{
     ChangeInFlight, HeldState, OpenOwner, READ_ACCESS, WRITE_ACCESS, WireOpen, open_args, state_id,
 };
-use super::{Nfs4, found, reply_attributes};
+use super::{Nfs4, got_handle, reply_attributes};
 use crate::attribute_sink::PreOpAttributes;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Status};
 use crate::operations::{FileTarget, OpenReply, Operations as _, open_without_state};
 use crate::types::{Access, Attributes, Create, Found, Handle, Operation, SetAttributes};
 use crate::user::User;
 
 /// The rights that an open asks for: those to a regular file.
 const RIGHTS: Access = Access(Access::READ.0 | Access::MODIFY.0 | Access::EXTEND.0 | Access::EXECUTE.0);
+
+/// The pauses before a LOOKUP is sent again that the server delays. They double.
+const MIN_PAUSE: Duration = Duration::from_millis(50);
+const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 /// An OPEN to be sent.
 struct OpenCall {
@@ -63,7 +68,7 @@ enum Opened {
     File(Box<OpenResults>, WireOpen),
     /// The name's file isn't regular.
     Other,
-    /// The file was created, and its handle isn't known.
+    /// The file was created, and isn't found.
     Unknown,
 }
 
@@ -71,7 +76,16 @@ enum Opened {
 enum OpenAnswer {
     File(Box<OpenResults>),
     Other,
-    Unknown,
+    /// The file was opened, and the server's GETFH failed: its handle is missing.
+    WithoutHandle(OpenedWithoutHandle),
+}
+
+/// What is known of an opened file without its handle.
+struct OpenedWithoutHandle {
+    error: Error,
+    stateid: Stateid4,
+    flags: u32,
+    delegation: Option<GrantedDelegation>,
 }
 
 impl OpenKind {
@@ -86,16 +100,20 @@ impl OpenKind {
             status => return Err(refused(Op::Open, status)),
         }
         let opened: Open4ResOk<'_> = results.value(Op::Open)?;
-        let file = match self {
-            Self::File(file) => Ok(Found { handle: file.clone(), attributes: attributes(&mut results) }),
-            Self::Entry(directory, name) | Self::New(directory, name) => found(&mut results)
-                .map(|found| Found { handle: found.handle.found_at(directory, name), ..found }),
+        let (flags, delegation) = (opened.rflags, GrantedDelegation::of(&opened.delegation));
+        let handle = match self {
+            Self::File(file) => file.clone(),
+            Self::Entry(directory, name) | Self::New(directory, name) => match got_handle(&mut results) {
+                Ok(handle) => handle.found_at(directory, name),
+                Err(error) => {
+                    let stateid = opened.stateid;
+                    let opened = OpenedWithoutHandle { error, stateid, flags, delegation };
+                    return Ok(OpenAnswer::WithoutHandle(opened));
+                }
+            },
         };
-        let file = match (file, self) {
-            (Ok(file), _) => file,
-            (Err(_), Self::New(..)) => return Ok(OpenAnswer::Unknown),
-            (Err(error), _) => return Err(error),
-        };
+        // Whatever fails from here on, the file is open.
+        let file = Found { handle, attributes: attributes(&mut results) };
         let access = results.get::<Access4ResOk>(Op::Access).ok();
         let directory = matches!(self, Self::New(..)).then(|| {
             let attributes = results.succeeded(Op::Putfh).ok().and_then(|()| attributes(&mut results));
@@ -106,8 +124,8 @@ impl OpenKind {
             file,
             access: access.map(|ok| Access(ok.access & RIGHTS.0)),
             directory,
-            flags: opened.rflags,
-            delegation: GrantedDelegation::of(&opened.delegation),
+            flags,
+            delegation,
         })))
     }
 }
@@ -148,7 +166,13 @@ async fn send_open(client: Arc<SessionClient>, call: OpenCall) -> Result<Opened>
         let results = match kind.results(&reply) {
             Ok(OpenAnswer::File(results)) => results,
             Ok(OpenAnswer::Other) => break Ok(Opened::Other),
-            Ok(OpenAnswer::Unknown) => break Ok(Opened::Unknown),
+            Ok(OpenAnswer::WithoutHandle(opened)) => {
+                match find_opened(&client, &owner, &kind, opened).await {
+                    Ok(results) => Box::new(results),
+                    Err(_) if matches!(kind, OpenKind::New(..)) => break Ok(Opened::Unknown),
+                    Err(error) => break Err(error),
+                }
+            }
             Err(error) => break Err(error),
         };
         let OpenResults { access, flags, delegation, .. } = *results;
@@ -173,6 +197,46 @@ async fn send_open(client: Arc<SessionClient>, call: OpenCall) -> Result<Opened>
         opening.into_iter().for_each(|opening| held.opens.not_opened(opening));
     });
     answer
+}
+
+/// Finds the file that an OPEN by name has opened, so that it can be used and closed. If the name is another
+/// file's by now, the server refuses the state id with that, and the file is opened again.
+async fn find_opened(
+    client: &Arc<SessionClient>,
+    owner: &OpenOwner,
+    kind: &OpenKind,
+    opened: OpenedWithoutHandle,
+) -> Result<OpenResults> {
+    let OpenedWithoutHandle { error, stateid, flags, delegation } = opened;
+    let (directory, name) = match kind {
+        OpenKind::Entry(directory, name) | OpenKind::New(directory, name) => (directory, name),
+        OpenKind::File(_) => return Err(error),
+    };
+    tracing::debug!(%error, "an opened file's handle is missing: its name is looked up");
+    let compound = Compound::new().put_fh(directory).lookup(name).get_file(&FILE);
+    let mut pause = MIN_PAUSE;
+    let file = loop {
+        client.counters.call(Operation::Lookup);
+        let reply = client.call(owner.user(), &compound, None).await?;
+        match looked_up(&reply) {
+            Err(error) if error.status() == Some(Status::TryLater) && pause < MAX_PAUSE => {
+                tokio::time::sleep(pause).await;
+                pause *= 2;
+            }
+            other => break other?,
+        }
+    };
+    let file = Found { handle: file.handle.found_at(directory, name), ..file };
+    Ok(OpenResults { stateid, file, access: None, directory: None, flags, delegation })
+}
+
+/// The file in the reply to a LOOKUP.
+fn looked_up(reply: &CompoundReply) -> Result<Found> {
+    let mut results = reply.results()?;
+    results.succeeded(Op::Putfh)?;
+    results.succeeded(Op::Lookup)?;
+    let handle = got_handle(&mut results)?;
+    Ok(Found { handle, attributes: attributes(&mut results) })
 }
 
 impl Nfs4 {

@@ -1,6 +1,9 @@
 //! CLOSE: one COMPOUND closes several files.
 //!
-//! No application waits for a CLOSE. So a file that is closed waits [`MAX_DELAY`] for further ones, unless
+//! No application waits for a CLOSE. A file that is closed by itself is closed at the server at once: for
+//! others it is open until then, which excludes their deny modes, and on the server's host execve(2) of a
+//! file that was written. Files that are closed within [`MAX_DELAY`] of a CLOSE wait for the end of that
+//! time, unless
 //! - the client ends,
 //! - a delegation is recalled, which is returned after the CLOSEs of its file,
 //! - or the client removes the file's name: the last CLOSE of a file without a name frees its space.
@@ -21,7 +24,7 @@ use crate::nfs4::compound::{Compound, Results};
 use crate::nfs4::session::{CompoundReply, SessionClient};
 use crate::types::{Handle, Operation};
 
-/// How long a CLOSE waits for others.
+/// The time between CLOSEs, which collects those of the next request.
 const MAX_DELAY: Duration = Duration::from_millis(50);
 
 /// The CLOSEs of a COMPOUND. Each has two operations.
@@ -32,22 +35,32 @@ const REMOVAL_TIMEOUT: Duration = Duration::from_secs(1);
 
 type Close = OpenChange<Handle, OpenOwner>;
 
+/// When a CLOSE is due, and its number in the order of close(2).
+type Due = (Instant, u64);
+
 /// The CLOSEs to be sent.
 #[derive(Debug, Default)]
 pub(super) struct QueuedCloses {
     /// Those of each user with the times at which they are due, the earliest first. No queue is empty.
-    queues: BTreeMap<OpenOwner, VecDeque<(Instant, Close)>>,
+    queues: BTreeMap<OpenOwner, VecDeque<(Due, Close)>>,
     /// The files whose CLOSEs are sent and not answered.
     under_way: Vec<Handle>,
+    last_number: u64,
+    /// When CLOSEs were sent last.
+    last_sent: Option<Instant>,
+    /// How often the server has lost what the CLOSEs until then were for.
+    losses: u64,
     /// A task sends them.
     has_sender: bool,
 }
 
 impl QueuedCloses {
     /// Returns whether [`send_closes`] has to be spawned.
-    pub(super) fn push(&mut self, close: Close) -> bool {
-        let queue = self.queues.entry(close.owner().clone()).or_default();
-        queue.push_back((Instant::now() + MAX_DELAY, close));
+    pub(super) fn push(&mut self, close: Close, now: Instant) -> bool {
+        let due = self.last_sent.map_or(now, |sent| now.max(sent + MAX_DELAY));
+        self.last_number += 1;
+        let due = (due, self.last_number);
+        self.queues.entry(close.owner().clone()).or_default().push_back((due, close));
         !std::mem::replace(&mut self.has_sender, true)
     }
 
@@ -58,24 +71,24 @@ impl QueuedCloses {
 
     /// All of them, after the server has lost what they would close.
     pub(super) fn take_all(&mut self) -> impl Iterator<Item = Close> + use<> {
+        self.losses += 1;
         std::mem::take(&mut self.queues).into_values().flatten().map(|(_, close)| close)
     }
 
     /// None of them waits any longer.
-    fn make_due(&mut self) {
-        let now = Instant::now();
-        self.queues.values_mut().flatten().for_each(|(due, _)| *due = (*due).min(now));
+    fn make_due(&mut self, now: Instant) {
+        self.queues.values_mut().flatten().for_each(|((due, _), _)| *due = (*due).min(now));
     }
 
     /// When the next COMPOUND is due, if that is not yet.
-    fn delayed_until(&self) -> Option<Instant> {
-        let due = self.queues.values().filter_map(|queue| Some(queue.front()?.0)).min();
-        due.filter(|due| !self.is_full() && *due > Instant::now())
+    fn delayed_until(&self, now: Instant) -> Option<Instant> {
+        let due = self.queues.values().filter_map(|queue| Some(queue.front()?.0.0)).min();
+        due.filter(|due| !self.is_full() && *due > now)
     }
 
     /// The CLOSEs of the next COMPOUND, which are the same user's. With none the sender ends.
-    fn take(&mut self, max: usize) -> Vec<(Instant, Close)> {
-        let due = |(_, queue): &(&OpenOwner, &VecDeque<(Instant, Close)>)| queue.front().map(|(due, _)| *due);
+    fn take(&mut self, max: usize, now: Instant) -> Vec<(Due, Close)> {
+        let due = |(_, queue): &(&OpenOwner, &VecDeque<(Due, Close)>)| Some(queue.front()?.0);
         let Some(owner) = self.queues.iter().min_by_key(due).map(|(owner, _)| owner.clone()) else {
             self.has_sender = false;
             self.under_way.clear();
@@ -86,12 +99,13 @@ impl QueuedCloses {
         if !rest.is_empty() {
             self.queues.insert(owner, rest);
         }
+        self.last_sent = Some(now);
         self.under_way = closes.iter().map(|(_, close)| close.file().clone()).collect();
         closes.into()
     }
 
     /// CLOSEs that weren't executed.
-    fn put_back(&mut self, closes: Vec<(Instant, Close)>) {
+    fn put_back(&mut self, closes: Vec<(Due, Close)>) {
         for (due, close) in closes.into_iter().rev() {
             self.queues.entry(close.owner().clone()).or_default().push_front((due, close));
         }
@@ -108,7 +122,7 @@ impl QueuedCloses {
 impl SessionClient {
     /// Sends the queued CLOSEs now.
     pub(in crate::nfs4) fn close_now(&self) {
-        self.with_held(|held| held.closes.make_due());
+        self.with_held(|held| held.closes.make_due(Instant::now()));
         self.state.close_now.notify_one();
     }
 
@@ -139,11 +153,12 @@ pub(super) async fn send_closes(in_flight: ChangeInFlight) {
     let max = (client.max_operations() / 2).clamp(1, MAX_CLOSES);
     let mut pause = MIN_PAUSE;
     loop {
-        if let Some(due) = client.look(|held| held.closes.delayed_until()) {
+        if let Some(due) = client.look(|held| held.closes.delayed_until(Instant::now())) {
             // An error means that it's time.
             let _ = tokio::time::timeout_at(due, client.state.close_now.notified()).await;
         }
-        let closes = client.with_held(|held| held.closes.take(max));
+        let (closes, losses) =
+            client.with_held(|held| (held.closes.take(max, Instant::now()), held.closes.losses));
         let Some((_, first)) = closes.first() else {
             client.state.changed.notify_waiters();
             return;
@@ -181,7 +196,13 @@ pub(super) async fn send_closes(in_flight: ChangeInFlight) {
         }
         // Also those whose answer is of a session that was replaced.
         closes.extend(rest);
-        client.with_held(|held| held.closes.put_back(closes));
+        client.update(|held| {
+            if held.closes.losses == losses {
+                held.closes.put_back(closes);
+            } else {
+                closes.into_iter().for_each(|(_, close)| held.opens.changed(close, Err(StateError::Gone)));
+            }
+        });
         if is_delayed {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(MAX_PAUSE);
@@ -219,3 +240,6 @@ fn answer(results: &mut Results<'_>) -> Option<Result<StateId, StateError>> {
     let id = results.value::<Stateid4>(Op::Close);
     Some(id.map(state_id).map_err(|_| StateError::Refused))
 }
+
+#[cfg(test)]
+mod tests;

@@ -284,7 +284,7 @@ impl SessionClient {
             if change.is_reclaim() {
                 held.reclaims.push(Reclaim::Open(change));
             } else if matches!(change.request(), OpenChangeRequest::Close { .. }) {
-                begins_closing |= held.closes.push(change);
+                begins_closing |= held.closes.push(change, tokio::time::Instant::now());
             } else {
                 changes.push(StateChange::Open(change));
             }

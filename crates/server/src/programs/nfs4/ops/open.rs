@@ -92,16 +92,24 @@ pub(crate) fn open(c: &mut Context<'_>, args: Open4Args<'_>) -> Result<()> {
         && matches!(args.claim, OpenClaim4::DelegateCur(_) | OpenClaim4::DelegCurFh(_));
     let owner = args.owner.owner.0;
     let request = OpenRequest { by: &by, owner, key: &key, share, reclaim, under_delegation };
+    let refusal = |error| match error {
+        state::Error::ShareDenied
+            if c.service.state.run(|engine, now| engine.may_be_closed_soon(now, &request)) =>
+        {
+            Nfsstat4::Delay
+        }
+        error => status::of_state(error),
+    };
     if opened.truncate {
         let checked = c.service.state.run(|engine, now| {
             engine.check_open(now, &request)?;
             engine.check_conflicts(now, Some(client), &key, AccessKind::Write)
         });
-        checked.map_err(status::of_state)?;
+        checked.map_err(refusal)?;
         truncate(c, &user_context, &here, &opened.node)?;
     }
     let hold = || here.admitted.preserve_unlinked(&opened.node);
-    let id = c.service.state.open(&request, hold).map_err(status::of_state)?;
+    let id = c.service.state.open(&request, hold).map_err(refusal)?;
     let confirm = c.minor == MinorVersion::V0
         && c.service.state.run(|engine, _| engine.needs_confirmation(client, owner, reclaim));
     let to = Delegatee { user_context: &user_context, node: &opened.node, client };
