@@ -13,7 +13,7 @@ use parking_lot::{Condvar, Mutex};
 use tokio::runtime::Handle;
 
 use crate::queues::pin;
-use crate::runtime::{SERVING_NICE, prepare_thread};
+use crate::runtime::prepare_serving_thread;
 
 /// Threads of a queue at once. With that many disk operations under way further ones use tokio's threads for
 /// blocking calls, and wait there if those are in use, too.
@@ -65,7 +65,7 @@ impl DiskThreads {
             let threads = self.clone();
             let run = move || {
                 pin(threads.cpu);
-                prepare_thread(SERVING_NICE);
+                prepare_serving_thread();
                 let _context = threads.runtime.enter();
                 threads.serve();
             };

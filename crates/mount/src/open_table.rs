@@ -1,9 +1,9 @@
 //! The open files and directories, by the file handle that the kernel was given for each.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use ahash::HashMap;
 use client::File;
 use parking_lot::RwLock;
 

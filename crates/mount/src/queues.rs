@@ -26,7 +26,7 @@ use tokio::sync::oneshot;
 
 use crate::disk_threads::DiskThreads;
 use crate::requests::Requests;
-use crate::runtime::{SERVING_NICE, prepare_thread};
+use crate::runtime::prepare_serving_thread;
 
 /// The CPUs that the kernel has queues for.
 const POSSIBLE_CPUS: &str = "/sys/devices/system/cpu/possible";
@@ -170,7 +170,7 @@ impl PreparedQueues {
             let large = share(LARGE_ENTRIES, count, LARGE_QUEUE_ENTRIES);
             let run = move || {
                 pin(usize::from(number));
-                prepare_thread(SERVING_NICE);
+                prepare_serving_thread();
                 let queue = match FuseQueue::new(device.as_fd(), number, payload_len, large) {
                     Ok(queue) => queue,
                     Err(error) => return drop(send_inbox.send(Err(error))),

@@ -22,7 +22,7 @@ pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
         .worker_threads(workers)
         .thread_name("samehost-mount")
         .enable_all()
-        .on_thread_start(|| prepare_thread(0))
+        .on_thread_start(prepare_thread)
         .build()
 }
 
@@ -33,15 +33,26 @@ pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
 /// other wakes up on an idle CPU if there is one: that takes longer, and each request of a program comes from
 /// another CPU than the one before. With a greater weight, the serving thread isn't the one that has had
 /// more.
-pub(crate) const SERVING_NICE: i32 = -5;
+const SERVING_NICE: i32 = -5;
 
-/// Sets what every thread that handles requests has (see [`runtime`]), and a nice value relative to the
-/// process's.
-pub(crate) fn prepare_thread(nice: i32) {
-    use rustix::process::{getpid, getpriority_process, setpriority_process};
-    // An ordinary user may not lower it.
-    let _ = getpriority_process(Some(getpid())).and_then(|own| setpriority_process(None, own + nice));
+/// Sets what every thread that handles requests has (see [`runtime`]).
+fn prepare_thread() {
     // Without the permission the mount behaves as any other FUSE filesystem.
     let _ = rustix::process::configure_io_flusher_behavior(true);
     user_ids::drop_fsetid();
+}
+
+/// As [`prepare_thread`], for a thread on a CPU that serves the requests of that CPU. It has a greater weight
+/// ([`SERVING_NICE`]).
+///
+/// It doesn't interrupt a caller that goes on after its request, as after close(2), whose RELEASE nobody
+/// waits for: the next request comes soon, and both are handled at once. A caller that waits has left the CPU
+/// already.
+pub(crate) fn prepare_serving_thread() {
+    use rustix::process::{getpid, getpriority_process, setpriority_process};
+    // An ordinary user may not lower it.
+    let _ = getpriority_process(Some(getpid())).and_then(|own| setpriority_process(None, own + SERVING_NICE));
+    // A thread with a realtime policy keeps it.
+    let _ = sys::scheduling::preempt_no_other();
+    prepare_thread();
 }

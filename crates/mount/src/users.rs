@@ -6,11 +6,12 @@
 //! A caller's groups are cached for [`MAX_AGE`], for at most [`MAX_CALLERS`] callers: a process may change
 //! its groups (setgroups(2)), and its PID may be reused.
 
-use std::collections::HashMap;
-use std::fs;
+use std::fs::File;
+use std::io::Read as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ahash::HashMap;
 use client::{Attributes, Credential, Session};
 use parking_lot::Mutex;
 
@@ -116,8 +117,15 @@ impl Users {
 
 /// The supplementary groups of a thread; `None` if the thread doesn't exist (any more).
 fn groups_of(pid: u32) -> Option<Vec<u32>> {
-    let status = fs::read(format!("/proc/{pid}/status")).ok()?;
-    parse_groups(&status)
+    parse_groups(&status_of(pid)?)
+}
+
+/// The status of a thread; `None` if the thread doesn't exist (any more).
+fn status_of(pid: u32) -> Option<Vec<u8>> {
+    // The kernel makes the whole text at each read(2), and tells no size beforehand.
+    let mut status = Vec::with_capacity(4096);
+    File::open(format!("/proc/{pid}/status")).ok()?.read_to_end(&mut status).ok()?;
+    Some(status)
 }
 
 fn parse_groups(status: &[u8]) -> Option<Vec<u32>> {
@@ -129,8 +137,7 @@ fn parse_groups(status: &[u8]) -> Option<Vec<u32>> {
 /// Whether a SIGKILL is pending for the thread; the kernel turns other fatal signals into one. Also true if
 /// the thread doesn't exist.
 pub(crate) fn is_dying(pid: u32) -> bool {
-    let Ok(status) = fs::read(format!("/proc/{pid}/status")) else { return true };
-    kill_is_pending(&status)
+    status_of(pid).is_none_or(|status| kill_is_pending(&status))
 }
 
 fn kill_is_pending(status: &[u8]) -> bool {

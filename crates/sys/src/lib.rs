@@ -2,9 +2,10 @@
 //!
 //! Everything that [rustix] wraps is used from there. This crate adds file handles, per-thread filesystem
 //! ids, calls on `O_PATH` descriptors, leases, fanotify, mount clones, cells and mount points, shared memory,
-//! FUSE queues, the owners of sockets, librados, and a shared pointer that is read without locked
-//! instructions. It also defines the types for attributes, access rights and I/O modes that all other crates
-//! share. Each function is thin: one system call (or the few that belong together), with the errno unchanged.
+//! FUSE queues, a scheduling policy, the owners of sockets, librados, and a shared pointer that is read
+//! without locked instructions. It also defines the types for attributes, access rights and I/O modes that
+//! all other crates share. Each function is thin: one system call (or the few that belong together), with the
+//! errno unchanged.
 
 mod access;
 pub mod attached_mount;
@@ -30,6 +31,7 @@ mod proc;
 pub mod quota;
 pub mod read_mostly;
 mod reflink;
+pub mod scheduling;
 pub mod shared_memory;
 pub mod socket_activation;
 mod tcp_owner;

@@ -5,11 +5,11 @@
 //! descriptor that hasn't been used since the last search for one (CLOCK). Descriptors are closed without the
 //! lock.
 
-use std::collections::HashMap;
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use ahash::HashMap;
 use parking_lot::Mutex;
 
 use crate::handle::{Handle, WeakHandle};

@@ -1,6 +1,7 @@
 //! REMOVE, RMDIR, RENAME, LINK, and COMMIT of a directory.
 
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::fs::{AtFlags, OFlags, fsync, linkat, renameat, unlinkat};
@@ -46,7 +47,9 @@ impl LocalTree {
         let (from, to) = (entry_name(from)?, entry_name(to)?);
         let asked = Instant::now();
         let (from_at, to_at) = (self.find(call, from_directory)?, self.find(call, to_directory)?);
-        let (from_before, to_before) = (self.live(&from_at)?, self.live(&to_at)?);
+        let is_same = Arc::ptr_eq(&from_at, &to_at);
+        let from_before = self.live(&from_at)?;
+        let to_before = if is_same { from_before } else { self.live(&to_at)? };
         let (moved, victim) = (self.cached_entry(&from_at, &from), self.cached_entry(&to_at, &to));
         let renamed = renameat(&*from_at, &from, &*to_at, &to);
         if renamed.is_ok() {
@@ -55,8 +58,10 @@ impl LocalTree {
                 moved.was_moved(to_directory, &to);
             }
         }
-        self.report(from_directory, Some(&from_before), self.attributes_of(&*from_at).ok(), asked);
-        self.report(to_directory, Some(&to_before), self.attributes_of(&*to_at).ok(), asked);
+        let from_after = self.attributes_of(&*from_at).ok();
+        let to_after = if is_same { from_after } else { self.attributes_of(&*to_at).ok() };
+        self.report(from_directory, Some(&from_before), from_after, asked);
+        self.report(to_directory, Some(&to_before), to_after, asked);
         Ok(renamed?)
     }
 

@@ -9,9 +9,9 @@
 //! show in the directory's version while its attributes are valid. The names expire with the attributes that
 //! were valid when they became known, in case of a change in the same tick of the server's clock.
 
-use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
+use ahash::{HashMap, HashSet};
 use parking_lot::Mutex;
 
 /// Names that are kept, of all directories together; each directory counts as one more. One above the limit

@@ -5,10 +5,10 @@
 //! OPEN doesn't say by which one it came. It also answers LOOKUPs without the server while there is no
 //! foreign change of the directory (nfs(5), lookupcache).
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use ahash::HashMap;
 use parking_lot::Mutex;
 
 use crate::inode::Inode;

@@ -7,9 +7,9 @@
 //! Node IDs are never reused, so a late request can't reach another file. The kernel bounds the table: it
 //! forgets inodes as its own caches shrink.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use ahash::HashMap;
 use client::Handle;
 use parking_lot::Mutex;
 
