@@ -35,8 +35,8 @@ use cli::{Cli, Command};
 use exit::{CommandResult, Exit, Failure, Stop};
 use mimalloc::MiMalloc;
 
-/// A request of a mount takes 7 KiB, more than glibc's caches of free memory hold: for each it would search and
-/// tidy its heap. musl's allocator has one lock for all threads.
+/// A request of a mount takes 7 KiB. glibc has no list of free blocks of that size, and would search and tidy
+/// its heap for each. musl's allocator has one lock for all threads.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
