@@ -1,5 +1,5 @@
-//! Recovery of NFSv4 mounts: what applications see when their server (ours, nfs-ganesha) is killed, and when
-//! they cannot reach it for longer than their lease.
+//! Recovery of NFSv4 mounts: what applications see when their server (ours, nfs-ganesha) is killed, when they
+//! cannot reach it for longer than their lease, and when it (knfsd) ends their session and state.
 
 use std::cell::RefCell;
 use std::fs;
@@ -7,9 +7,15 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
+use rustix::process::Signal;
 use samehost_tests::ganesha::Ganesha;
+use samehost_tests::qemu::{self, Job};
 use samehost_tests::{Daemon, Mount, Netns, Scratch, Serve, TIMEOUT, need_root, run_ok, wait_for};
+
+/// The guest is slow on a busy machine.
+const GUEST_TIMEOUT: Duration = Duration::from_secs(240);
 
 /// The bytes of a block of the stream.
 const BLOCK: usize = 64 << 10;
@@ -236,4 +242,70 @@ fn a_lock_that_was_lost_during_a_partition_is_not_believed() {
         mount.unmount();
         assert!(daemon.wait().success(), "{}", daemon.log());
     }
+}
+
+/// The kernel's server ends its clients, with their sessions and state, while one doesn't answer. Another one
+/// gets a lock that it held. Only files with locks fail, and the log names them.
+#[test]
+fn clients_that_knfsd_expires_lose_locks_and_nothing_else() {
+    need_root();
+    let scratch = Scratch::new();
+    let netns = Netns::new("expire");
+    let run_dir = scratch.mkdir("empty");
+    let (mount, other) = (Mount::unmounted_with(&run_dir), Mount::unmounted_with(&run_dir));
+    let start = |mount: &Mount, log: &str| {
+        let mut command = mount.command("nfs://127.0.0.1/srv/directory", "vers=4.2,lane=off");
+        command.arg("--foreground");
+        let mut command = netns.inside(&command);
+        let daemon = Daemon::start("samehost mount", &mut command, &scratch.join(log)).expect("a mount");
+        wait_for("the mount", || mount.is_mounted().then_some(()));
+        daemon
+    };
+    let mut started = None;
+    let job = Job { nfs_port: 0, mount_port: 0, anon_uid: 0, plan: include_str!("guest/knfsd.sh") };
+    let report = qemu::boot_knfsd(&job, &netns, GUEST_TIMEOUT, |said| {
+        if said == "serving" {
+            let daemons = (start(&mount, "one.log"), start(&other, "two.log"));
+            let (mut one, mut two) = (Application::new(mount.path()), Application::new(other.path()));
+            for name in ["contended", "locked", "untouched"] {
+                assert_eq!(one.run(&format!("open {name}")), "ok");
+                assert_eq!(one.run(&format!("write {name} mine_")), "ok");
+            }
+            assert_eq!(one.run("lock contended 0"), "ok");
+            assert_eq!(one.run("lock locked 0"), "ok");
+            assert_eq!(two.run("open contended"), "ok");
+            daemons.0.signal(Signal::STOP);
+            started = Some((daemons, one, two));
+            return "expire".to_owned();
+        }
+        let ((mut daemon, mut other_daemon), mut one, mut two) = started.take().expect("it has served");
+        // The other mount begins another session by itself.
+        assert_eq!(two.run("lock contended 1"), "ok");
+        assert_eq!(two.run("write contended yours"), "ok");
+        daemon.signal(Signal::CONT);
+        assert_eq!(one.run("read untouched"), "mine_");
+        assert_eq!(one.run("write untouched still"), "ok");
+        assert_eq!(one.run("write contended mine_"), "EIO");
+        assert_eq!(one.run("read contended"), "EIO");
+        // Without a reclaim nobody knows whether the lock was another's meanwhile.
+        assert_eq!(one.run("read locked"), "EIO");
+        assert_eq!(two.run("read contended"), "yours");
+        let log = daemon.log();
+        for name in ["contended", "locked"] {
+            assert!(log.lines().any(|line| line.contains("locks are lost") && line.contains(name)), "{log}");
+            assert_eq!(one.run(&format!("unlock {name}")), "ok");
+        }
+        assert!(!log.contains("untouched"), "{log}");
+        assert_eq!(one.run("read locked"), "mine_");
+        assert_eq!(two.run("unlock contended"), "ok");
+        assert_eq!(one.run("lock contended 1"), "ok");
+        assert_eq!(one.run("read contended"), "yours");
+        drop((one, two));
+        for (mount, daemon) in [(&mount, &mut daemon), (&other, &mut other_daemon)] {
+            mount.unmount();
+            assert!(daemon.wait().success(), "{}", daemon.log());
+        }
+        "ok".to_owned()
+    });
+    report.assert_passed(7);
 }

@@ -5,8 +5,9 @@
 //! *identity*, name the file. The holder of a tree (docs/lane.md) makes identities itself, from the kernel's
 //! file handles. Such a handle is *unsealed*: it is good for the tree only.
 //!
-//! All these handles know the directory and the name by which the file was found. By these the seal can be
-//! had from the server when the wire needs it, and a tree finds files that it hasn't opened yet.
+//! Handles know the directory and the name by which the file was found, those of other servers too, for the
+//! log. By these the seal can be had from the server when the wire needs it, and a tree finds files that it
+//! hasn't opened yet.
 //!
 //! Invariant: two handles are equal if their identities are, whether they are sealed or not. So a file has
 //! one handle, however it was found.
@@ -117,9 +118,10 @@ impl Handle {
         Some(Self { len: (identity + SEAL) as u8, bytes, state: Some(Arc::new(state)) })
     }
 
-    /// The server's handle of a file that was found as `name` in a directory. A tree finds the file by that.
+    /// The server's handle of a file that was found as `name` in a directory. A tree finds the file by that,
+    /// and the log names it.
     pub(crate) fn found_at(mut self, directory: &Self, name: &[u8]) -> Self {
-        if self.state.is_none() && self.head().is_some() && !matches!(name, b"." | b"..") {
+        if self.state.is_none() && !matches!(name, b"." | b"..") {
             let place = Mutex::new(Some((directory.clone(), name.into())));
             self.state = Some(Arc::new(HandleState {
                 sealed: OnceLock::from(self.bytes),
@@ -309,6 +311,9 @@ mod tests {
         bytes[31] = 2;
         assert_ne!(one, Handle::new(&bytes).unwrap());
         assert_eq!((one.head(), one.place()), (None, None));
+        let found = one.clone().found_at(&sealed(&[1; 8], 7), b"name");
+        assert_eq!((found.as_bytes(), &found), (one.as_bytes(), &one));
+        assert_eq!(found.place(), Some((sealed(&[1; 8], 7), b"name"[..].into())));
         // The other scheme has a seal, too, but nothing that a client could make.
         let located =
             Handle::new(&[&[2, b'S', b'H', 2, 0, 0, 0, 5][..], &[3; 17], &[7; SEAL]].concat()).unwrap();

@@ -13,7 +13,7 @@ use proto::nfs4::attributes as number;
 use proto::nfs4::{
     self, Bitmap4, CbCompound4Head, CbSequence4Args, ChannelAttrs4, CreateSession4Args, CreateSession4ResOk,
     EXCHGID_CONFIRMED_R, ExchangeId4Args, ExchangeId4ResOk, Nfsstat4, Open4Args, Operation, Readdir4Args,
-    Sequence4Args, Sequence4ResOk, ServerOwner4, Sessionid4, StateProtect4R,
+    Sequence4Args, Sequence4ResOk, ServerOwner4, Sessionid4, StateProtect4R, TestStateid4Args,
 };
 use rpc::message::{CallHeader, Credential};
 use samehost_client as client;
@@ -306,6 +306,9 @@ fn skip_args(operation: Operation, from: &mut Decoder<'_>) {
         Operation::Readdir => drop(from.get::<Readdir4Args>().unwrap()),
         Operation::Open => drop(from.get::<Open4Args<'_>>().unwrap()),
         Operation::Close => drop(from.fixed::<20>().unwrap()),
+        Operation::Read => drop(from.fixed::<28>().unwrap()),
+        Operation::FreeStateid => drop(from.fixed::<16>().unwrap()),
+        Operation::TestStateid => drop(from.get::<TestStateid4Args>().unwrap()),
         Operation::Putrootfh | Operation::Getfh | Operation::Lookupp => {}
         other => panic!("no test sends {other:?}"),
     }
@@ -875,4 +878,90 @@ async fn files_that_are_opened_without_a_handle_are_closed() {
             assert_eq!(opened.load(SeqCst), 1, "{failing:?}");
         }
     }
+}
+
+/// An administrator has revoked the open of one file (NFS4ERR_ADMIN_REVOKED), and the server doesn't let it
+/// be opened again. Its reads and writes fail with EIO; another file's go on, and so does the session.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn an_open_that_is_revoked_costs_its_file_only() {
+    /// The open state ids of the two files.
+    const IDS: [[u8; 16]; 2] = [[1; 16], [2; 16]];
+    const ADMIN_STATE_REVOKED: u32 = 0x20;
+    let (is_revoked, freed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
+    let (opened, refused) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let (revoked, frees, opens, refusals) =
+        (is_revoked.clone(), freed.clone(), opened.clone(), refused.clone());
+    let server = OddServer::new(move |request| {
+        // State ids are compared without their `seqid`.
+        let is_first = |id: &[u8]| id[4..16] == IDS[0][4..];
+        let is_gone = |id: &[u8]| revoked.load(SeqCst) && is_first(id);
+        match request.operation {
+            Operation::Sequence if revoked.load(SeqCst) && frees.load(SeqCst) == 0 => {
+                let good = sequence(request.args);
+                ScriptedAnswer::Ok(encoded(&Sequence4ResOk { status_flags: ADMIN_STATE_REVOKED, ..good }))
+            }
+            Operation::Open if revoked.load(SeqCst) => {
+                refusals.fetch_add(1, SeqCst);
+                ScriptedAnswer::Status(Nfsstat4::Access)
+            }
+            Operation::Open => {
+                let mut to = Encoder::new();
+                to.raw(&IDS[opens.fetch_add(1, SeqCst) as usize]);
+                words(&mut to, &[1, 0, 1, 0, 2, 0, 0, 0]);
+                ScriptedAnswer::Ok(to.into_vec())
+            }
+            // The handle of each file: as many bytes as files were opened before.
+            Operation::Getfh if request.compound.contains(&Operation::Open) => {
+                let handle = [7; 3];
+                ScriptedAnswer::Ok(encoded(&Opaque::<128>(&handle[..opens.load(SeqCst) as usize])))
+            }
+            Operation::Getattr if opens.load(SeqCst) > 0 => {
+                let requested = Decoder::new(request.args).get().unwrap();
+                ScriptedAnswer::Ok(attributes_of(&requested, 1))
+            }
+            Operation::Read if is_gone(request.args) => ScriptedAnswer::Status(Nfsstat4::AdminRevoked),
+            Operation::Read => {
+                let mut to = Encoder::new();
+                to.bool(true);
+                to.opaque(b"data");
+                ScriptedAnswer::Ok(to.into_vec())
+            }
+            Operation::TestStateid => {
+                let ids = request.args[4..].chunks(16);
+                let status = |id| if is_gone(id) { Nfsstat4::AdminRevoked } else { Nfsstat4::Ok };
+                ScriptedAnswer::Ok(encoded(&Array::<_, 256>(ids.map(status).collect())))
+            }
+            Operation::FreeStateid => {
+                assert!(is_gone(request.args), "it is good");
+                frees.fetch_add(1, SeqCst);
+                ScriptedAnswer::Good
+            }
+            Operation::Close => {
+                assert!(!is_first(&request.args[4..]), "what was revoked isn't closed");
+                ScriptedAnswer::Ok(request.args[4..].to_vec())
+            }
+            _ => ScriptedAnswer::Good,
+        }
+    });
+    let session = server.session().await;
+    let (one, two) = (
+        session.open(b"one", &OpenOptions::reading()).await.unwrap(),
+        session.open(b"two", &OpenOptions::reading()).await.unwrap(),
+    );
+    let read = async |file: &client::File| file.read_into(Vec::new(), 0, 10).await;
+    assert_eq!((read(&one).await.unwrap(), read(&two).await.unwrap()), (b"data".to_vec(), b"data".to_vec()));
+    is_revoked.store(true, SeqCst);
+    for _ in 0..3 {
+        let lost = read(&one).await.unwrap_err();
+        assert_eq!(lost.errno(), rustix::io::Errno::IO.raw_os_error(), "{lost}");
+        assert!(lost.to_string().contains("one"), "{lost}");
+        assert_eq!(read(&two).await.unwrap(), b"data");
+    }
+    until("FREE_STATEID", || freed.load(SeqCst) == 1).await;
+    assert_eq!(refused.load(SeqCst), 1, "it is opened again once");
+    let sessions = server.shared.sessions.load(SeqCst);
+    assert_eq!(read(&two).await.unwrap(), b"data");
+    drop((one, two));
+    session.close().await;
+    assert_eq!(server.shared.sessions.load(SeqCst), sessions, "the session is the same");
 }

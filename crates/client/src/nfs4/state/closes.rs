@@ -14,11 +14,11 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use client_state::{OpenChange, StateError, StateId};
+use client_state::{OpenChange, OpenChangeRequest, StateError, StateId};
 use proto::nfs4::{Operation as Op, Stateid4};
 use tokio::time::Instant;
 
-use super::requests::{StateAnswer, open_change, state_id};
+use super::requests::{StateAnswer, is_revoked, open_change, state_id};
 use super::{ChangeInFlight, HeldState, MAX_PAUSE, MIN_PAUSE, OpenOwner};
 use crate::nfs4::compound::{Compound, Results};
 use crate::nfs4::session::{CompoundReply, SessionClient};
@@ -175,7 +175,15 @@ pub(super) async fn send_closes(in_flight: ChangeInFlight) {
         client.counters.call(Operation::Close);
         let reply = client.call(owner.user(), &compound, None).await;
         let (session, answers) = match &reply {
-            Ok(reply) => (Some(reply.session), answers(reply, closes.len())),
+            Ok(reply) => {
+                let (answers, is_revoked) = answers(reply, closes.len());
+                if let Some((_, close)) = closes.get(answers.len().wrapping_sub(1)).filter(|_| is_revoked)
+                    && let OpenChangeRequest::Close { id } = close.request()
+                {
+                    client.free_revoked(id);
+                }
+                (Some(reply.session), answers)
+            }
             Err(error) => {
                 tracing::debug!(%error, "CLOSEs aren't answered");
                 (None, vec![Err(StateError::Refused); closes.len()])
@@ -213,10 +221,10 @@ pub(super) async fn send_closes(in_flight: ChangeInFlight) {
 }
 
 /// The answers to the first CLOSEs of a request, up to one that the server delays. Those behind one that
-/// failed weren't executed.
-fn answers(reply: &CompoundReply, count: usize) -> Vec<Result<StateId, StateError>> {
+/// failed weren't executed. Also returns whether the server has revoked the last one's state.
+fn answers(reply: &CompoundReply, count: usize) -> (Vec<Result<StateId, StateError>>, bool) {
     let mut answers = Vec::with_capacity(count);
-    let Ok(mut results) = reply.results() else { return vec![Err(StateError::Refused)] };
+    let Ok(mut results) = reply.results() else { return (vec![Err(StateError::Refused)], false) };
     while answers.len() < count {
         let Some(answer) = answer(&mut results) else { break };
         answers.push(answer);
@@ -224,7 +232,7 @@ fn answers(reply: &CompoundReply, count: usize) -> Vec<Result<StateId, StateErro
             break;
         }
     }
-    answers
+    (answers, is_revoked(results.status))
 }
 
 /// The next answer. `None`: the server delays it.

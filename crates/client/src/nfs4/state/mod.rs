@@ -24,7 +24,7 @@ use client_state::{
     OpenRef, Opens, StateError, StateId,
 };
 use parking_lot::Mutex;
-use proto::nfs4::Operation as Op;
+use proto::nfs4::{Operation as Op, Stateid4Args};
 use tokio::sync::Notify;
 
 use super::compound::Compound;
@@ -38,7 +38,9 @@ use crate::user::User;
 use closes::QueuedCloses;
 pub(super) use owners::{OpenOwner, OwnerOfLocks, lock_owner_name, lock_owner_of};
 use recovery::Reclaim;
-pub(super) use requests::{StateAnswer, is_gone, lock_request, lock_type, open_args, state_id, stateid};
+pub(super) use requests::{
+    StateAnswer, is_gone, is_revoked, lock_request, lock_type, open_args, state_id, stateid,
+};
 use requests::{lock_result, open_change, open_result, state_answer};
 
 /// The pause before a request is sent again that the server delays. It doubles.
@@ -391,6 +393,20 @@ impl SessionClient {
     pub(super) fn io_id_gone(self: &Arc<Self>, user: &User, file: &Handle, id: StateId) {
         let owner = OpenOwner::new(user);
         self.update(|held| held.io_id_gone(file, &owner, id));
+    }
+
+    /// The server has revoked a state, as its answer to a request says: it may forget it.
+    pub(super) fn free_revoked(self: &Arc<Self>, id: StateId) {
+        let in_flight = ChangeInFlight::new(self);
+        drop(self.spawn(async move {
+            let client = in_flight.client();
+            let free = Stateid4Args { stateid: stateid(id) };
+            let compound = Compound::once().then(Op::FreeStateid, &free);
+            // If it fails, the state ends with the client id.
+            if let Err(error) = client.call(&client.owner.clone(), &compound, None).await {
+                tracing::debug!(%error, "a revoked state isn't freed");
+            }
+        }));
     }
 
     /// Waits until no change is on its way, for a limited time.

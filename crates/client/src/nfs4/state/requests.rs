@@ -54,6 +54,12 @@ pub(in crate::nfs4) const fn is_gone(status: Nfsstat4) -> bool {
     )
 }
 
+/// Whether the server has revoked the state of a request, and remembers it until the client frees it
+/// (RFC 8881 section 18.38).
+pub(in crate::nfs4) const fn is_revoked(status: Nfsstat4) -> bool {
+    matches!(status, Nfsstat4::Expired | Nfsstat4::AdminRevoked | Nfsstat4::DelegRevoked)
+}
+
 pub(in crate::nfs4) const fn stateid(id: StateId) -> Stateid4 {
     Stateid4 { seqid: id.seqid, other: id.other }
 }
