@@ -36,7 +36,7 @@ test-cluster:
 	scripts/setup cluster
 	$(CARGO) build --locked -p samehost
 	$(CARGO) test --locked $(CLUSTER_TESTS) --no-run
-	SAMEHOST_BIN=$(CURDIR)/target/debug/samehost tests/ceph/run target/ceph $(CARGO) test --locked $(CLUSTER_TESTS)
+	SAMEHOST_BIN=$(CURDIR)/target/debug/samehost tests/ceph/run target/ceph $(CARGO) test --locked --no-fail-fast $(CLUSTER_TESTS)
 
 # 100,000 histories of simulated clusters, without Ceph.
 test-cluster-model:
@@ -84,11 +84,11 @@ bench: nfsload
 	$(CARGO) build --release --locked -p samehost -p samehost-bench
 	SAMEHOST_BIN=$(CURDIR)/target/release/samehost target/release/samehost-bench --write docs/benchmarks.md $(BENCH)
 
-# Measures a cluster of servers of one CephFS, beside nfs-ganesha (some minutes).
+# Measures a cluster of servers of one CephFS, beside nfs-ganesha (a quarter of an hour; BENCH='--runs 1' takes five minutes).
 bench-cluster: nfsload
 	scripts/setup cluster
 	$(CARGO) build --release --locked -p samehost -p samehost-bench
-	SAMEHOST_BIN=$(CURDIR)/target/release/samehost tests/ceph/run target/ceph target/release/samehost-bench --write docs/benchmarks.md --only cluster
+	SAMEHOST_BIN=$(CURDIR)/target/release/samehost tests/ceph/run target/ceph target/release/samehost-bench --write docs/benchmarks.md --only cluster $(BENCH)
 
 nfsload: target/bench/nfsload
 

@@ -3,6 +3,7 @@
 
 use std::fmt::Write;
 use std::fs;
+use std::process::Command;
 
 use crate::Effort;
 use crate::figure::Table;
@@ -83,7 +84,9 @@ fn section(table: &Table, effort: &Effort, stolen: u64, arguments: &[String]) ->
     }
     let (command, machine) = (command(arguments), machine());
     let (runs, seconds) = (effort.runs, effort.seconds);
-    let origin = format!("`{command}`: {runs} runs of {seconds} s; {machine}; {stolen} % stolen.");
+    let (commit, load) = (commit(), load());
+    let origin =
+        format!("`{command}`: {runs} runs of {seconds} s; {machine}; {stolen} % stolen{commit}{load}.");
     let _ = writeln!(text, "\n{}", wrapped(&origin));
     text
 }
@@ -99,10 +102,27 @@ fn command(arguments: &[String]) -> String {
             kept.push(word);
         }
     }
-    if kept == ["--only", "cluster"] {
-        return "make bench-cluster".to_owned();
+    if let ["--only", "cluster", more @ ..] = kept.as_slice() {
+        return match more.join(" ").as_str() {
+            "" => "make bench-cluster".to_owned(),
+            more => format!("make bench-cluster BENCH='{more}'"),
+        };
     }
     if kept.is_empty() { "make bench".to_owned() } else { format!("make bench BENCH='{}'", kept.join(" ")) }
+}
+
+/// The commit of the working directory, if it is a checkout.
+fn commit() -> String {
+    let output = Command::new("git").args(["rev-parse", "--short", "HEAD"]).output();
+    let output = output.ok().filter(|output| output.status.success());
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    text.map_or_else(String::new, |commit| format!("; commit {commit}"))
+}
+
+/// How many processes ran in the last 15 minutes, those of the benchmark among them.
+fn load() -> String {
+    let read = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    read.split_whitespace().nth(2).map_or_else(String::new, |load| format!("; load {load}"))
 }
 
 fn machine() -> String {

@@ -7,7 +7,7 @@ use std::ops::{Index, IndexMut};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixDatagram;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -72,7 +72,13 @@ impl Cluster {
         Some(cluster)
     }
 
-    fn address(&self) -> String {
+    /// The path of Ceph's configuration.
+    pub fn configuration(&self) -> &Path {
+        Path::new(&self.ceph)
+    }
+
+    /// The cluster's address.
+    pub fn address(&self) -> String {
         format!("rados://cephfs.a.meta/{}", self.namespace)
     }
 
@@ -351,9 +357,13 @@ impl<'a> Gateway<'a> {
 
     /// Ends the mount, and what the service manager keeps of it.
     pub fn unmount(&self) {
+        self.end_mount("TERM");
+    }
+
+    fn end_mount(&self, signal: &str) {
         self.store.kept.lock().unwrap().clear();
-        let script = "umount --lazy $1; kill $(cat $1.pid)";
-        run(Command::new("bash").args(["-c", script, "bash"]).arg(self.path("mount")));
+        let script = "umount --lazy $1; kill -$2 $(cat $1.pid)";
+        run(Command::new("bash").args(["-c", script, "bash"]).arg(self.path("mount")).arg(signal));
     }
 
     /// The number of its session with the metadata server.
@@ -379,11 +389,14 @@ impl Drop for Gateway<'_> {
         if std::thread::panicking() {
             eprintln!("{}", self.log());
         }
-        if let Some(mut process) = self.process.take() {
+        if let Some(process) = &mut self.process {
             let _ = process.kill();
+        }
+        // A process that waits for a mount ends after it; a mount that waits for Ceph ends by SIGKILL only.
+        self.end_mount(if std::thread::panicking() { "KILL" } else { "TERM" });
+        if let Some(mut process) = self.process.take() {
             let _ = process.wait();
         }
-        self.unmount();
         let script = "ip link del ceph-$1; ip link del clients-$1; ip netns del gw-$1";
         run(Command::new("bash").args(["-c", script, "bash", self.name]));
     }

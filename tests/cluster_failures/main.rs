@@ -7,11 +7,17 @@
 mod applications;
 mod gateways;
 
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use applications::Applications;
 use gateways::{CONDITION, Cluster, Gateway, Gateways, LEASE, LONG_LEASE};
 use samehost_tests::qemu::{self, Job};
+use samehost_tests::{Mount, Scratch, run_ok};
 
 /// How often each application gets a lock until all is well again.
 const MORE: usize = 5;
@@ -155,6 +161,81 @@ fn clients_of_a_dead_host_reclaim_from_the_server_that_takes_over() {
     assert!(applications::try_lock(&gateways['b'], "held"));
 }
 
+/// A program that has a file open and locks it, as tests/guest/holder.c says. It is a process of its own: one
+/// that this process starts would wait for a mount on which this one has a file open.
+struct Program {
+    process: Child,
+    commands: ChildStdin,
+    replies: mpsc::Receiver<String>,
+}
+
+impl Program {
+    fn of(file: &Path) -> Self {
+        let scratch = Scratch::new();
+        let path = scratch.join("holder");
+        std::fs::write(&path, qemu::guest_program("holder")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let mut command = Command::new(path);
+        let mut process = command.arg(file).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let commands = process.stdin.take().unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let (send, replies) = mpsc::channel();
+        std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| send.send(line)));
+        Self { process, commands, replies }
+    }
+
+    fn must(&mut self, command: &str, reply: &str) {
+        writeln!(self.commands, "{command}").unwrap();
+        assert_eq!(self.replies.recv_timeout(CONDITION).expect("an answer of the mount"), reply, "{command}");
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn programs_on_a_mount_keep_their_locks_when_its_gateway_fails_and_is_drained() {
+    let Some(cluster) = Cluster::new("mount", &["a", "b"]) else { return };
+    let new = |(name, number)| Gateway::start_new(&cluster, name, number);
+    let mut gateways = Gateways { all: [("a", 11), ("b", 12)].map(new).into() };
+    gateways.until_normal();
+    let scratch = Scratch::new();
+    let mount = Mount::unmounted_with(&scratch.mkdir("run"));
+    // As on another host: what a lane grants ends with the host.
+    run_ok(&mut mount.command(&gateways['a'].url(), "vers=4.2,lane=off"));
+    let mut program = Program::of(&mount.join("mounted"));
+    program.must("lock w 0 10", "ok");
+    assert!(!applications::try_lock(&gateways['b'], "mounted"));
+    for event in ["kill", "crash", "drain"] {
+        match event {
+            "kill" => {
+                gateways['a'].kill();
+                gateways['a'].start();
+            }
+            "crash" => {
+                gateways['a'].crash_host();
+                gateways['a'].boot_host();
+            }
+            _ => {
+                cluster.command(&["drain", "a", "--to", "b"]);
+                gateways['a'].until_ended();
+                gateways.all.retain(|gateway| !gateway.is("a"));
+            }
+        }
+        // The mount reclaims meanwhile.
+        gateways.until_normal();
+        program.must(&format!("write 0 {event}"), "ok");
+        assert!(!applications::try_lock(&gateways['b'], "mounted"), "{event}");
+    }
+    program.must("read 0 5", "drain");
+    program.must("unlock 0 10", "ok");
+    assert!(applications::try_lock(&gateways['b'], "mounted"));
+}
+
 #[test]
 fn linux_keeps_its_locks_when_its_gateway_fails_and_is_drained() {
     let Some(cluster) = Cluster::new("linux", &["a", "b"]) else { return };
@@ -194,4 +275,23 @@ fn linux_keeps_its_locks_when_its_gateway_fails_and_is_drained() {
         "ok".to_owned()
     });
     report.assert_passed(22);
+}
+
+#[test]
+fn a_mount_of_the_kernels_ceph_client_is_served_too() {
+    let Some(cluster) = Cluster::new("kernel", &["b", "kernel"]) else { return };
+    let gateway = Gateway::start_new(&cluster, "b", 12);
+    let plan = format!(
+        "MONITOR=10.91.0.1:3300\nSECRET={}\nCLUSTER={}\n{}{}",
+        cluster.ceph(&["auth", "get-key", "client.admin"]),
+        cluster.address(),
+        include_str!("../guest/state.sh"),
+        include_str!("../guest/ceph.sh")
+    );
+    let job = Job { nfs_port: 2049, mount_port: 2049, anon_uid: 0, plan: &plan };
+    let report = qemu::boot_ceph(&job, cluster.configuration(), 2 * CONDITION, |event| {
+        let is_granted = applications::try_lock(&gateway, "kernel");
+        if is_granted == (event == "granted") { "ok" } else { "not so" }.to_owned()
+    });
+    report.assert_passed(12);
 }

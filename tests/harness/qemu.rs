@@ -128,6 +128,33 @@ pub fn boot_server(
     run(command, &user_network(&[2049]), &kernel, archive, timeout, host)
 }
 
+/// As [`boot`], for a guest that acts as a server of CephFS: it has the kernel's Ceph client, our command
+/// with librados, and `manager` (tests/guest/manager.c). `ceph` is the configuration of the cluster, beside
+/// which is a keyring. The network namespace is the caller's.
+///
+/// # Panics
+/// As [`boot_server`]; when librados isn't there (run scripts/setup cluster).
+pub fn boot_ceph(job: &Job<'_>, ceph: &Path, timeout: Duration, host: impl FnMut(&str) -> String) -> Report {
+    let mut archive = Archive::new();
+    let kernel = Kernel::find();
+    // The server finds out by tcp_diag whose process a client of its own host is.
+    let modules = ["virtio_pci", "virtio_net", "ceph", "fuse", "tcp_diag"];
+    kernel.add_guest_files(&mut archive, job, &modules);
+    archive.program("bin/samehost", binary());
+    archive.file("bin/manager", 0o755, &guest_program("manager"));
+    let libraries = run_ok(Command::new("ldconfig").arg("-p"));
+    let librados = libraries.lines().filter(|line| line.trim_start().starts_with("librados.so.2 "));
+    let librados = librados.filter_map(|line| line.split(" => ").nth(1)).next();
+    archive.program("lib/librados.so.2", Path::new(librados.expect("librados2: run scripts/setup cluster")));
+    archive.directory("etc/ceph");
+    archive.directory("srv");
+    for name in ["ceph.conf", "keyring"] {
+        let content = fs::read(ceph.with_file_name(name)).expect("Ceph has a configuration and a keyring");
+        archive.file(&format!("etc/ceph/{name}"), 0o600, &content);
+    }
+    run(Command::new("qemu-system-x86_64"), &user_network(&[]), &kernel, archive, timeout, host)
+}
+
 /// As [`boot`], for a guest with the kernel's NFS server, rpcbind and the programs of Debian's
 /// nfs-kernel-server, which tests/guest/knfsd.sh starts. The ports of rpcbind (111), NFS (2049) and MOUNT
 /// (20048) are forwarded to the namespace's loopback.
@@ -175,7 +202,7 @@ fn run(
     let initramfs = scratch.join("initramfs");
     fs::write(&initramfs, archive.finish()).expect("own directory");
     command
-        .args(["-accel", "tcg", "-cpu", "max,-cx16", "-smp", "1", "-m", "512"])
+        .args(["-accel", "tcg", "-cpu", "max,-cx16", "-smp", "1", "-m", "1024"])
         .args(["-display", "none", "-serial", "stdio", "-monitor", "none", "-no-reboot", "-nodefaults"])
         .args(["-netdev", net, "-device", "virtio-net-pci,netdev=net,romfile="])
         // A guest that gets little processor time misses timer interrupts; the check would panic because of
@@ -283,13 +310,19 @@ pub fn create_workload_files(export: &Path) {
 /// tests/guest/holder.c, linked statically.
 fn holder() -> &'static [u8] {
     static BUILT: OnceLock<Vec<u8>> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let scratch = Scratch::new();
-        let program = scratch.join("holder");
-        let source = workspace().join("tests/guest/holder.c");
-        run_ok(Command::new("cc").args(["-static", "-O1", "-o"]).arg(&program).arg(source));
-        fs::read(program).expect("it was just made")
-    })
+    BUILT.get_or_init(|| guest_program("holder"))
+}
+
+/// A program of tests/guest, linked statically.
+///
+/// # Panics
+/// When it can't be compiled.
+pub fn guest_program(name: &str) -> Vec<u8> {
+    let scratch = Scratch::new();
+    let program = scratch.join(name);
+    let source = workspace().join(format!("tests/guest/{name}.c"));
+    run_ok(Command::new("cc").args(["-static", "-O1", "-o"]).arg(&program).arg(source));
+    fs::read(program).expect("it was just made")
 }
 
 /// The unpacked kernel package.

@@ -86,19 +86,35 @@ pub fn measure(effort: &Effort, ceph: &Ceph) -> Result<Table> {
 }
 
 /// Repeats an attempt while the server asks for that.
-fn until_decided<T>(mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+fn until_decided<T>(attempt: impl FnMut() -> Result<T>) -> Result<T> {
+    repeat_while(is_temporary, attempt)
+}
+
+/// As [`until_decided`], and while another client has the lock: the servers release that of a client that
+/// didn't come back at the end of the grace period, and not in the same instant.
+fn until_free<T>(attempt: impl FnMut() -> Result<T>) -> Result<T> {
+    repeat_while(|error| is_temporary(error) || has_status(error, Nfsstat4::Denied), attempt)
+}
+
+fn repeat_while<T>(
+    condition: impl Fn(&anyhow::Error) -> bool,
+    mut attempt: impl FnMut() -> Result<T>,
+) -> Result<T> {
     let begun = Instant::now();
     loop {
         match attempt() {
-            Err(error) if is_temporary(&error) && begun.elapsed() < STEP_TIMEOUT => std::thread::sleep(RETRY),
+            Err(error) if condition(&error) && begun.elapsed() < STEP_TIMEOUT => std::thread::sleep(RETRY),
             other => return other,
         }
     }
 }
 
 fn is_temporary(error: &anyhow::Error) -> bool {
-    let status = error.downcast_ref::<FailedStatus>().map(|failed| failed.0);
-    status.is_some_and(|status| status == Nfsstat4::Grace as u32 || status == Nfsstat4::Delay as u32)
+    has_status(error, Nfsstat4::Grace) || has_status(error, Nfsstat4::Delay)
+}
+
+fn has_status(error: &anyhow::Error, status: Nfsstat4) -> bool {
+    error.downcast_ref::<FailedStatus>().is_some_and(|failed| failed.0 == status as u32)
 }
 
 /// A session of a client that may have something to reclaim, once the server gives one.
@@ -132,7 +148,7 @@ fn run(first: &mut ClusterServer, second: &ClusterServer, returning: u64, times:
         session.reclaim_complete()?;
         handle = file(&mut session, first)?;
         let opened = until_decided(|| session.open_by(&handle, OpenClaim4::Fh, b"opener", SHARE))?;
-        until_decided(|| session.lock(&opened, b"locker", 2 * number, false))?;
+        until_free(|| session.lock(&opened, b"locker", 2 * number, false))?;
         sessions.push(session);
     }
     let (ends, granted) = (AtomicBool::new(false), Mutex::new(Vec::new()));

@@ -119,9 +119,10 @@ impl ClusterServer {
 
     /// Starts the program, without waiting for it.
     pub fn restart(&mut self) -> Result<()> {
-        let mut command = match self.program {
+        // The passed descriptors are closed here once the program has them.
+        let (mut command, _passed) = match self.program {
             Program::Samehost => self.samehost()?,
-            Program::Ganesha => self.ganesha()?,
+            Program::Ganesha => (self.ganesha()?, Vec::new()),
         };
         let log = self.scratch.join("log");
         self.daemon = Some(Daemon::start(self.name, &mut command, &log)?);
@@ -135,7 +136,8 @@ impl ClusterServer {
         }
     }
 
-    fn samehost(&self) -> Result<Command> {
+    /// The command, and the stored descriptors that it inherits.
+    fn samehost(&self) -> Result<(Command, Vec<OwnedFd>)> {
         let mount = self.mount.as_deref().context("a Samehost needs a mount")?;
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut passed, mut duplicates, mut names) = (Vec::new(), String::new(), Vec::new());
@@ -151,8 +153,6 @@ impl ClusterServer {
             names.len(),
             names.join(":")
         );
-        // They stay open in this process: they are some, and few runs are made.
-        std::mem::forget(passed);
         let mut command = Command::new("bash");
         command.args(["-c", &script, "bash"]).arg(binary()).args(["serve", "--no-rpcbind", "--export"]);
         command.arg(format!("{} *(rw,insecure,no_root_squash,fsid=7)", mount.display()));
@@ -162,7 +162,7 @@ impl ClusterServer {
             command.args(["--cluster", address, "--node", self.name, "--ceph-conf"]).arg(&self.ceph);
         }
         command.env("NOTIFY_SOCKET", self.scratch.join("notify")).env("FDSTORE", "100");
-        Ok(command)
+        Ok((command, passed))
     }
 
     fn ganesha(&self) -> Result<Command> {

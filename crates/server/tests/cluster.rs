@@ -107,4 +107,12 @@ fn locks_of_a_killed_gateway_are_reclaimed_and_never_given_to_others() {
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     wait_for("the gateway to stop", || c.process.as_mut().unwrap().try_wait().unwrap().is_some());
     c.process = None;
+
+    // What a server can't offer it says at its start.
+    let said = |gateway: &Gateway<'_>, note: &str| gateway.log().contains(note);
+    let unstored = "no service manager stores the locks";
+    assert!(said(&a, "note: /srv: no delegations") && !said(&a, unstored) && !said(&c, unstored));
+    c.stores = false;
+    c.start();
+    wait_for("the note", || said(&c, unstored));
 }

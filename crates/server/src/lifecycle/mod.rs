@@ -118,7 +118,7 @@ impl Server {
             }
             None => None,
         };
-        problems.extend(session.as_ref().and_then(CephSession::problem));
+        problems.extend(session.iter().flat_map(|session| session.notes(config.lock_store.is_some())));
         let (records, recovered) = match &joined {
             // Clients reclaim when the cluster is in grace.
             Some(joined) => {

@@ -77,18 +77,30 @@ impl CephSession {
         Ok(Some(Self { name, directory: first.clone(), marks }))
     }
 
-    /// What is wrong with the mount. The kernel's cache of ceph-fuse isn't told what other clients write to a
-    /// file that several have open; the kernel's own client has no such cache then.
-    pub fn problem(&self) -> Option<String> {
+    /// What this server's users should know of the mount, and of the service manager, which may store locks.
+    /// The kernel's cache of ceph-fuse isn't told what other clients write to a file that several have open;
+    /// the kernel's own client has no such cache then.
+    pub fn notes(&self, stores_locks: bool) -> Vec<String> {
         let is_fuse = rustix::fs::fstatfs(&self.marks).is_ok_and(|found| found.f_type == FUSE);
         let is_cached = is_fuse && sys::page_cache::is_mappable(&self.marks).unwrap_or(true);
-        is_cached.then(|| {
+        let stale = is_cached.then(|| {
             format!(
                 "{}: clients may read old data where another server has written: mount it with ceph-fuse \
                  --fuse_disable_pagecache=true",
                 self.directory.display()
             )
-        })
+        });
+        let unstored = (!stores_locks).then(|| {
+            "after a crash no client can reclaim: no service manager stores the locks (systemd's \
+             FileDescriptorStoreMax=, with FDSTORE in the environment)"
+                .to_owned()
+        });
+        let not_offered = format!(
+            "{}: no delegations, and no opens that deny others: CephFS doesn't tell the cluster's servers of \
+             each other's",
+            self.directory.display()
+        );
+        stale.into_iter().chain(unstored).chain([not_offered]).collect()
     }
 
     /// Asks the metadata server. Blocks as long as it doesn't answer.
