@@ -14,10 +14,27 @@ use store::FileLock;
 
 const RECORD: usize = 64 << 10;
 
-/// The test's client program, started with a server's URL.
+/// The test's client program, started with a server's URL. As a mount does, it comes back as the same NFSv4
+/// client: one for each path.
 fn client(server: &Server, lane: &str, mode: &str, path: &Path, count: usize, log: &Path) -> Daemon {
+    client_by("highest", server, lane, mode, path, count, log)
+}
+
+/// As [`client`], by a version of NFS.
+fn client_by(
+    version: &str,
+    server: &Server,
+    lane: &str,
+    mode: &str,
+    path: &Path,
+    count: usize,
+    log: &Path,
+) -> Daemon {
     let mut command = Command::new(env!("CARGO_BIN_EXE_samehost-test-client"));
-    command.args([mode, &server.url(path)]).arg(server.run_dir()).args([lane, &count.to_string()]);
+    command
+        .args([mode, &format!("{}?vers={version}", server.url(path))])
+        .arg(server.run_dir())
+        .args([lane, &count.to_string()]);
     Daemon::start("samehost-test-client", &mut command, log).expect("the test's own program")
 }
 
@@ -37,15 +54,23 @@ fn assert_records(file: &Path, count: usize) {
     }
 }
 
-/// A write stream over `lane`. Several times while it runs, `end` ends the server and it is restarted.
+/// A write stream over `lane` by each version. Several times while it runs, `end` ends the server and it is
+/// restarted.
 fn interrupted_stream(lane: &str, data_path: &str, end: impl Fn(&mut Server)) {
     need_root();
+    for version in ["4.2", "3"] {
+        interrupted_stream_by(version, lane, data_path, &end);
+    }
+}
+
+fn interrupted_stream_by(version: &str, lane: &str, data_path: &str, end: &impl Fn(&mut Server)) {
     const COUNT: usize = 600;
     let scratch = Scratch::new();
     let export = scratch.mkdir("export");
     let file = export.join("file");
     let mut server = Serve::openly(&export).start();
-    let mut writer = client(&server, lane, "stream", &file, COUNT, &scratch.join("client.log"));
+    let log = scratch.join("client.log");
+    let mut writer = client_by(version, &server, lane, "stream", &file, COUNT, &log);
     for round in 1..=3 {
         let (acknowledged, seen) = wait_for("the stream to progress", || {
             assert!(writer.alive(), "the client ended:\n{}", writer.log());
@@ -136,8 +161,8 @@ fn client_killed_with_grants_open() {
 }
 
 /// Two hundred rounds: clients work, one of them is killed, the server stops (every other time it is killed)
-/// and restarts. Compared are the files that each server leaves behind, and the resources of a client that
-/// lives through all rounds.
+/// and restarts, and the client comes back: nobody waits for what it had. Compared are the files that each
+/// server leaves behind, and the resources of a client that lives through all rounds.
 #[test]
 fn two_hundred_rounds_leak_nothing() {
     need_root();
@@ -149,12 +174,15 @@ fn two_hundred_rounds_leak_nothing() {
     let mut survivor =
         client(&server, "auto", "stream", &export.join("survivor"), 1 << 30, &scratch.join("s.log"));
     let sockets = |server: &Server| fs::read_dir(server.run_dir()).map_or(0, Iterator::count);
-    let mut base = (0, 0, 0);
-    for round in 0..ROUNDS {
-        let lane = if round % 3 == 0 { "off" } else { "auto" };
+    let visit = |server: &Server, round: usize| {
+        let lane = if round.is_multiple_of(3) { "off" } else { "auto" };
         let log = scratch.join("visitor.log");
         let _ = fs::remove_file(&log);
-        let mut visitor = client(&server, lane, "stream", &export.join("visitor"), 1 << 30, &log);
+        client(server, lane, "stream", &export.join("visitor"), 1 << 30, &log)
+    };
+    let mut base = (0, 0, 0);
+    let mut visitor = visit(&server, 0);
+    for round in 0..ROUNDS {
         wait_for("both clients to work", || {
             assert!(visitor.alive(), "the visitor ended:\n{}", visitor.log());
             assert!(survivor.alive(), "the survivor ended:\n{}", survivor.log());
@@ -169,6 +197,7 @@ fn two_hundred_rounds_leak_nothing() {
             server.kill();
         }
         server.restart();
+        visitor = visit(&server, round + 1);
         // The descriptors of a client with a lane are compared with those of a client with a lane.
         let is_compared = round == 20 || round + 1 == ROUNDS;
         wait_for("the survivor to progress", || {
@@ -206,7 +235,7 @@ fn two_hundred_rounds_leak_nothing() {
         }
     }
     survivor.kill();
-    drop(survivor);
+    drop((survivor, visitor));
     let mut server = server;
     wait_for("the last lane to close", || (server.status().lanes() == 0).then_some(()));
     assert!(server.stop().success());

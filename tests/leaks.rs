@@ -36,7 +36,9 @@ fn resources() -> Resources {
 /// or when the machine is busy.
 fn run_client(url: &Url, lane: LaneMode, run_dir: &Path, name: &str, stop: &AtomicBool, done: &AtomicU64) {
     let timeo = Duration::from_millis(200);
-    let options = Options::new().lane(lane).run_dir(run_dir).hard(false).timeo(timeo).retrans(0);
+    // The next server doesn't wait for what this client had from the last one.
+    let options = Options::new().unique_id(name.to_owned());
+    let options = options.lane(lane).run_dir(run_dir).hard(false).timeo(timeo).retrans(0);
     let Ok(session) = Session::connect(url, options) else { return };
     let inner = session.session();
     session.run(async {

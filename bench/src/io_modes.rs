@@ -16,7 +16,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use client::blocking::Session;
-use client::{OpenOptions, Options, Url};
+use client::{OpenOptions, Options, Url, Version};
 use samehost_tests::cgroup::Cgroup;
 use samehost_tests::disk::Disk;
 use samehost_tests::scratch::pattern;
@@ -59,7 +59,10 @@ impl Worker {
     /// Does its work and prints the result as JSON.
     pub fn run(self) -> Result<()> {
         let lane = self.lane.parse().map_err(anyhow::Error::msg)?;
-        let session = Session::connect(&self.url, Options::new().lane(lane).run_dir(self.run_dir))?;
+        let session = Session::connect(
+            &self.url,
+            Options::new().version(Version::V3).lane(lane).run_dir(self.run_dir),
+        )?;
         let result = match self.work.as_str() {
             "bystander" => bystander(&session)?,
             work => stream(&session, work == "stream-write")?,

@@ -26,7 +26,19 @@ pub fn measure(effort: &Effort) -> Result<Table> {
     for _ in 0..effort.runs {
         let mut command = Command::new(binary());
         command
-            .args(["bench", &server.url(&export), "--lane", "off", "--json", "--runs", "1", "--size", "256"])
+            .args([
+                "bench",
+                &server.url(&export),
+                "--vers",
+                "3",
+                "--lane",
+                "off",
+                "--json",
+                "--runs",
+                "1",
+                "--size",
+                "256",
+            ])
             .args(["--time", &format!("{:.0}", effort.seconds * 1000.0)]);
         let report = json_of(&mut command)?;
         reads.add(figure(&row(&report, "sequential-read-128k")?["wire"]).median() * f64::from(128 << 10));

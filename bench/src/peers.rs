@@ -23,9 +23,9 @@ fn libnfs_url(pair: &ServerPair, target: Target) -> String {
     }
 }
 
-/// The directory's URL for our client.
+/// The directory's URL for our client, which speaks the same version as nfsload.
 fn url(pair: &ServerPair, target: Target) -> String {
-    format!("nfs://127.0.0.1:{}{}", pair.port(target), pair.export.display())
+    format!("nfs://127.0.0.1:{}{}?vers=3", pair.port(target), pair.export.display())
 }
 
 /// Two tables: by nfsload, and by our client.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use client::blocking::Session;
-use client::{OpenOptions, Options, Url};
+use client::{OpenOptions, Options, Url, Version};
 use samehost_tests::scratch::pattern;
 use samehost_tests::{Serve, Server};
 
@@ -71,7 +71,7 @@ fn on_the_filesystem(place: &Path) -> Result<Duration> {
 /// The duration and the round trips.
 fn through_the_client(url: &Url, lane: &str, run_dir: PathBuf) -> Result<(Duration, u64)> {
     let lane = lane.parse().map_err(anyhow::Error::msg)?;
-    let session = Session::connect(url, Options::new().lane(lane).run_dir(run_dir))?;
+    let session = Session::connect(url, Options::new().version(Version::V3).lane(lane).run_dir(run_dir))?;
     let inner = session.session();
     let mut buffer = vec![0; SIZE];
     let (elapsed, before, after) = session.run(async {

@@ -42,6 +42,8 @@ fn connect(url: &str, run_dir: &str, lane: &str) -> Result<Session> {
     // A call lost with a killed server is retransmitted soon after the restart, not after a minute.
     let timeo = std::time::Duration::from_secs(5);
     let options = Options::new().lane(lane.parse()?).run_dir(run_dir).timeo(timeo);
+    // A client that is started again for the same path is the same NFSv4 client.
+    let options = options.unique_id(String::from_utf8_lossy(url.path()).into_owned());
     Ok(Session::connect(&url, options)?)
 }
 

@@ -413,7 +413,8 @@ async fn even_a_hard_session_gives_up_connecting_to_a_peer_that_never_replies() 
 #[tokio::test]
 async fn a_directory_is_synced_with_a_server_that_commits_only_files() {
     let mut served = Served::with_lane();
-    let session = served.lane().await;
+    let options = served.options(client::LaneMode::Required).version(client::Version::V3);
+    let session = Session::connect(&served.url(), options).await.unwrap();
     session.set_lane_mode(client::LaneMode::Auto);
     served.kill();
     let says = Arc::new(parking_lot::Mutex::new(Nfsstat3::Isdir));

@@ -9,12 +9,12 @@ use std::process::{Command, Stdio};
 
 use client::Operation;
 use samehost_mount::{Direct, LookupCache, MountOptions};
-use support::{Served, TRANSPORTS, Transport, pattern, shell_as, wait_for};
+use support::{Served, TRANSPORTS_AND_VERSIONS, Transport, pattern, shell_as, wait_for};
 
 #[test]
 fn written_data_is_read_back_on_every_transport() {
     let served = Served::start();
-    for transport in TRANSPORTS {
+    for transport in TRANSPORTS_AND_VERSIONS {
         let mounted = served.mount(transport);
         let data = pattern(1, 3_000_000);
         fs::write(mounted.path("file"), &data).unwrap();
@@ -44,7 +44,9 @@ fn written_data_is_read_back_on_every_transport() {
                 assert_eq!((report.kernel.opens_passed_through, wire.reads, wire.writes), (0, 0, 0));
                 assert!(lane.writes > 0 && report.not_passed.is_some());
             }
-            Transport::Wire => assert!(wire.writes > 0 && lane.writes == 0 && wire.commits > 0),
+            Transport::Wire | Transport::Wire3 => {
+                assert!(wire.writes > 0 && lane.writes == 0 && wire.commits > 0)
+            }
         }
         fs::remove_file(mounted.path("file")).unwrap();
     }
@@ -53,7 +55,7 @@ fn written_data_is_read_back_on_every_transport() {
 #[test]
 fn an_open_file_outlives_its_name() {
     let served = Served::start();
-    for transport in TRANSPORTS {
+    for transport in TRANSPORTS_AND_VERSIONS {
         let mounted = served.mount(transport);
         for (how, name) in [("removed", "gone"), ("replaced", "other")] {
             fs::write(mounted.path(name), b"old").unwrap();
@@ -83,7 +85,7 @@ fn an_open_file_outlives_its_name() {
 fn a_file_created_without_write_permission_can_be_written() {
     let served = Served::start();
     fs::set_permissions(served.export(), fs::Permissions::from_mode(0o777)).unwrap();
-    for transport in TRANSPORTS {
+    for transport in TRANSPORTS_AND_VERSIONS {
         let mounted = served.mount(transport);
         let script = format!(
             "set -e; cd {}; umask 022; (set -C; umask 0333; echo data > ro); ls -l ro; cat ro; python3 -c \
@@ -108,7 +110,7 @@ fn calls_have_the_callers_credential_with_all_groups() {
     fs::create_dir(served.export().join("private")).unwrap();
     fs::write(served.export().join("private/inside"), b"readable by all, in a private directory").unwrap();
     fs::set_permissions(served.export().join("private"), fs::Permissions::from_mode(0o700)).unwrap();
-    for transport in TRANSPORTS {
+    for transport in TRANSPORTS_AND_VERSIONS {
         let mounted = served.mount(transport);
         let read = |uid, groups: &str, name: &str| {
             shell_as(uid, uid, groups, &format!("cat {}", mounted.path(name).display())).1
@@ -369,7 +371,7 @@ fn a_large_directory_lists_every_entry_once_and_supports_seeking() {
 #[test]
 fn a_process_waiting_for_a_dead_server_can_be_killed() {
     let served = Served::without_tree();
-    for transport in TRANSPORTS {
+    for transport in TRANSPORTS_AND_VERSIONS {
         let mounted = served.mount(transport);
         fs::write(mounted.path("file"), b"data").unwrap();
         served.freeze();
@@ -454,7 +456,7 @@ fn unmounting_works_while_the_server_is_down() {
 #[test]
 fn fallocate_lseek_and_copy_file_range_work_where_the_filesystem_has_them() {
     let served = Served::start();
-    for transport in TRANSPORTS {
+    for transport in TRANSPORTS_AND_VERSIONS {
         let mounted = served.mount(transport);
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).clone();
         let (file, copy) = (file.open(mounted.path("a")).unwrap(), file.open(mounted.path("b")).unwrap());
@@ -468,7 +470,7 @@ fn fallocate_lseek_and_copy_file_range_work_where_the_filesystem_has_them() {
         assert_eq!(copied, 4);
         assert_eq!(fs::read(mounted.path("b")).unwrap(), b"tail", "{transport:?}");
         let allocated = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, 2 << 20);
-        if transport == Transport::Wire {
+        if transport == Transport::Wire3 {
             assert_eq!(allocated, Err(rustix::io::Errno::OPNOTSUPP));
         } else {
             allocated.unwrap();
@@ -483,7 +485,7 @@ fn fallocate_lseek_and_copy_file_range_work_where_the_filesystem_has_them() {
 #[test]
 fn a_directory_is_removable_when_its_hidden_files_are_closed() {
     let served = Served::start();
-    for transport in TRANSPORTS {
+    for transport in TRANSPORTS_AND_VERSIONS {
         let mounted = served.mount(transport);
         // In a process of its own, because processes that other tests start inherit this one's open files for
         // a moment.
@@ -517,7 +519,7 @@ for round in range(20):
 #[test]
 fn an_unmount_removes_hidden_files() {
     let served = Served::start();
-    for transport in TRANSPORTS {
+    for transport in TRANSPORTS_AND_VERSIONS {
         let mounted = served.mount(transport);
         let file = File::create(mounted.path("file")).unwrap();
         fs::remove_file(mounted.path("file")).unwrap();
@@ -570,7 +572,7 @@ fn a_stale_handle_makes_its_name_looked_up_again() {
     let private = served.export().join("private");
     fs::create_dir(&private).unwrap();
     fs::set_permissions(&private, fs::Permissions::from_mode(0o700)).unwrap();
-    for transport in TRANSPORTS {
+    for transport in TRANSPORTS_AND_VERSIONS {
         let mounted = served.mount(transport);
         fs::write(private.join("file"), b"old").unwrap();
         assert_eq!(fs::read(mounted.path("private/file")).unwrap(), b"old");
@@ -585,7 +587,7 @@ fn a_stale_handle_makes_its_name_looked_up_again() {
 fn set_id_bits_set_during_an_open_are_cleared_by_the_next_write() {
     let served = Served::start();
     fs::set_permissions(served.export(), fs::Permissions::from_mode(0o777)).unwrap();
-    for transport in TRANSPORTS {
+    for transport in TRANSPORTS_AND_VERSIONS {
         let mounted = served.mount(transport);
         let script = format!(
             "python3 -c 'import os

@@ -82,7 +82,7 @@ fn each_file_of_a_tree_takes_the_fewest_round_trips() {
     let served = Served::with(FILES_ONLY);
     for transport in TRANSPORTS {
         let mounted = served.mount_by(Version::V3, transport, calls_only());
-        let wire = transport == Transport::Wire;
+        let wire = transport.is_wire();
         // An Open over the lane creates the file, and its data goes over the lane, too.
         let (create, lane) = if wire { (FILES, 0) } else { (0, FILES) };
         let made =
@@ -139,7 +139,7 @@ fn fsync_of_a_directory_or_attributes_reaches_the_server_with_a_lane() {
     for transport in TRANSPORTS {
         let mounted = served.mount(transport);
         fs::write(mounted.path("file"), b"data").unwrap();
-        let wire = transport == Transport::Wire;
+        let wire = transport.is_wire();
         let commits = |of: &Mounted| {
             let counters = of.mount.session().counters();
             (counters.calls(Commit), counters.lane.commits)

@@ -38,11 +38,16 @@ impl Filesystem {
             return Err(Errno::NOSYS);
         }
         let (inode, user) = (self.inode(request)?, self.user(request));
-        let birth = user.session.birth_time(&inode.handle);
+        let birth = async {
+            if let Some(birth) = inode.birth.get() {
+                return *birth;
+            }
+            // A file without a name, for instance, is known by its descriptor only: an error isn't kept.
+            let birth = user.session.birth_time(&inode.handle).await.ok()?;
+            *inode.birth.get_or_init(|| birth)
+        };
         let (fetched, birth) = join(self.fetch_attributes(request, &inode, fh), birth).await;
         let (attributes, valid) = fetched?;
-        // A file without a name, for instance, is known by its descriptor only.
-        let birth = birth.unwrap_or_default();
         Ok(FuseReply::with_capacity(288).statx(&self.numbers.renumber(attributes), birth, valid))
     }
 

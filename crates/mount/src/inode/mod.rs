@@ -27,11 +27,11 @@ mod pages;
 mod search;
 mod table;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use client::{AttributeUpdate, Attributes, FileKind, Handle};
+use client::{AttributeUpdate, Attributes, FileKind, Handle, Timestamp};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::settings::AttributeTimes;
@@ -59,6 +59,8 @@ pub(crate) struct Inode {
     set_id_reported: AtomicBool,
     /// The file was read since its attributes were fetched, so its atime may have changed.
     atime_stale: AtomicBool,
+    /// The birth time, which doesn't change, once the server has told it or that it has none.
+    pub(crate) birth: OnceLock<Option<Timestamp>>,
 }
 
 /// The state of an inode.
@@ -99,6 +101,7 @@ impl Inode {
             pages: CachedPages::default(),
             set_id_reported: AtomicBool::new(false),
             atime_stale: AtomicBool::new(false),
+            birth: OnceLock::new(),
         })
     }
 

@@ -238,7 +238,7 @@ impl Signals {
 struct ServedMount {
     mount: Arc<Mount>,
     identity: Arc<MountIdentity>,
-    _socket: Option<Socket>,
+    socket: Option<Socket>,
     _metrics: Option<MountMetrics>,
 }
 
@@ -250,7 +250,7 @@ impl ServedMount {
         if let Some(metrics) = &metrics {
             metrics.set_mount(&mount, &identity);
         }
-        Self { mount, identity, _socket: socket, _metrics: metrics }
+        Self { mount, identity, socket, _metrics: metrics }
     }
 
     async fn serve(self, mut signals: Signals, presenter: &impl Presenter) {
@@ -263,6 +263,8 @@ impl ServedMount {
                 self.unmount(&mut signals).await;
             }
         }
+        // There is no mount any more that could be shown or changed.
+        drop(self.socket);
         let session = self.mount.session().clone();
         // A server that is down doesn't have to hear it.
         let _ = tokio::time::timeout(SESSION_CLOSE_TIMEOUT, session.close()).await;

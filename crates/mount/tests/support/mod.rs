@@ -80,17 +80,32 @@ pub enum Transport {
     Passed,
     /// Granted files, read and written by the mount's process.
     Served,
-    /// NFS over TCP.
+    /// NFSv4.2 over TCP.
     Wire,
+    /// NFSv3 over TCP.
+    Wire3,
 }
 
 pub const TRANSPORTS: [Transport; 3] = [Transport::Passed, Transport::Served, Transport::Wire];
+
+/// The same with each version of the wire.
+pub const TRANSPORTS_AND_VERSIONS: [Transport; 4] =
+    [Transport::Passed, Transport::Served, Transport::Wire, Transport::Wire3];
+
+impl Transport {
+    pub fn is_wire(self) -> bool {
+        matches!(self, Self::Wire | Self::Wire3)
+    }
+}
+
+/// How long the end of a session may take: the server may be down.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A mount, unmounted when it is dropped.
 pub struct Mounted {
     at: TempDir,
     pub mount: Mount,
-    _runtime: tokio::runtime::Runtime,
+    runtime: tokio::runtime::Runtime,
 }
 
 impl Mounted {
@@ -104,18 +119,19 @@ impl Mounted {
         fs::set_permissions(at.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let runtime = samehost_mount::runtime().unwrap();
         let url = Url::new("127.0.0.1", Some(served.port()), served.export().to_str().unwrap().as_bytes());
-        let lane = if transport == Transport::Wire { LaneMode::Off } else { LaneMode::Auto };
+        let lane = if transport.is_wire() { LaneMode::Off } else { LaneMode::Auto };
         let session = client::Options::new()
             .lane(lane)
             .run_dir(served.run_dir())
             .search_namespaces(false)
-            .timeo(Duration::from_secs(20));
+            .timeo(Duration::from_secs(20))
+            .version(if transport == Transport::Wire3 { Version::V3 } else { Version::Highest });
         let session = adjust(session);
         let options =
             MountOptions { passthrough: transport == Transport::Passed, allow_other: true, ..options };
         let mount = runtime.block_on(Mount::start(&url, session, options, at.path())).expect("a mount");
-        assert_eq!(mount.report().lane.local, transport != Transport::Wire, "{:?}", mount.report().lane);
-        Self { at, mount, _runtime: runtime }
+        assert_eq!(mount.report().lane.local, !transport.is_wire(), "{:?}", mount.report().lane);
+        Self { at, mount, runtime }
     }
 
     /// A path in the mount.
@@ -131,6 +147,9 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         let _ = self.mount.unmount(true);
+        // As a mount's process does: the server waits for nothing of it after a restart.
+        let session = self.mount.session().clone();
+        let _ = self.runtime.block_on(async { tokio::time::timeout(CLOSE_TIMEOUT, session.close()).await });
     }
 }
 
