@@ -351,9 +351,11 @@ impl Session {
         {
             return self.opened(opening, path, options).await;
         }
-        let target = FileTarget::New { directory, name, how: &Create::Exclusive(verifier) };
+        let target =
+            FileTarget::New { directory, name, how: &Create::Exclusive { verifier, mode: mode_of(options) } };
         let (mut found, state) = self.open_on_wire(target, name, options).await?;
-        let set = SetAttributes { mode: Some(mode_of(options)), ..NOW };
+        let mode = self.caller.user.masked(mode_of(options));
+        let set = SetAttributes { mode: (!self.server_applies_umask()).then_some(mode), ..NOW };
         let target = lane::Target::Handle(found.handle.as_bytes());
         let (set, asked) = futures_util::future::join(
             self.set_attributes(&found.handle, &set, None),
@@ -390,7 +392,7 @@ impl Session {
         how: CreateMode,
         options: &OpenOptions,
     ) -> Result<Option<OpenedFile>> {
-        let mode = mode_of(options);
+        let mode = self.caller.user.masked(mode_of(options));
         self.caller.seal(&[directory]).await?;
         let new = NewFile { directory: directory.as_bytes(), name, mode, how };
         let made =

@@ -99,6 +99,14 @@ impl Protocol {
         matches!(self, Self::Nfs4(_))
     }
 
+    /// Whether the server applies the umask of new files.
+    pub(crate) const fn applies_umask(&self) -> bool {
+        match self {
+            Self::Nfs4(nfs) => nfs.applies_umask,
+            Self::Nfs3(_) | Self::Tree(_) => false,
+        }
+    }
+
     /// Since when the server has had to ask this client before the file changes.
     pub(crate) fn delegated_since(&self, file: &Handle) -> Option<Instant> {
         match self {

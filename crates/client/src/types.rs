@@ -33,7 +33,14 @@ pub enum Create {
     /// It fails.
     Guarded(SetAttributes),
     /// It fails, unless a call with the same verifier made the file: the server recognises a retry.
-    Exclusive([u8; 8]),
+    Exclusive {
+        /// Names the call.
+        verifier: [u8; 8],
+        /// The file's mode where the server applies the umask
+        /// ([`Session::server_applies_umask`](crate::Session::server_applies_umask)). Otherwise the caller
+        /// sets the mode afterwards.
+        mode: u32,
+    },
 }
 
 /// A change of a file's space (fallocate(2)).

@@ -9,6 +9,7 @@ use rpc::message::{AuthSys, Credential as WireCredential};
 use xdr::Encoder;
 
 use crate::options::Credential;
+use crate::types::SetAttributes;
 
 /// The supplementary groups that AUTH_SYS carries (RFC 5531 appendix A).
 const MAX_WIRE_GIDS: usize = 16;
@@ -21,13 +22,15 @@ pub(crate) struct User {
     pub(crate) lane: Option<lane::LaneCredential>,
     /// The same for users with the same ids, and for no others.
     pub(crate) ids: Arc<[u8]>,
+    /// Cleared in the modes of new files, unless they inherit an access control list.
+    pub(crate) umask: u32,
 }
 
 impl User {
     pub(crate) fn new(credential: Credential) -> Self {
         match credential {
             Credential::None => {
-                Self { wire: Arc::new(WireCredential::None), lane: None, ids: Arc::default() }
+                Self { wire: Arc::new(WireCredential::None), lane: None, ids: Arc::default(), umask: 0 }
             }
             Credential::Sys { uid, gid, groups } => {
                 let gids = groups.iter().copied().take(lane::request::MAX_GIDS).collect();
@@ -41,8 +44,18 @@ impl User {
                     gids: groups,
                 });
                 let lane = Some(lane::LaneCredential { uid, gid, gids });
-                Self { wire: Arc::new(wire), lane, ids: ids.into_vec().into() }
+                Self { wire: Arc::new(wire), lane, ids: ids.into_vec().into(), umask: 0 }
             }
         }
+    }
+
+    /// The mode of a new file that inherits no access control list.
+    pub(crate) const fn masked(&self, mode: u32) -> u32 {
+        mode & !self.umask
+    }
+
+    /// The attributes of a new file that inherits no access control list.
+    pub(crate) fn masked_set(&self, set: &SetAttributes) -> SetAttributes {
+        SetAttributes { mode: set.mode.map(|mode| self.masked(mode)), ..*set }
     }
 }

@@ -73,8 +73,9 @@ async fn every_procedure_works(version: Version) {
     assert_eq!(again.status(), Some(Status::Exists));
     assert!(again.to_string().contains("file"), "{again}");
     let verifier = [9; 8];
-    let exclusive = session.create(&dir, b"once", &Create::Exclusive(verifier)).await.unwrap();
-    let retry = session.create(&dir, b"once", &Create::Exclusive(verifier)).await.unwrap();
+    let exclusive =
+        session.create(&dir, b"once", &Create::Exclusive { verifier, mode: 0o600 }).await.unwrap();
+    let retry = session.create(&dir, b"once", &Create::Exclusive { verifier, mode: 0o600 }).await.unwrap();
     assert_eq!(exclusive.handle, retry.handle);
 
     let found = session.lookup(&dir, b"file").await.unwrap();

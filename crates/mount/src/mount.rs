@@ -120,7 +120,7 @@ impl Mount {
         // From here on a mount that can't be served must be detached. Nothing here waits, so a caller that
         // drops this future has either no mount or a served one.
         let detached = DetachOnDrop(at);
-        let (negotiated, prepared) = negotiate(&device, &options, session.has_locks())?;
+        let (negotiated, prepared) = negotiate(&device, &options, &session)?;
         nonblocking(&device).map_err(Error::Watch)?;
         let device = Arc::new(device);
         let watched = device.watch().map_err(Error::Watch)?;
@@ -312,7 +312,7 @@ fn nonblocking(device: &Device) -> std::io::Result<()> {
 fn negotiate(
     device: &Device,
     options: &MountOptions,
-    has_locks: bool,
+    session: &Session,
 ) -> Result<(Negotiated, Result<PreparedQueues, String>), Error> {
     let failed = |what: &str, errno: Errno| Error::Kernel(format!("{what}: {errno}"));
     let mut buffer = vec![0; MAX_TRANSFER as usize + HEADROOM];
@@ -349,7 +349,11 @@ fn negotiate(
                 abi::OLDEST_MINOR
             )));
         }
+        let has_locks = session.has_locks();
         let mut wanted = INIT_FLAGS;
+        if session.server_applies_umask() {
+            wanted |= init::DONT_MASK;
+        }
         if options.passthrough {
             wanted |= init::PASSTHROUGH;
         }

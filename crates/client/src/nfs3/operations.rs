@@ -229,9 +229,9 @@ impl Operations for Nfs3 {
         mode: &Create,
     ) -> Result<Option<Found>> {
         let how = match mode {
-            Create::Unchecked(set) => nfs3::Createhow3::Unchecked(convert::sattr3(set)),
-            Create::Guarded(set) => nfs3::Createhow3::Guarded(convert::sattr3(set)),
-            Create::Exclusive(verifier) => nfs3::Createhow3::Exclusive(*verifier),
+            Create::Unchecked(set) => nfs3::Createhow3::Unchecked(convert::sattr3(&user.masked_set(set))),
+            Create::Guarded(set) => nfs3::Createhow3::Guarded(convert::sattr3(&user.masked_set(set))),
+            Create::Exclusive { verifier, .. } => nfs3::Createhow3::Exclusive(*verifier),
         };
         let args = nfs3::Create3Args { where_: entry(directory, name), how };
         self.make(user, Procedure::Create, (directory, name), &args).await
@@ -244,7 +244,8 @@ impl Operations for Nfs3 {
         name: &[u8],
         set: &SetAttributes,
     ) -> Result<Option<Found>> {
-        let args = nfs3::Mkdir3Args { where_: entry(directory, name), attributes: convert::sattr3(set) };
+        let attributes = convert::sattr3(&user.masked_set(set));
+        let args = nfs3::Mkdir3Args { where_: entry(directory, name), attributes };
         self.make(user, Procedure::Mkdir, (directory, name), &args).await
     }
 
@@ -269,6 +270,7 @@ impl Operations for Nfs3 {
         node: Node,
         set: &SetAttributes,
     ) -> Result<Option<Found>> {
+        let set = &user.masked_set(set);
         let device = |major, minor| nfs3::Devicedata3 {
             attributes: convert::sattr3(set),
             spec: nfs3::Specdata3 { specdata1: major, specdata2: minor },

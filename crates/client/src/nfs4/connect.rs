@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
+use proto::nfs4::attributes as number;
 use proto::nfs4::{Access4Args, Access4ResOk, MinorVersion, Operation};
 use rpc::client::Client;
 
@@ -94,7 +95,8 @@ impl Nfs4 {
         client: Arc<SessionClient>,
     ) -> Result<Mounted> {
         let trailer = encoded(Operation::Getattr, &proto::nfs4::Getattr4Args { attr_request: FILE });
-        let nfs = Self {
+        let mut nfs = Self {
+            applies_umask: false,
             has_read_plus: AtomicBool::new(client.minor >= MinorVersion::V2),
             client,
             counters,
@@ -126,8 +128,9 @@ impl Nfs4 {
         }
         let path = [b"/", &names[..depth].join(&b'/')[..]].concat();
         let target = names[depth..].join(&b'/');
-        let lease = nfs.limits(user, &deepest.0).await?.lease;
-        nfs.client.keep(lease);
+        let limits = nfs.limits(user, &deepest.0).await?;
+        nfs.applies_umask = limits.applies_umask && nfs.client.minor >= MinorVersion::V2;
+        nfs.client.keep(limits.lease);
         let root = deepest.0.clone();
         Ok(Mounted { protocol: Protocol::Nfs4(nfs), rpc, path, target, root })
     }
@@ -202,7 +205,9 @@ impl Nfs4 {
         let mut results = reply.results()?;
         results.succeeded(Operation::Putfh)?;
         let attributes = super::reply_attributes(&mut results)?;
-        Ok(Limits { info: attributes.fs_info(), lease: attributes.lease })
+        let applies_umask = attributes.supported.contains(number::MODE_UMASK)
+            && attributes.settable_exclusively.contains(number::MODE_UMASK);
+        Ok(Limits { info: attributes.fs_info(), lease: attributes.lease, applies_umask })
     }
 }
 
@@ -211,6 +216,8 @@ pub(super) struct Limits {
     pub(super) info: crate::types::FsInfo,
     /// The server's lease in seconds.
     lease: Option<u32>,
+    /// The server has `mode_umask`, also for exclusive creates.
+    applies_umask: bool,
 }
 
 /// The results of GETFH and GETATTR; `None` if the file is no directory.

@@ -59,6 +59,7 @@ pub(super) const SPACE: Bitmap4 = Bitmap4::of(&[
 
 /// The attributes of [`FsInfo`], and the lease.
 pub(super) const LIMITS: Bitmap4 = Bitmap4::of(&[
+    number::SUPPORTED_ATTRS,
     number::LINK_SUPPORT,
     number::SYMLINK_SUPPORT,
     number::LEASE_TIME,
@@ -68,6 +69,7 @@ pub(super) const LIMITS: Bitmap4 = Bitmap4::of(&[
     number::MAXREAD,
     number::MAXWRITE,
     number::TIME_DELTA,
+    number::SUPPATTR_EXCLCREAT,
 ]);
 
 /// The attributes of [`PathConf`].
@@ -100,6 +102,9 @@ pub(super) struct ReplyAttributes<'a> {
     pub(super) birth: Option<Timestamp>,
     /// Seconds.
     pub(super) lease: Option<u32>,
+    /// The attributes that the server has, and those that an exclusive create can set.
+    pub(super) supported: Bitmap4,
+    pub(super) settable_exclusively: Bitmap4,
     /// The access control list.
     pub(super) acl: Option<Vec<AclEntry>>,
     stat: FsStat,
@@ -124,6 +129,8 @@ impl<'a> ReplyAttributes<'a> {
     fn take(&mut self, attribute: u32, values: &mut Decoder<'a>) -> Result<(), xdr::Error> {
         let (file, info, names, stat) = (&mut self.file, &mut self.info, &mut self.names, &mut self.stat);
         match attribute {
+            number::SUPPORTED_ATTRS => self.supported = values.get()?,
+            number::SUPPATTR_EXCLCREAT => self.settable_exclusively = values.get()?,
             number::TYPE => file.kind = kind(values.get()?),
             number::CHANGE => file.change = values.u64()?,
             number::SIZE => file.size = values.u64()?,
@@ -232,6 +239,18 @@ pub(super) struct Settable {
 }
 
 impl Settable {
+    /// For a new file: its mode, and the umask that the server clears in it unless the file inherits an
+    /// access control list.
+    pub(super) fn with_umask(set: &SetAttributes, umask: u32) -> Self {
+        let mut new = Self::new(&SetAttributes { mode: None, ..*set });
+        if let Some(mode) = set.mode {
+            // The last attribute.
+            new.mask.insert(number::MODE_UMASK);
+            [mode & 0o7777, umask].iter().for_each(|word| new.values.extend(word.to_be_bytes()));
+        }
+        new
+    }
+
     pub(super) fn new(set: &SetAttributes) -> Self {
         let mut mask = Bitmap4::EMPTY;
         let mut to = Encoder::new();

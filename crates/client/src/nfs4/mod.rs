@@ -67,6 +67,8 @@ pub(crate) struct Nfs4 {
     attribute_sink: Option<Arc<dyn AttributeSink>>,
     /// Whether OPENs ask for delegations.
     wants_delegations: bool,
+    /// The server applies the umask of new files (`mode_umask`, RFC 8275).
+    pub(crate) applies_umask: bool,
     /// The number of files that were created: each create is by another open owner.
     creates: AtomicU64,
     /// Whether the server may have READ_PLUS: the version does, and it hasn't refused one.

@@ -278,7 +278,7 @@ impl Nfs4 {
                 (Operation::Open, kind, compound, Some((directory, name)))
             }
             FileTarget::New { directory, name, how } => {
-                let (settable, owner_name) = (settable_at_create(how), owner.name());
+                let (settable, owner_name) = (self.settable_at_create(user, how), owner.name());
                 let open = Open4Args {
                     openhow: Openflag4::Create(create_how(how, &settable)),
                     ..open_args(share, want, &owner_name, OpenClaim4::Null(Opaque(name)))
@@ -325,12 +325,27 @@ impl Nfs4 {
     }
 }
 
-/// The attributes that OPEN creates a file with.
-pub(super) fn settable_at_create(how: &Create) -> Settable {
-    match how {
-        Create::Unchecked(set) | Create::Guarded(set) => Settable::new(set),
-        // They are set afterwards: a server may keep the verifier in some.
-        Create::Exclusive(_) => Settable::new(&SetAttributes::default()),
+impl Nfs4 {
+    /// The attributes that a file is made with. A server without `mode_umask` gets the mode as it is if the
+    /// file inherits no access control list, like that of the kernel's client.
+    pub(super) fn settable_of_new(&self, user: &User, set: &SetAttributes) -> Settable {
+        match self.applies_umask {
+            true if user.umask != 0 => Settable::with_umask(set, user.umask),
+            _ => Settable::new(&user.masked_set(set)),
+        }
+    }
+
+    /// The attributes that OPEN creates a file with.
+    pub(super) fn settable_at_create(&self, user: &User, how: &Create) -> Settable {
+        match how {
+            Create::Unchecked(set) | Create::Guarded(set) => self.settable_of_new(user, set),
+            Create::Exclusive { mode, .. } if self.applies_umask => {
+                let set = SetAttributes { mode: Some(*mode), ..SetAttributes::default() };
+                Settable::with_umask(&set, user.umask)
+            }
+            // They are set afterwards: a server may keep the verifier in some.
+            Create::Exclusive { .. } => Settable::new(&SetAttributes::default()),
+        }
     }
 }
 
@@ -339,8 +354,8 @@ pub(super) fn create_how<'a>(how: &Create, settable: &'a Settable) -> Createhow4
     match how {
         Create::Unchecked(_) => Createhow4::Unchecked(settable.fattr()),
         Create::Guarded(_) => Createhow4::Guarded(settable.fattr()),
-        Create::Exclusive(verf) => {
-            Createhow4::Exclusive41(Creatverfattr { verf: *verf, attrs: settable.fattr() })
+        Create::Exclusive { verifier, .. } => {
+            Createhow4::Exclusive41(Creatverfattr { verf: *verifier, attrs: settable.fattr() })
         }
     }
 }

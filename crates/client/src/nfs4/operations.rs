@@ -23,7 +23,7 @@ use xdr::{Decode, Decoder, Encode, Encoder, Opaque};
 use super::compound::{Compound, Results, malformed, refused};
 use super::connect::OPERATIONS_PER_NAME;
 use super::convert::{self, ACL, BIRTH, ENTRY, ENTRY_NUMBER, FILE, NAMES, ReplyAttributes, SPACE, Settable};
-use super::open::{before, create_how, settable_at_create};
+use super::open::{before, create_how};
 use super::read_plus::ReadPlusAnswer;
 use super::session::CompoundReply;
 use super::state::{self, READ_ACCESS, WRITE_ACCESS};
@@ -152,7 +152,10 @@ impl Nfs4 {
         set: &SetAttributes,
     ) -> Result<Option<Found>> {
         let report = self.report();
-        let set = Settable::new(set);
+        let set = match kind {
+            Createtype4::Lnk(_) => Settable::new(set),
+            _ => self.settable_of_new(user, set),
+        };
         let args = Create4Args { objtype: kind, objname: Opaque(name), createattrs: set.fattr() };
         let compound = Compound::once()
             .put_fh(directory)
@@ -489,7 +492,7 @@ impl Operations for Nfs4 {
         mode: &Create,
     ) -> Result<Option<Found>> {
         let report = self.report();
-        let settable = settable_at_create(mode);
+        let settable = self.settable_at_create(user, mode);
         let how = create_how(mode, &settable);
         // Each create has an owner of its own, so that two of the same file aren't one open.
         let owner = self.creates.fetch_add(1, Relaxed).to_be_bytes();

@@ -78,6 +78,22 @@ impl Session {
         Self { inner: self.inner.clone(), caller: WireCaller { wire: self.caller.wire.clone(), user } }
     }
 
+    /// The same session with a umask, which is cleared in the modes of new files. A file in a directory with
+    /// a default access control list inherits that instead, as on Linux, where the server or this process
+    /// makes it so: over NFSv4.2 ([`Session::server_applies_umask`]) and in trees. Elsewhere, and where the
+    /// server creates a file over the lane, the umask applies in any case.
+    #[must_use]
+    pub fn with_umask(&self, umask: u32) -> Self {
+        let user = Arc::new(User { umask: umask & 0o777, ..(*self.caller.user).clone() });
+        Self { inner: self.inner.clone(), caller: WireCaller { wire: self.caller.wire.clone(), user } }
+    }
+
+    /// Whether the server applies the umask of new files itself (NFSv4.2's attribute `mode_umask`, RFC 8275).
+    #[must_use]
+    pub fn server_applies_umask(&self) -> bool {
+        self.caller.wire.protocol.applies_umask()
+    }
+
     /// The directory that was mounted.
     #[must_use]
     pub fn root(&self) -> Handle {

@@ -61,11 +61,12 @@ impl LocalTree {
         let set = match how {
             Create::Unchecked(set) | Create::Guarded(set) => *set,
             // The mode follows in a SETATTR. Nothing repeats a local call, so no verifier is needed.
-            Create::Exclusive(_) => SetAttributes { mode: Some(0), ..SetAttributes::default() },
+            Create::Exclusive { .. } => SetAttributes { mode: Some(0), ..SetAttributes::default() },
         };
-        let mode = set.mode.unwrap_or(DEFAULT_FILE_MODE) & 0o7777;
+        let asked_mode = set.mode.unwrap_or(DEFAULT_FILE_MODE) & 0o7777;
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC | access;
         let (created, _) = self.changing(call, directory, |at, _| {
+            let mode = self.masked(call, at.as_fd(), asked_mode)?;
             let open = || openat2(&**at, &name, flags, Mode::from_raw_mode(mode), STRICT_RESOLVE);
             // The kernel leaves set-gid out unless the thread may set it.
             let keep = call.is_root() && mode & S_ISGID != 0;
@@ -141,7 +142,7 @@ impl LocalTree {
         let set_id = (mode & 0o6000 != 0).then_some(mode);
         let rest = SetAttributes { mode: set_id, ..*set };
         let mode = mode & 0o1777;
-        self.make(call, directory, name, (FileKind::Directory, mode, &rest), |at, name| {
+        self.make(call, directory, name, (FileKind::Directory, mode, &rest), |at, name, mode| {
             mkdirat(at, name, Mode::from_raw_mode(mode))
         })
     }
@@ -159,7 +160,7 @@ impl LocalTree {
         }
         let target = CString::new(target).map_err(|_| Failure::NotLocal)?;
         let rest = SetAttributes { mode: None, ..*set };
-        self.make(call, directory, name, (FileKind::Symlink, 0, &rest), |at, name| {
+        self.make(call, directory, name, (FileKind::Symlink, 0, &rest), |at, name, _| {
             symlinkat(&target, at, name)
         })
     }
@@ -182,19 +183,20 @@ impl LocalTree {
         };
         let mode = set.mode.unwrap_or(DEFAULT_FILE_MODE) & 0o7777;
         let rest = SetAttributes { mode: None, ..*set };
-        self.make(call, directory, name, (kind, mode, &rest), |at, name| {
+        self.make(call, directory, name, (kind, mode, &rest), |at, name, mode| {
             mknodat(at, name, file_type, Mode::from_raw_mode(mode), device)
         })
     }
 
-    /// The common part of the last three. The system call gets `mode`; `set` is what follows.
+    /// The common part of the last three. The system call gets the mode without the
+    /// umask's bits; `set` is what follows.
     fn make(
         &self,
         call: Call<'_>,
         directory: &Handle,
         name: &[u8],
-        (kind, mode, set): (FileKind, u32, &SetAttributes),
-        system_call: impl FnOnce(BorrowedFd<'_>, &CStr) -> rustix::io::Result<()>,
+        (kind, asked_mode, set): (FileKind, u32, &SetAttributes),
+        system_call: impl FnOnce(BorrowedFd<'_>, &CStr, u32) -> rustix::io::Result<()>,
     ) -> Result<Option<Found>> {
         call.check_waits()?;
         let (asked, name) = (Instant::now(), entry_name(name)?);
@@ -204,10 +206,12 @@ impl LocalTree {
             if inherits && !call.is_root() && !is_member(call, before.gid) {
                 return Err(Failure::NotLocal);
             }
-            let keep = call.is_root() && mode & S_ISGID != 0;
-            let made = with_set_id_kept(keep, || system_call(at.as_fd(), &name));
+            let keep = call.is_root() && asked_mode & S_ISGID != 0;
+            let mode = self.masked(call, at.as_fd(), asked_mode)?;
+            let set = SetAttributes { mode: set.mode.map(|all| all & !(asked_mode & !mode)), ..*set };
+            let made = with_set_id_kept(keep, || system_call(at.as_fd(), &name, mode));
             self.gone_or(at, made.map_err(Failure::from))?;
-            self.complete(call, (at, directory), &name, (mode, set)).map_err(Failure::after_change)
+            self.complete(call, (at, directory), &name, (mode, &set)).map_err(Failure::after_change)
         })?;
         if let Some(found) = &made {
             self.report_found(found, asked);
@@ -253,6 +257,12 @@ impl LocalTree {
             self.apply(call, file, writable, attributes, &set)?;
         }
         Ok(!set.is_empty())
+    }
+
+    /// The mode of a new file in a directory.
+    fn masked(&self, call: Call<'_>, directory: BorrowedFd<'_>, mode: u32) -> Result<u32> {
+        let masked = mode & !call.umask;
+        Ok(if masked != mode && self.has_default_acl(directory)? { mode } else { masked })
     }
 
     /// Adds the permission bits of `mode` that this process's umask has taken from a new file. Returns

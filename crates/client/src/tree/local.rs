@@ -58,6 +58,8 @@ pub(crate) struct Call<'a> {
     /// The user whose ids the thread has.
     pub(crate) user: &'a Identity,
     pub(crate) waits: Waits,
+    /// Cleared in the modes of new files, unless they inherit an access control list.
+    pub(crate) umask: u32,
 }
 
 impl Call<'_> {

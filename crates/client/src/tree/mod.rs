@@ -181,7 +181,8 @@ impl TreeState {
         operation: impl FnOnce(&LocalTree, Call<'_>) -> failure::Result<T>,
     ) -> failure::Result<T> {
         let _in_flight = self.grant.try_get().ok_or(Failure::NotLocal)?;
-        let result = self.users.run(user, |user| operation(&self.local, Call { user, waits }));
+        let umask = user.umask;
+        let result = self.users.run(user, |user| operation(&self.local, Call { user, waits, umask }));
         result.map_err(|failure| if self.grant.is_live() { failure } else { failure.in_ended_tree() })
     }
 

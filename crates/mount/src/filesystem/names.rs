@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::negative_names::ListingMark;
 use super::{Filesystem, NameQuery, RequestContext};
 use crate::fuse::reply::{FuseReply, decode_device};
-use crate::fuse::request::RenameArgs;
+use crate::fuse::request::{NewMode, RenameArgs};
 use crate::inode::{Inode, InodeState};
 use crate::settings::LookupCache;
 use crate::users::User;
@@ -202,12 +202,13 @@ impl Filesystem {
         &self,
         request: &RequestContext,
         name: &[u8],
-        mode: u32,
+        mode: NewMode,
     ) -> Result<FuseReply, Errno> {
         let (directory, user) = (self.inode(request)?, self.user(request));
         let query = self.begin_create(&directory, name);
         let mark = self.negative_names.mark();
-        let made = user.session.make_dir(&directory.handle, name, &with_mode(mode)).await;
+        let session = user.session.with_umask(mode.umask);
+        let made = session.make_dir(&directory.handle, name, &with_mode(mode.mode)).await;
         let handle = made.as_ref().ok().map(|found| found.handle.clone());
         let reply = self.made_reply(request, &user, made, &query).await?;
         if let Some(new) = handle.and_then(|handle| self.inodes.find(&handle)) {
@@ -234,7 +235,7 @@ impl Filesystem {
         request: &RequestContext,
         name: &[u8],
         kind: FileType,
-        mode: u32,
+        mode: NewMode,
         rdev: u32,
     ) -> Result<FuseReply, Errno> {
         let (directory, user) = (self.inode(request)?, self.user(request));
@@ -247,10 +248,10 @@ impl Filesystem {
             FileType::Socket => Some(SpecialFile::Socket),
             _ => None,
         };
-        let set = with_mode(mode);
+        let (set, session) = (with_mode(mode.mode), user.session.with_umask(mode.umask));
         let made = match special {
-            Some(special) => user.session.make_node(&directory.handle, name, special, &set).await,
-            None => user.session.create(&directory.handle, name, &Create::Guarded(set)).await,
+            Some(special) => session.make_node(&directory.handle, name, special, &set).await,
+            None => session.create(&directory.handle, name, &Create::Guarded(set)).await,
         };
         self.made_reply(request, &user, made, &query).await
     }

@@ -16,7 +16,7 @@ use super::{Filesystem, Outcome, RequestContext, UndeliveredOpen};
 use crate::backing::{self, Backing};
 use crate::fuse::abi::fopen;
 use crate::fuse::reply::FuseReply;
-use crate::fuse::request::OpenArgs;
+use crate::fuse::request::{NewMode, OpenArgs};
 use crate::inode::{BackingFile, Inode, InodeState, IoHold, IoPlan, IoWish};
 use crate::open_table::OpenFile;
 use crate::settings::Direct;
@@ -143,7 +143,7 @@ impl Filesystem {
         &self,
         request: &RequestContext,
         name: &[u8],
-        mode: u32,
+        mode: NewMode,
         args: &OpenArgs,
     ) -> Result<Outcome, Errno> {
         let (directory, user) = (self.inode(request)?, self.user(request));
@@ -152,9 +152,10 @@ impl Filesystem {
             .create(true)
             .create_new(args.has(OFlags::EXCL))
             .truncate(args.truncates())
-            .mode(mode);
+            .mode(mode.mode);
         let query = self.begin_create(&directory, name);
-        let file = user.session.open_at(&directory.handle, name, &options).await;
+        let session = user.session.with_umask(mode.umask);
+        let file = session.open_at(&directory.handle, name, &options).await;
         let file = file.map_err(|error| self.errno(&error))?;
         let attributes = self.attributes_of_new(&user.session, &file).await?;
         let mut entry = self.entry(&file.handle(), &attributes, &query, request.received);

@@ -74,6 +74,20 @@ pub(crate) enum ControlOperation {
     Destroy,
 }
 
+/// The mode of a new file, and its maker's umask. The kernel has cleared the umask in the mode unless INIT
+/// has agreed on `DONT_MASK`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NewMode {
+    pub(crate) mode: u32,
+    pub(crate) umask: u32,
+}
+
+impl NewMode {
+    const fn new(mode: u32, umask: u32) -> Self {
+        Self { mode: mode & 0o7777, umask: umask & 0o777 }
+    }
+}
+
 /// Operations on files, which run concurrently. `Statx` is `GetAttr` with the birth time.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum FileOperation {
@@ -83,14 +97,14 @@ pub(crate) enum FileOperation {
     SetAttr(SetAttrArgs),
     ReadLink,
     Symlink { name: Bytes, target: Bytes },
-    MkNod { name: Bytes, kind: FileType, mode: u32, rdev: u32 },
-    MkDir { name: Bytes, mode: u32 },
+    MkNod { name: Bytes, kind: FileType, mode: NewMode, rdev: u32 },
+    MkDir { name: Bytes, mode: NewMode },
     Unlink { name: Bytes },
     RmDir { name: Bytes },
     Rename(RenameArgs),
     Link { from: u64, name: Bytes },
     Open(OpenArgs),
-    Create { name: Bytes, mode: u32, open: OpenArgs },
+    Create { name: Bytes, mode: NewMode, open: OpenArgs },
     Read(ReadArgs),
     Write(WriteArgs),
     Flush { fh: u64, owner: LockOwner },
@@ -320,19 +334,18 @@ fn file(opcode: u32, from: &mut Arguments) -> Result<FileOperation, Errno> {
         opcode::SYMLINK => FileOperation::Symlink { name: from.name()?, target: from.name()? },
         opcode::MKNOD => {
             let (mode, rdev) = (from.u32()?, from.u32()?);
-            // The umask, which the kernel has applied.
-            from.skip::<8>()?;
+            let umask = from.u32()?;
+            from.skip::<4>()?;
             let kind = match FileType::from_raw_mode(mode) {
                 FileType::Unknown if mode & abi::S_IFMT == 0 => FileType::RegularFile,
                 FileType::Unknown | FileType::Directory | FileType::Symlink => return Err(Errno::INVAL),
                 kind => kind,
             };
-            FileOperation::MkNod { name: from.name()?, kind, mode: mode & 0o7777, rdev }
+            FileOperation::MkNod { name: from.name()?, kind, mode: NewMode::new(mode, umask), rdev }
         }
         opcode::MKDIR => {
-            let mode = from.u32()?;
-            from.skip::<4>()?;
-            FileOperation::MkDir { name: from.name()?, mode: mode & 0o7777 }
+            let (mode, umask) = (from.u32()?, from.u32()?);
+            FileOperation::MkDir { name: from.name()?, mode: NewMode::new(mode, umask) }
         }
         opcode::UNLINK => FileOperation::Unlink { name: from.name()? },
         opcode::RMDIR => FileOperation::RmDir { name: from.name()? },
@@ -352,11 +365,9 @@ fn file(opcode: u32, from: &mut Arguments) -> Result<FileOperation, Errno> {
         }
         opcode::CREATE => {
             let (flags, mode) = (from.u32()?, from.u32()?);
-            // The umask, which the kernel has applied.
-            from.skip::<4>()?;
-            let open_flags = from.u32()?;
+            let (umask, open_flags) = (from.u32()?, from.u32()?);
             let open = open(flags, open_flags)?;
-            FileOperation::Create { name: from.name()?, mode: mode & 0o7777, open }
+            FileOperation::Create { name: from.name()?, mode: NewMode::new(mode, umask), open }
         }
         opcode::READ => {
             let io = io(from)?;

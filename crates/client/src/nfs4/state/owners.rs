@@ -12,7 +12,7 @@ pub(in crate::nfs4) struct OpenOwner(Arc<User>);
 
 impl OpenOwner {
     pub(in crate::nfs4) fn new(user: &User) -> Self {
-        Self(Arc::new(User { wire: user.wire.clone(), lane: None, ids: user.ids.clone() }))
+        Self(Arc::new(User { wire: user.wire.clone(), lane: None, ids: user.ids.clone(), umask: 0 }))
     }
 
     /// The user as whom requests about the opens are sent.

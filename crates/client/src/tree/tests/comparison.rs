@@ -250,7 +250,9 @@ const CASES: &[Case] = &[
     ("create and truncate root's file", |at| create(at, "roots", Create::Unchecked(size(0)))),
     ("create over a directory", |at| create(at, "dir", Create::Unchecked(mode(0o600)))),
     ("create over a link", |at| create(at, "link", Create::Unchecked(mode(0o600)))),
-    ("create exclusively what exists", |at| create(at, "file", Create::Exclusive([9; 8]))),
+    ("create exclusively what exists", |at| {
+        create(at, "file", Create::Exclusive { verifier: [9; 8], mode: 0 })
+    }),
     ("create in root's directory", |at| {
         at.side.create(&at.file("roots-dir"), b"new", &Create::Guarded(mode(0o600))).map(found)
     }),

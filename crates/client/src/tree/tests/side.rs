@@ -145,7 +145,7 @@ macro_rules! operation {
                 result.map_err(|error| Failure::Status(error.status().unwrap_or_else(|| panic!("{error}"))))
             }
             Way::Tree(local, users, user) => users.run(user, |user| {
-                local.$tree(Call { user, waits: Waits::Allowed }, $($argument),*).map($map)
+                local.$tree(Call { user, waits: Waits::Allowed, umask: 0 }, $($argument),*).map($map)
             }),
         }
     };
@@ -173,7 +173,9 @@ impl Side {
     ) -> Result<T> {
         match &self.way {
             Way::Wire(..) => panic!("not the tree"),
-            Way::Tree(local, users, user) => users.run(user, |user| work(local, Call { user, waits })),
+            Way::Tree(local, users, user) => {
+                users.run(user, |user| work(local, Call { user, waits, umask: 0 }))
+            }
         }
     }
 

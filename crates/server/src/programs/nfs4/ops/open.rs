@@ -286,11 +286,14 @@ fn create(
             let set = settable.for_new(user_context, &directory.node)?;
             // An error after the file was created would leave it behind: check first.
             user_context.check_set_id(FileKind::Regular, set.mode.unwrap_or(0)).map_err(status::of_store)?;
-            let how = CreateHow::Exclusive(both.verf, 0);
+            // With the mode from the beginning the file inherits its directory's default list as others do.
+            // The bits that system calls leave out are set afterwards.
+            let mode = set.mode.unwrap_or(0);
+            let how = CreateHow::Exclusive(both.verf, mode & 0o777);
             let opened = create_file(c, user_context, directory, name, &how, mask)?;
             // Setting a size would change the times, which hold the verifier: a retransmission would find
             // another client's file.
-            let set = SetAttributes { size: None, ..set };
+            let set = SetAttributes { size: None, mode: set.mode.filter(|mode| mode & 0o7000 != 0), ..set };
             if !set.is_empty() {
                 user_context
                     .set_attributes(&opened.node, &set, None, &mut Wcc::default())
