@@ -84,7 +84,12 @@ impl Session {
     /// server creates a file over the lane, the umask applies in any case.
     #[must_use]
     pub fn with_umask(&self, umask: u32) -> Self {
-        let user = Arc::new(User { umask: umask & 0o777, ..(*self.caller.user).clone() });
+        let umask = umask & 0o777;
+        // Most new files have no bit that it clears.
+        if umask == self.caller.user.umask {
+            return self.clone();
+        }
+        let user = Arc::new(User { umask, ..(*self.caller.user).clone() });
         Self { inner: self.inner.clone(), caller: WireCaller { wire: self.caller.wire.clone(), user } }
     }
 

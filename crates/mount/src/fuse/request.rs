@@ -74,8 +74,8 @@ pub(crate) enum ControlOperation {
     Destroy,
 }
 
-/// The mode of a new file, and its maker's umask. The kernel has cleared the umask in the mode unless INIT
-/// has agreed on `DONT_MASK`.
+/// The mode of a new file, and those of its bits that are in its maker's umask. There are none if the kernel
+/// has cleared them already: INIT hasn't agreed on `DONT_MASK`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NewMode {
     pub(crate) mode: u32,
@@ -84,7 +84,7 @@ pub(crate) struct NewMode {
 
 impl NewMode {
     const fn new(mode: u32, umask: u32) -> Self {
-        Self { mode: mode & 0o7777, umask: umask & 0o777 }
+        Self { mode: mode & 0o7777, umask: mode & umask & 0o777 }
     }
 }
 
