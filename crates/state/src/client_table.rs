@@ -35,6 +35,11 @@ pub fn owner_of_instance(instance: &[u8]) -> &[u8] {
     instance.get(8..).unwrap_or_default()
 }
 
+/// The verifier of an [`instance`]. `None` if it is none.
+pub(crate) fn verifier_of_instance(instance: &[u8]) -> Option<[u8; 8]> {
+    instance.first_chunk().copied()
+}
+
 /// A client instance on stable storage.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ClientRecord {

@@ -46,6 +46,7 @@ mod open_table;
 mod opens;
 mod owner_index;
 mod principal;
+mod reclaiming;
 mod recovery;
 mod session_table;
 mod sessions;

@@ -26,11 +26,12 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-use crate::client_table::{ClientRecord, RecordHolder, owner_of_instance};
+use crate::client_table::{ClientRecord, RecordHolder};
 use crate::engine::{Engine, Time};
 use crate::error::Error;
 use crate::ids::ClientId;
 use crate::principal::Requester;
+use crate::reclaiming::Reclaiming;
 
 /// The fraction of a lease that a client which has begun to reclaim may take for its next step.
 const STEP_FRACTION: u64 = 8;
@@ -39,7 +40,7 @@ const STEP_FRACTION: u64 = 8;
 #[derive(Debug)]
 pub(crate) struct Recovery {
     /// The clients that may still reclaim.
-    reclaiming: Instances,
+    reclaiming: Reclaiming,
     /// Unknown clients may have had state: the grace period lasts its whole time.
     is_incomplete: bool,
     /// No client gets new state, whether or not clients may reclaim from this server.
@@ -49,27 +50,27 @@ pub(crate) struct Recovery {
     latest_end: Time,
     /// The time for the next step of a client, in milliseconds.
     step: u64,
-    /// The clients on stable storage.
-    recorded: Instances,
+    /// The clients on stable storage, and who may end them.
+    recorded: HashMap<Vec<u8>, Option<RecordHolder>>,
 }
-
-/// Instances, and who may end them.
-type Instances = HashMap<Vec<u8>, Option<RecordHolder>>;
 
 impl Recovery {
     /// A grace period of the `recorded` clients until `grace_ends`, and up to a `lease` (in milliseconds)
     /// longer.
     pub fn new(recorded: impl IntoIterator<Item = ClientRecord>, grace_ends: Time, lease: u64) -> Self {
-        let recorded: Instances =
-            recorded.into_iter().map(|record| (record.instance, record.holder)).collect();
+        let (mut reclaiming, mut known) = (Reclaiming::default(), HashMap::new());
+        for record in recorded {
+            known.insert(record.instance.clone(), record.holder.clone());
+            reclaiming.insert(record);
+        }
         Self {
-            reclaiming: recorded.clone(),
+            reclaiming,
             is_incomplete: false,
             is_enforced: false,
             grace_ends,
             latest_end: grace_ends.plus(lease),
             step: lease / STEP_FRACTION,
-            recorded,
+            recorded: known,
         }
     }
 
@@ -93,7 +94,7 @@ impl Recovery {
 
     /// Whether a client may reclaim.
     pub fn may_reclaim(&self, now: Time, client: &[u8]) -> bool {
-        now < self.grace_ends && self.reclaiming.contains_key(client)
+        now < self.grace_ends && self.reclaiming.contains(client)
     }
 
     /// A client has reclaimed everything, or will never again.
@@ -103,11 +104,7 @@ impl Recovery {
 
     /// The clients that may still reclaim and were an earlier instance of a client with this holder.
     pub fn former_instances(&self, instance: &[u8], holder: &RecordHolder) -> Vec<Vec<u8>> {
-        let owner = owner_of_instance(instance);
-        let is_former = |(other, its): &(&Vec<u8>, &Option<RecordHolder>)| {
-            owner_of_instance(other) == owner && *other != instance && its.as_ref() == Some(holder)
-        };
-        self.reclaiming.iter().filter(is_former).map(|(other, _)| other.clone()).collect()
+        self.reclaiming.former_instances(instance, holder)
     }
 
     /// A grace period that was on at `since` lasts until `until` at least.
@@ -120,11 +117,7 @@ impl Recovery {
 
     /// Once the time is up: the clients that haven't said that they are done.
     fn end_if_over(&mut self, now: Time) -> Vec<Vec<u8>> {
-        if now < self.grace_ends {
-            Vec::new()
-        } else {
-            self.reclaiming.drain().map(|(client, _)| client).collect()
-        }
+        if now < self.grace_ends { Vec::new() } else { self.reclaiming.take().collect() }
     }
 
     /// Records a client. Returns whether its record is new, or another than before.
@@ -159,7 +152,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         time: u64,
     ) {
         let recovery = &mut self.recovery;
-        recovery.reclaiming.extend(clients.into_iter().map(|record| (record.instance, record.holder)));
+        recovery.reclaiming.extend(clients);
         recovery.is_incomplete |= is_incomplete;
         recovery.grace_ends = recovery.grace_ends.max(now.plus(time));
         recovery.latest_end = recovery.grace_ends.plus(self.config.lease);
@@ -227,7 +220,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     pub(crate) fn record_client(&mut self, id: ClientId) {
         let Some(client) = self.clients.get(id).filter(|client| client.revoked.is_empty()) else { return };
         let instance = client.instance();
-        if !client.has_reclaimed() && !self.recovery.reclaiming.contains_key(instance) {
+        if !client.has_reclaimed() && !self.recovery.reclaiming.contains(instance) {
             return;
         }
         let record = ClientRecord { instance: instance.to_owned(), holder: client.holder() };
