@@ -1,7 +1,9 @@
-//! The support of the client's tests: a server (`served`) and sessions with it.
+//! The support of the client's tests: a server (`served`) and sessions with it, and a server whose results a
+//! test scripts (`odd_v4`).
 
 #![allow(dead_code, unused_imports, unused_macros, reason = "each test program uses its part")]
 
+pub mod odd_v4;
 mod served;
 
 use std::fs;

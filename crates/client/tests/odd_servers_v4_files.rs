@@ -1,0 +1,199 @@
+//! The files and directories of the NFSv4.1 client on servers that are broken or hostile: listings, opens,
+//! and state that a server revokes.
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+
+use proto::nfs4::attributes as number;
+use proto::nfs4::{Bitmap4, Nfsstat4, Operation, Readdir4Args, Sequence4ResOk};
+use samehost_client as client;
+use xdr::{Array, Decoder, Encoder, Opaque};
+
+use client::{Error, OpenOptions};
+use support::odd_v4::{OddServer, ScriptedAnswer, attributes_of, encoded, page, sequence, words};
+use support::{BOUND, wait_for};
+
+/// A listing may have any cookies, names, handles and attributes. It ends, with the names that a directory
+/// can contain.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn listings_are_checked() {
+    let kind = Arc::new(AtomicU32::new(0));
+    let which = kind.clone();
+    let server = OddServer::new(move |request| {
+        if request.operation != Operation::Readdir {
+            return ScriptedAnswer::Good;
+        }
+        let args: Readdir4Args = Decoder::new(request.args).get().unwrap();
+        let names: [&[u8]; 8] = [b"good", b"", b".", b"..", b"a/b", b"../..", b"nul\0", b"/"];
+        ScriptedAnswer::Ok(match which.load(SeqCst) {
+            0 => page(&names.map(|name| (name, 9)), true),
+            // The same page again and again; cookies that are the client's own; a circle.
+            1 => page(&[(b"same", 9)], false),
+            2 => page(&[(b"one", 1)], false),
+            3 => page(&[(b"two", args.cookie % 2 + 1)], false),
+            4 => page(&[(b"in a circle", 3 + (args.cookie + 1) % 50)], false),
+            5 => page(&[], false),
+            // Attributes that are longer than the reply, more than there are, and unknown.
+            kind => {
+                let mut to = Encoder::new();
+                to.u64(0);
+                to.bool(true);
+                to.u64(9);
+                to.opaque(b"name");
+                match kind {
+                    6 => to.u32(u32::MAX),
+                    7 => {
+                        to.u32(1024);
+                        to.raw(&[0xff; 4096]);
+                    }
+                    _ => to.put(&Bitmap4::of(&[number::TYPE, 255])),
+                }
+                to.opaque(&[0, 0, 0, 2]);
+                to.bool(false);
+                to.bool(true);
+                to.into_vec()
+            }
+        })
+    });
+    let session = server.session().await;
+    let list = || tokio::time::timeout(BOUND, session.read_dir(&session.root(), true).collect());
+    let all = list().await.expect("an end").unwrap();
+    let names: Vec<&[u8]> = all.iter().map(|entry| &entry.name[..]).collect();
+    assert_eq!(names, [b"good"]);
+    for bad in 1..=8 {
+        kind.store(bad, SeqCst);
+        let error = list().await.expect("an end").expect_err("a bad listing");
+        assert!(matches!(error, Error::Protocol { .. }), "{bad}: {error}");
+    }
+}
+
+/// The reply to an OPEN that succeeded has no handle, or no attributes. The file is found by its name, used,
+/// and closed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn files_that_are_opened_without_a_handle_are_closed() {
+    const ID: [u8; 16] = [0, 0, 0, 1, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9];
+    for failing in [Operation::Getfh, Operation::Getattr] {
+        for create in [false, true] {
+            let (opened, closed) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+            let (opens, closes) = (opened.clone(), closed.clone());
+            let server = OddServer::new(move |request| match request.operation {
+                Operation::Open => {
+                    opens.fetch_add(1, SeqCst);
+                    let mut to = Encoder::new();
+                    to.raw(&ID);
+                    // change_info4, rflags, attrset, OPEN_DELEGATE_NONE.
+                    words(&mut to, &[1, 0, 1, 0, 2, 0, 0, 0]);
+                    ScriptedAnswer::Ok(to.into_vec())
+                }
+                Operation::Close => {
+                    assert_eq!(&request.args[4..], &ID);
+                    closes.fetch_add(1, SeqCst);
+                    ScriptedAnswer::Ok(ID.to_vec())
+                }
+                failed if failed == failing && request.compound.contains(&Operation::Open) => {
+                    ScriptedAnswer::Status(Nfsstat4::Delay)
+                }
+                Operation::Getattr if opens.load(SeqCst) > 0 => {
+                    let requested = Decoder::new(request.args).get().unwrap();
+                    ScriptedAnswer::Ok(attributes_of(&requested, 1))
+                }
+                _ => ScriptedAnswer::Good,
+            });
+            let session = server.session().await;
+            let options = OpenOptions::new().read(true).write(true).create(create);
+            let file = session.open(b"name", &options).await.unwrap();
+            drop(file);
+            wait_for("a CLOSE", || closed.load(SeqCst) == 1).await;
+            assert_eq!(opened.load(SeqCst), 1, "{failing:?}");
+        }
+    }
+}
+
+/// An administrator has revoked the open of one file (NFS4ERR_ADMIN_REVOKED), and the server doesn't let it
+/// be opened again. Its reads and writes fail with EIO; another file's go on, and so does the session.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn an_open_that_is_revoked_costs_its_file_only() {
+    /// The open state ids of the two files.
+    const IDS: [[u8; 16]; 2] = [[1; 16], [2; 16]];
+    const ADMIN_STATE_REVOKED: u32 = 0x20;
+    let (is_revoked, freed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
+    let (opened, refused) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let (revoked, frees, opens, refusals) =
+        (is_revoked.clone(), freed.clone(), opened.clone(), refused.clone());
+    let server = OddServer::new(move |request| {
+        // State ids are compared without their `seqid`.
+        let is_first = |id: &[u8]| id[4..16] == IDS[0][4..];
+        let is_gone = |id: &[u8]| revoked.load(SeqCst) && is_first(id);
+        match request.operation {
+            Operation::Sequence if revoked.load(SeqCst) && frees.load(SeqCst) == 0 => {
+                let good = sequence(request.args);
+                ScriptedAnswer::Ok(encoded(&Sequence4ResOk { status_flags: ADMIN_STATE_REVOKED, ..good }))
+            }
+            Operation::Open if revoked.load(SeqCst) => {
+                refusals.fetch_add(1, SeqCst);
+                ScriptedAnswer::Status(Nfsstat4::Access)
+            }
+            Operation::Open => {
+                let mut to = Encoder::new();
+                to.raw(&IDS[opens.fetch_add(1, SeqCst) as usize]);
+                words(&mut to, &[1, 0, 1, 0, 2, 0, 0, 0]);
+                ScriptedAnswer::Ok(to.into_vec())
+            }
+            // The handle of each file: as many bytes as files were opened before.
+            Operation::Getfh if request.compound.contains(&Operation::Open) => {
+                let handle = [7; 3];
+                ScriptedAnswer::Ok(encoded(&Opaque::<128>(&handle[..opens.load(SeqCst) as usize])))
+            }
+            Operation::Getattr if opens.load(SeqCst) > 0 => {
+                let requested = Decoder::new(request.args).get().unwrap();
+                ScriptedAnswer::Ok(attributes_of(&requested, 1))
+            }
+            Operation::Read if is_gone(request.args) => ScriptedAnswer::Status(Nfsstat4::AdminRevoked),
+            Operation::Read => {
+                let mut to = Encoder::new();
+                to.bool(true);
+                to.opaque(b"data");
+                ScriptedAnswer::Ok(to.into_vec())
+            }
+            Operation::TestStateid => {
+                let ids = request.args[4..].chunks(16);
+                let status = |id| if is_gone(id) { Nfsstat4::AdminRevoked } else { Nfsstat4::Ok };
+                ScriptedAnswer::Ok(encoded(&Array::<_, 256>(ids.map(status).collect())))
+            }
+            Operation::FreeStateid => {
+                assert!(is_gone(request.args), "it is good");
+                frees.fetch_add(1, SeqCst);
+                ScriptedAnswer::Good
+            }
+            Operation::Close => {
+                assert!(!is_first(&request.args[4..]), "what was revoked isn't closed");
+                ScriptedAnswer::Ok(request.args[4..].to_vec())
+            }
+            _ => ScriptedAnswer::Good,
+        }
+    });
+    let session = server.session().await;
+    let (one, two) = (
+        session.open(b"one", &OpenOptions::reading()).await.unwrap(),
+        session.open(b"two", &OpenOptions::reading()).await.unwrap(),
+    );
+    let read = async |file: &client::File| file.read_into(Vec::new(), 0, 10).await;
+    assert_eq!((read(&one).await.unwrap(), read(&two).await.unwrap()), (b"data".to_vec(), b"data".to_vec()));
+    is_revoked.store(true, SeqCst);
+    for _ in 0..3 {
+        let lost = read(&one).await.unwrap_err();
+        assert_eq!(lost.errno(), rustix::io::Errno::IO.raw_os_error(), "{lost}");
+        assert!(lost.to_string().contains("one"), "{lost}");
+        assert_eq!(read(&two).await.unwrap(), b"data");
+    }
+    // The READ finds out, and so may TEST_STATEID.
+    wait_for("FREE_STATEID", || freed.load(SeqCst) > 0).await;
+    assert_eq!(refused.load(SeqCst), 1, "it is opened again once");
+    let sessions = server.shared.sessions.load(SeqCst);
+    assert_eq!(read(&two).await.unwrap(), b"data");
+    drop((one, two));
+    session.close().await;
+    assert_eq!(server.shared.sessions.load(SeqCst), sessions, "the session is the same");
+}
