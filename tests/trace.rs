@@ -116,6 +116,8 @@ fn the_clients_log_shows_its_io_over_the_lane() {
     let all = ["write_vector", "write_io_done", "commit_start", "commit_done"];
     assert_eq!(wrote, all, "{log}");
     assert!(log.contains("write_io_done fh_hash=0x") && log.contains("offset=0 length=20000"), "{log}");
+    let (wrote, log) = events_of(&server, &["cp", "--no-commit", from.to_str().expect("text"), &url]);
+    assert_eq!(wrote, all[..2], "{log}");
     for (mode, segment) in [("buffered", "read_vector"), ("direct", "read_direct")] {
         run_ok(&mut server.client(&["ctl", "io-mode", "read", mode]));
         let (read, log) = events_of(&server, &["cat", &url]);

@@ -5,6 +5,9 @@
 //! The source is read in chunks, several at once, and each chunk is written as soon as it arrives. The
 //! source's size at the beginning determines the number of chunks. Data that is appended meanwhile is copied
 //! afterwards, one chunk after the other.
+//!
+//! Small requests of a local file are made by the task itself: for them the wake-up of another thread takes
+//! longer than the request. Only reads that would wait for a disk go to another thread.
 
 use std::fs;
 use std::sync::Arc;
@@ -15,6 +18,7 @@ use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 
 use crate::error::{Error, Result};
 use crate::file::File;
+use crate::in_memory::is_in_memory;
 
 /// The progress of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -92,6 +96,9 @@ impl std::fmt::Debug for CopyOptions {
     }
 }
 
+/// The bytes up to which a request of a local file is small.
+const SMALL: usize = 64 << 10;
+
 /// One end of a copy.
 #[derive(Clone, Copy)]
 enum End<'a> {
@@ -114,6 +121,67 @@ async fn run_blocking<T: Send + 'static>(
     }
 }
 
+/// A part of the source to be read.
+#[derive(Clone, Copy)]
+struct Request {
+    offset: u64,
+    /// The bytes that the source had there at the beginning.
+    expected: usize,
+    /// The bytes asked for. The last request asks for one more than is expected, to see whether the source has
+    /// grown.
+    len: usize,
+}
+
+/// Reads from a local file. Fewer bytes than expected are its end.
+fn read_local(file: &fs::File, request: Request) -> std::io::Result<Vec<u8>> {
+    let mut buffer = vec![0; request.len];
+    let count = read_rest(file, &mut buffer, 0, request)?;
+    buffer.truncate(count);
+    Ok(buffer)
+}
+
+/// As [`read_local`], if the page cache has the bytes. `None` if the read would wait for a disk.
+fn read_cached(file: &fs::File, request: Request) -> std::io::Result<Option<Vec<u8>>> {
+    // Filesystems in memory never wait. They may refuse RWF_NOWAIT.
+    if is_in_memory(file) {
+        return read_local(file, request).map(Some);
+    }
+    let mut buffer = vec![0; request.len];
+    let Some(count) = io::try_read_at(file, &mut buffer, request.offset)? else { return Ok(None) };
+    // The file ends here, or the rest isn't cached. A plain read shows which.
+    let count = read_rest(file, &mut buffer, count, request)?;
+    buffer.truncate(count);
+    Ok(Some(buffer))
+}
+
+/// Reads on behind the first `count` bytes of a request, until it has the expected bytes or the file ends.
+fn read_rest(
+    file: &fs::File,
+    buffer: &mut [u8],
+    mut count: usize,
+    request: Request,
+) -> std::io::Result<usize> {
+    while count < request.expected.max(1) {
+        let at = request.offset + count as u64;
+        match rustix::io::pread(file, &mut buffer[count..], at) {
+            Ok(0) => break,
+            Ok(more) => count += more,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(count)
+}
+
+/// Writes all of `data`.
+fn write_all(file: &fs::File, data: &[u8], offset: u64) -> std::io::Result<()> {
+    let mut done = 0;
+    while done < data.len() {
+        done += io::write_at(file, &data[done..], offset + done as u64)?;
+    }
+    Ok(())
+}
+
 impl End<'_> {
     async fn size(self) -> Result<u64> {
         match self {
@@ -122,18 +190,17 @@ impl End<'_> {
         }
     }
 
-    async fn read(self, offset: u64, len: usize) -> Result<Vec<u8>> {
+    async fn read(self, request: Request) -> Result<Vec<u8>> {
         match self {
-            Self::Remote(file) => file.read_into(Vec::new(), offset, len).await,
+            Self::Remote(file) => file.read_into(Vec::new(), request.offset, request.len).await,
             Self::Local(file) => {
+                if request.len <= SMALL
+                    && let Some(data) = read_cached(file, request).map_err(local("the local file"))?
+                {
+                    return Ok(data);
+                }
                 let file = file.clone();
-                run_blocking("the local file", move || {
-                    let mut buffer = vec![0; len];
-                    let count = io::read_at(&*file, &mut buffer, offset)?;
-                    buffer.truncate(count);
-                    Ok(buffer)
-                })
-                .await
+                run_blocking("the local file", move || read_local(&file, request)).await
             }
         }
     }
@@ -141,16 +208,12 @@ impl End<'_> {
     async fn write(self, data: Vec<u8>, offset: u64) -> Result<()> {
         match self {
             Self::Remote(file) => file.write_bytes(Bytes::from(data), offset).await,
+            Self::Local(file) if data.len() <= SMALL => {
+                write_all(file, &data, offset).map_err(local("the local file"))
+            }
             Self::Local(file) => {
                 let file = file.clone();
-                run_blocking("the local file", move || {
-                    let mut done = 0;
-                    while done < data.len() {
-                        done += io::write_at(&*file, &data[done..], offset + done as u64)?;
-                    }
-                    Ok(())
-                })
-                .await
+                run_blocking("the local file", move || write_all(&file, &data, offset)).await
             }
         }
     }
@@ -253,38 +316,39 @@ async fn transfer(from: End<'_>, to: End<'_>, chunk: usize, options: &CopyOption
     let chunk = options.chunk.unwrap_or(chunk).clamp(1, 16 << 20);
     let total = from.size().await?;
     let done = AtomicU64::new(0);
-    let one = |offset: u64, len: usize| {
+    // Copies what a request reads, and returns where that ended in the source.
+    let one = |request: Request| {
         let done = &done;
         async move {
-            let data = from.read(offset, len).await?;
+            let data = from.read(request).await?;
             let count = data.len();
             if count > 0 {
-                to.write(data, offset).await?;
+                to.write(data, request.offset).await?;
                 let bytes = done.fetch_add(count as u64, Relaxed) + count as u64;
                 if let Some(progress) = &options.progress {
                     progress(Progress { bytes, total: total.max(bytes) });
                 }
             }
-            Ok::<_, Error>(count)
+            Ok::<_, Error>(request.offset + count as u64)
         }
     };
-    let chunks = (0..total.div_ceil(chunk as u64)).map(|index| index * chunk as u64);
-    stream::iter(chunks)
-        .map(|offset| {
-            let len = usize::try_from(total - offset).map_or(chunk, |left| left.min(chunk));
-            one(offset, len)
-        })
+    let requests = (0..=total / chunk as u64).map(|index| {
+        let offset = index * chunk as u64;
+        let expected = usize::try_from(total - offset).map_or(chunk, |left| left.min(chunk));
+        Request { offset, expected, len: chunk.min(expected.saturating_add(1)) }
+    });
+    let mut end = stream::iter(requests)
+        .map(one)
         .buffer_unordered(options.window.clamp(1, 64))
-        .try_for_each(|_| async { Ok(()) })
+        .try_fold(0, |end, reached| async move { Ok(reached.max(end)) })
         .await?;
     // Data that was appended meanwhile.
-    let mut offset = total;
-    loop {
-        let count = one(offset, chunk).await?;
-        if count == 0 {
+    while end > total {
+        let reached = one(Request { offset: end, expected: chunk, len: chunk }).await?;
+        if reached == end {
             break;
         }
-        offset += count as u64;
+        end = reached;
     }
     if options.commit {
         to.commit().await?;

@@ -38,6 +38,10 @@ by_each_version! {
     #[tokio::test]
     whole_files_are_copied_in_and_out,
     #[tokio::test]
+    copies_end_where_their_source_ends,
+    #[tokio::test]
+    data_appended_during_a_copy_is_copied,
+    #[tokio::test]
     a_path_is_found_by_one_call_since_nfs4,
     #[tokio::test]
     holes_are_read_and_advice_is_taken_or_ignored,
@@ -414,6 +418,48 @@ async fn whole_files_are_copied_in_and_out(version: Version) {
     let second = session.open(b"second", &OpenOptions::replacing()).await.unwrap();
     client::copy(&remote, &second, &plain).await.unwrap();
     assert_eq!(on_disk(&served.export().join("second")), data);
+}
+
+/// Small files are read and written by the task itself, others by other threads.
+async fn copies_end_where_their_source_ends(version: Version) {
+    let served = Served::wire_only();
+    let session = served.wire_by(version).await;
+    for chunk in [1000, 100_000] {
+        let options = client::CopyOptions::new().chunk(chunk);
+        for size in [0, 1, chunk - 1, chunk, chunk + 1, 2 * chunk, 3 * chunk + 7] {
+            let data = pattern(size as u64, size);
+            let local = std::sync::Arc::new(tempfile::tempfile().unwrap());
+            io::write_at(&*local, &data, 0).unwrap();
+            let remote = session.open(b"copy", &OpenOptions::replacing().read(true)).await.unwrap();
+            assert_eq!(client::write_to(&local, &remote, &options).await.unwrap(), size as u64);
+            assert!(on_disk(&served.export().join("copy")) == data, "{size} bytes in chunks of {chunk}");
+            let back = std::sync::Arc::new(tempfile::tempfile().unwrap());
+            assert_eq!(client::read_from(&remote, &back, &options).await.unwrap(), size as u64);
+            let mut read = vec![0; size + 1];
+            assert_eq!(io::read_at(&*back, &mut read, 0).unwrap(), size);
+            assert!(read[..size] == data, "{size} bytes in chunks of {chunk}");
+        }
+    }
+}
+
+async fn data_appended_during_a_copy_is_copied(version: Version) {
+    let served = Served::wire_only();
+    let session = served.wire_by(version).await;
+    let data = pattern(5, 10_500);
+    let local = std::sync::Arc::new(tempfile::tempfile().unwrap());
+    io::write_at(&*local, &data[..4000], 0).unwrap();
+    let remote = session.open(b"copy", &OpenOptions::replacing().read(true)).await.unwrap();
+    // One request at a time: the first sees the old end, all others the new one.
+    let options = client::CopyOptions::new().chunk(1000).window(1).progress({
+        let (local, rest) = (local.clone(), data[4000..].to_vec());
+        move |progress| {
+            if progress.bytes == 1000 {
+                io::write_at(&*local, &rest, 4000).unwrap();
+            }
+        }
+    });
+    assert_eq!(client::write_to(&local, &remote, &options).await.unwrap(), data.len() as u64);
+    assert!(on_disk(&served.export().join("copy")) == data);
 }
 
 #[test]

@@ -68,7 +68,8 @@ async fn file(copy: &Copy<'_>, job: &Job) -> Result<(), Failure> {
     let from = beside.map_or(from, Open::Remote);
     let bytes = transfer(copy, &from, &to, &job.item.at, &at).await?;
     if let Open::Remote(file) = to {
-        file.close().await.map_err(|error| to_failure(&at, &at, error))?;
+        let closed = if copy.options.commit { file.close().await } else { file.flush().await };
+        closed.map_err(|error| to_failure(&at, &at, error))?;
     }
     if copy.options.preserve {
         at.preserve(facts).await?;
