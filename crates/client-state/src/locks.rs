@@ -21,6 +21,8 @@
 //! - Before each sending of a change, also of one that [`Locks::take_changes`] returns: makes the request of
 //!   what [`Locks::request`] says. If that is nothing any more the change is dropped. A reclaim whose file
 //!   isn't open again fails as [`StateError::Refused`], without being sent.
+//! - When the server doesn't know the state of a request that would be another one by then: sends that one.
+//!   The state has been recovered since the request was made.
 
 use std::collections::{BTreeMap, BTreeSet};
 

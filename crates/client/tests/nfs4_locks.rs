@@ -186,6 +186,37 @@ async fn locks_outlive_a_killed_server() {
     assert!(!is_locked(&open(&other, b"file").await, exclusive(ONE, range(0, 9))).await);
 }
 
+/// The requests are made before the client knows that the server has been restarted, and name its former
+/// state.
+#[tokio::test]
+async fn requests_that_wait_for_a_restarted_server_name_its_new_state() {
+    let mut served = Served::wire_only();
+    let session = served.wire_by(Version::V4_2).await;
+    let file = open(&session, b"file").await;
+    for owner in [ONE, TWO] {
+        file.lock(shared(owner, range(0, 4))).await.unwrap();
+        file.lock(shared(owner, range(5, 9))).await.unwrap();
+    }
+    served.kill();
+    let sent = || session.counters().calls(Operation::Lock) + session.counters().calls(Operation::Unlock);
+    let before = sent();
+    let (locking, unlocking) = (file.clone(), file.clone());
+    let locked = tokio::spawn(async move { locking.lock(exclusive(ONE, range(20, 24))).await });
+    let unlocked = tokio::spawn(async move { unlocking.unlock(TWO, Some(range(5, 9))).await });
+    wait_for("both requests", || sent() == before + 2).await;
+    served.restart();
+    locked.await.unwrap().unwrap();
+    unlocked.await.unwrap().unwrap();
+    file.write_at(b"0123456789", 0).await.unwrap();
+
+    let other = served.wire_by(Version::V4_1).await;
+    let theirs = open(&other, b"file").await;
+    file.unlock(ONE, Some(range(0, 9))).await.unwrap();
+    for (first, last, is_free) in [(0, 4, false), (5, 9, true), (20, 24, false)] {
+        assert_eq!(!is_locked(&theirs, exclusive(ONE, range(first, last))).await, is_free, "{first}..{last}");
+    }
+}
+
 /// A client that is cut off for longer than its lease loses a lock that another client wants, and only the
 /// file with that lock fails.
 #[tokio::test]

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::types::Handle;
 
 /// The operations of a request behind its SEQUENCE.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Compound {
     operations: Encoder,
     count: u32,

@@ -18,7 +18,7 @@ use super::Nfs4;
 use super::compound::{Compound, malformed, refused};
 use super::session::{CompoundReply, SessionClient};
 use super::state::{
-    ChangeInFlight, OpenOwner, OwnerOfLocks, StateAnswer, WireOpen, lock_owner_name, lock_owner_of,
+    ChangeInFlight, OpenOwner, OwnerOfLocks, StateAnswer, WireOpen, is_gone, lock_owner_name, lock_owner_of,
     lock_request, lock_type, state_id,
 };
 use crate::error::{Error, Result, Status};
@@ -126,10 +126,12 @@ async fn send_lock(
     let user = change.owner().through.user().clone();
     let (mut change, mut answer) = (Some(change), Some(answer));
     let mut pause = MIN_PAUSE;
+    let request = |change: &Option<_>| {
+        let (_, compound) = client.look(|held| lock_request(held, change.as_ref()?, waits))?;
+        Some(compound)
+    };
     loop {
-        let request =
-            change.as_ref().and_then(|change| client.look(|held| lock_request(held, change, waits)));
-        let Some((_, compound)) = request else {
+        let Some(compound) = request(&change) else {
             client.update(|held| {
                 let refused = Err(LockError::State(StateError::Refused));
                 change.take().into_iter().for_each(|change| held.locks.changed(change, refused));
@@ -151,6 +153,10 @@ async fn send_lock(
                 return;
             }
         };
+        if is_gone(status) && request(&change).as_ref() != Some(&compound) {
+            // The request was made before the server restarted, and names state from then.
+            continue;
+        }
         let (result, locked) = match StateAnswer::of(status) {
             StateAnswer::Delayed => {
                 tokio::time::sleep(pause).await;
