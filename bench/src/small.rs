@@ -76,7 +76,7 @@ fn through_the_client(url: &Url, lane: &str, run_dir: PathBuf) -> Result<(Durati
     let mut buffer = vec![0; SIZE];
     let (elapsed, before, after) = session.run(async {
         let directory = inner.walk(inner.target(), client::Follow::Yes).await?;
-        let listed = inner.read_dir(&directory.handle, false).collect().await?;
+        let listed = inner.read_dir(&directory.handle, client::Plus::None).collect().await?;
         let mut names: Vec<Vec<u8>> = listed.into_iter().map(|entry| entry.name).collect();
         names.sort();
         ensure!(names.len() == FILES, "{} files", names.len());

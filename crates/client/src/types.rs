@@ -138,6 +138,11 @@ pub enum Plus<'a> {
     None,
     /// All (READDIRPLUS).
     All,
+    /// At least the directories, and all entries have their kinds. Only a directory tree of the server's host
+    /// saves work by that; a server sends all.
+    Directories,
+    /// As [`Plus::Directories`], and all entries have attributes.
+    Attributes,
     /// Those for which the function returns false: the caller knows the others by name and file id. Only a
     /// directory tree of the server's host saves work by that; a server sends all.
     Unless(&'a (dyn Fn(&[u8], u64) -> bool + Sync)),
@@ -151,10 +156,11 @@ impl Plus<'_> {
     }
 
     /// Whether an entry comes with handle and attributes.
-    pub(crate) fn includes(self, name: &[u8], fileid: u64) -> bool {
+    pub(crate) fn includes(self, name: &[u8], fileid: u64, kind: Option<FileKind>) -> bool {
         match self {
             Self::None => false,
             Self::All => true,
+            Self::Directories | Self::Attributes => kind.is_none_or(|kind| kind == FileKind::Directory),
             Self::Unless(is_known) => !is_known(name, fileid),
         }
     }
@@ -165,6 +171,8 @@ impl std::fmt::Debug for Plus<'_> {
         f.write_str(match self {
             Self::None => "None",
             Self::All => "All",
+            Self::Directories => "Directories",
+            Self::Attributes => "Attributes",
             Self::Unless(_) => "Unless",
         })
     }

@@ -348,7 +348,7 @@ async fn a_listing_starts_over_and_repeats_no_name() {
         _ => Err(CallError::ProcedureUnavailable),
     })
     .await;
-    let all = session.read_dir(&session.root(), true).collect().await.unwrap();
+    let all = session.read_dir(&session.root(), client::Plus::All).collect().await.unwrap();
     let names: Vec<&[u8]> = all.iter().map(|entry| &entry.name[..]).collect();
     // Names that a directory can't contain are left out: a caller might use them as a path out of it.
     assert_eq!(names, [&b"a"[..], b"\xff\xfe", b"d", b"e", b"g"]);
@@ -374,7 +374,7 @@ async fn an_endless_listing_is_an_error() {
     .await;
     for kind in 0..2 {
         page.store(kind, SeqCst);
-        let error = session.read_dir(&session.root(), false).collect().await.unwrap_err();
+        let error = session.read_dir(&session.root(), client::Plus::None).collect().await.unwrap_err();
         assert!(matches!(error, Error::Protocol { .. }), "{error}");
     }
 }

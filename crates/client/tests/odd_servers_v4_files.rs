@@ -58,7 +58,7 @@ async fn listings_are_checked() {
         })
     });
     let session = server.session().await;
-    let list = || tokio::time::timeout(BOUND, session.read_dir(&session.root(), true).collect());
+    let list = || tokio::time::timeout(BOUND, session.read_dir(&session.root(), client::Plus::All).collect());
     let all = list().await.expect("an end").unwrap();
     let names: Vec<&[u8]> = all.iter().map(|entry| &entry.name[..]).collect();
     assert_eq!(names, [b"good"]);

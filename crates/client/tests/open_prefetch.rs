@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use samehost_client as client;
 
-use client::{Credential, DataPath, Handle, OpenOptions, Operation, Session, Status};
+use client::{Credential, DataPath, Handle, OpenOptions, Operation, Plus, Session, Status};
 use support::{Served, wait_for};
 
 const FILES: usize = 200;
@@ -34,7 +34,7 @@ async fn settle(path: &Path) {
     wait_for("the clock", || SystemTime::now() > settled).await;
 }
 
-async fn list(session: &Session, plus: bool) -> Vec<(Vec<u8>, Option<Handle>)> {
+async fn list(session: &Session, plus: Plus<'static>) -> Vec<(Vec<u8>, Option<Handle>)> {
     let entries = session.read_dir(&session.root(), plus).collect().await.unwrap();
     assert_eq!(entries.len(), FILES);
     entries.into_iter().map(|entry| (entry.name, entry.handle)).collect()
@@ -58,7 +58,7 @@ fn content(name: &[u8]) -> Vec<u8> {
 async fn opens_in_the_order_of_a_listing_take_few_round_trips() {
     let served = Served::with_lane();
     prepare(&served).await;
-    for (order, plus) in [("listed", false), ("named", false), ("by handle", true)] {
+    for (order, plus) in [("listed", Plus::None), ("named", Plus::None), ("by handle", Plus::All)] {
         let session = served.lane().await;
         let mut entries = list(&session, plus).await;
         if order == "named" {
@@ -104,7 +104,7 @@ async fn a_prefetched_file_that_has_changed_is_not_used() {
     let export = served.export();
     fs::set_permissions(&export, fs::Permissions::from_mode(0o755)).unwrap();
     let names: Vec<String> = (0..FILES).map(name).collect();
-    list(&session, false).await;
+    list(&session, Plus::None).await;
     let at = begin_sequence(&session, &names).await;
     // The server has opened the next files already, or will soon.
     let path = |i: usize| export.join(&names[i]);
@@ -138,7 +138,7 @@ async fn a_prefetched_file_is_not_used_for_another_user() {
     let root = served.lane().await;
     let user = root.as_user(Credential::Sys { uid: 1000, gid: 1000, groups: vec![] });
     let names: Vec<String> = (0..FILES).map(name).collect();
-    list(&root, false).await;
+    list(&root, Plus::None).await;
     let at = begin_sequence(&root, &names).await;
     for name in &names[at..at + 4] {
         assert_eq!(read(&user, name.as_bytes()).await.unwrap_err().status(), Some(Status::Access));
@@ -172,7 +172,7 @@ async fn unused_prefetched_files_are_released() {
     prepare(&served).await;
     let session = served.lane().await;
     let names: Vec<String> = (0..FILES).map(name).collect();
-    list(&session, false).await;
+    list(&session, Plus::None).await;
     begin_sequence(&session, &names).await;
     wait_for("the release of the unused files", || open_descriptors(&served.export()) == 0).await;
     // A later open works as usual.
@@ -186,7 +186,7 @@ async fn prefetched_files_of_a_killed_server_are_not_used() {
     prepare(&served).await;
     let session = served.lane().await;
     let names: Vec<String> = (0..FILES).map(name).collect();
-    list(&session, false).await;
+    list(&session, Plus::None).await;
     let at = begin_sequence(&session, &names).await;
     served.kill();
     served.restart();

@@ -14,8 +14,8 @@ use std::time::Instant;
 use samehost_client as client;
 
 use client::{
-    Access, Create, Credential, DataPath, Error, Handle, LaneMode, Node, OpenOptions, Operation, Session,
-    SetAttributes, Status,
+    Access, Create, Credential, DataPath, Error, FileKind, Handle, LaneMode, Node, OpenOptions, Operation,
+    Plus, Session, SetAttributes, Status, Version,
 };
 use support::{BOUND, Served, pattern, wait_for};
 
@@ -84,7 +84,7 @@ async fn perform_all(session: &Session, served: &Served) {
     session.link(&found.handle, &dir, b"other").await.unwrap();
     session.rename(&dir, b"other", &root, b"moved").await.unwrap();
     session.create(&dir, b"new", &Create::Guarded(mode(0o600))).await.unwrap();
-    assert_eq!(session.read_dir(&dir, true).collect().await.unwrap().len(), 4);
+    assert_eq!(session.read_dir(&dir, Plus::All).collect().await.unwrap().len(), 4);
     assert!(session.acl(&dir).await.unwrap().len() >= 4);
     assert!(session.fs_stat(&dir).await.unwrap().total_bytes > 0);
     for name in [&b"file"[..], b"link", b"pipe", b"new"] {
@@ -166,7 +166,7 @@ async fn a_listing_goes_on_when_the_server_is_killed() {
     }
     let session = Session::connect(&served.url(), served.options(LaneMode::Auto)).await.unwrap();
     wait_for("a tree", || session.lane().tree).await;
-    let mut listing = session.read_dir(&session.root(), true);
+    let mut listing = session.read_dir(&session.root(), Plus::All);
     let mut names = Vec::new();
     while let Some(entry) = listing.next().await.unwrap() {
         names.push(entry.name);
@@ -183,6 +183,39 @@ async fn a_listing_goes_on_when_the_server_is_killed() {
     assert!(names == expected, "every name once");
 }
 
+/// A tree saves work by what isn't asked for. A server may send more.
+#[tokio::test]
+async fn a_listing_has_at_least_what_is_asked_for() {
+    if !is_root() {
+        return;
+    }
+    let served = Served::with_trees();
+    fs::write(served.export().join("file"), b"content").unwrap();
+    fs::create_dir(served.export().join("dir")).unwrap();
+    std::os::unix::fs::symlink("file", served.export().join("link")).unwrap();
+    let in_tree = Session::connect(&served.url(), served.options(LaneMode::Auto)).await.unwrap();
+    wait_for("a tree", || in_tree.lane().tree).await;
+    for session in [in_tree, served.wire_by(Version::V3).await, served.wire_by(Version::V4_2).await] {
+        let list = async |plus| session.read_dir(&session.root(), plus).collect().await.unwrap();
+        let all = list(Plus::All).await;
+        assert_eq!(all.len(), 3);
+        for (plus, has_attributes) in [(Plus::Directories, false), (Plus::Attributes, true)] {
+            let listed = list(plus).await;
+            assert_eq!(listed.len(), 3);
+            for (entry, full) in listed.iter().zip(&all) {
+                assert_eq!((&entry.name, entry.fileid, entry.kind), (&full.name, full.fileid, full.kind));
+                let is_directory = full.kind == Some(FileKind::Directory);
+                let needs_attributes = has_attributes || is_directory;
+                assert!(
+                    entry.attributes == full.attributes || entry.attributes.is_none() && !needs_attributes
+                );
+                assert!(entry.handle == full.handle || entry.handle.is_none() && !is_directory);
+            }
+        }
+        session.close().await;
+    }
+}
+
 /// Files that were found over the wire are used in the tree when there is one.
 #[tokio::test]
 async fn a_tree_takes_over_what_the_wire_has_found() {
@@ -197,14 +230,14 @@ async fn a_tree_takes_over_what_the_wire_has_found() {
     for name in [&b"a"[..], b"b", b"file"] {
         at = session.lookup(&at, name).await.unwrap().handle;
     }
-    let listed = session.read_dir(&session.root(), true).collect().await.unwrap();
+    let listed = session.read_dir(&session.root(), Plus::All).collect().await.unwrap();
     let listed = listed.iter().find(|entry| entry.name == b"a").unwrap().handle.clone().unwrap();
     session.set_lane_mode(LaneMode::Required);
     session.probe().await;
     assert!(session.lane().tree, "{:?}", session.lane());
     let before = session.counters();
     assert_eq!(session.attributes(&at).await.unwrap().size, 7);
-    assert_eq!(session.read_dir(&listed, true).collect().await.unwrap().len(), 1);
+    assert_eq!(session.read_dir(&listed, Plus::All).collect().await.unwrap().len(), 1);
     let file = session.open_handle(&at, b"file", &OpenOptions::reading()).await.unwrap();
     assert_eq!(file.read_into(Vec::new(), 0, 10).await.unwrap(), b"content");
     file.close().await.unwrap();
@@ -362,7 +395,7 @@ impl Program {
     }
 
     async fn list(&self, dir: &str, handle: &Handle) {
-        let entries = self.session.read_dir(handle, true).collect().await.unwrap();
+        let entries = self.session.read_dir(handle, Plus::All).collect().await.unwrap();
         let mut names: Vec<_> =
             entries.iter().map(|entry| String::from_utf8_lossy(&entry.name).into_owned()).collect();
         names.retain(|name| !name.starts_with('.'));

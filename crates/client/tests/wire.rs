@@ -325,7 +325,8 @@ async fn a_large_directory_is_listed_completely_by_both_procedures(version: Vers
         fs::write(served.export().join(name), b"").unwrap();
     }
     for plus in [false, true] {
-        let mut listing = session.read_dir(&session.root(), plus);
+        let wanted = if plus { client::Plus::All } else { client::Plus::None };
+        let mut listing = session.read_dir(&session.root(), wanted);
         let mut seen = Vec::new();
         while let Some(entry) = listing.next().await.unwrap() {
             assert_eq!(entry.handle.is_some(), plus);
@@ -475,7 +476,7 @@ fn the_blocking_api_works() {
     assert_eq!(&buffer[..3], b"ing");
     assert_eq!(file.size().unwrap(), 8);
     file.close().unwrap();
-    let names: Vec<_> = session.read_dir(&session.session().root(), true).unwrap();
+    let names: Vec<_> = session.read_dir(&session.session().root(), client::Plus::All).unwrap();
     assert_eq!(names.len(), 1);
 }
 

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::options::{OpenOptions, Options};
 use crate::session::Follow;
-use crate::types::{Attributes, DirEntry, Found, FsStat, Handle, LaneReport, SetAttributes};
+use crate::types::{Attributes, DirEntry, Found, FsStat, Handle, LaneReport, Plus, SetAttributes};
 use crate::url::Url;
 
 pub use file::File;
@@ -144,7 +144,7 @@ impl Session {
     ///
     /// # Errors
     /// As [`crate::Directory::next`].
-    pub fn read_dir(&self, directory: &Handle, plus: bool) -> Result<Vec<DirEntry>> {
+    pub fn read_dir(&self, directory: &Handle, plus: Plus<'static>) -> Result<Vec<DirEntry>> {
         self.run(self.inner.read_dir(directory, plus).collect())
     }
 

@@ -20,7 +20,7 @@ const MAX_PAGE: u32 = 512 << 10;
 pub struct Directory {
     session: Session,
     directory: Handle,
-    plus: bool,
+    plus: Plus<'static>,
     page: u32,
     cookie: u64,
     verifier: [u8; 8],
@@ -57,17 +57,17 @@ impl Session {
         Ok(page)
     }
 
-    /// Lists a directory: names only (READDIR), or with `plus` handles and attributes as well (READDIRPLUS).
-    /// A server without READDIRPLUS is asked for names only.
+    /// Lists a directory, and what `plus` says beside the names. A server without READDIRPLUS is asked for
+    /// names only.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/example_server.in")); }
     /// # let server = example::ExampleServer::start();
-    /// # use samehost_client::{Options, Session};
+    /// # use samehost_client::{Options, Plus, Session};
     /// # let session = Session::connect(&server.url(), Options::new()).await?;
-    /// let mut entries = session.read_dir(&session.root(), true);
+    /// let mut entries = session.read_dir(&session.root(), Plus::All);
     /// while let Some(entry) = entries.next().await? {
     ///     let size = entry.attributes.map(|attributes| attributes.size);
     ///     println!("{} {size:?}", String::from_utf8_lossy(&entry.name));
@@ -77,7 +77,7 @@ impl Session {
     /// # }
     /// ```
     #[must_use]
-    pub fn read_dir(&self, directory: &Handle, plus: bool) -> Directory {
+    pub fn read_dir(&self, directory: &Handle, plus: Plus<'static>) -> Directory {
         Directory {
             session: self.clone(),
             directory: directory.clone(),
@@ -139,7 +139,7 @@ impl Directory {
             Some(Status::BadCookie) if self.cookie != 0 && self.listed.start_over() => {
                 (self.cookie, self.verifier, self.cookie_loop) = (0, [0; 8], CookieLoopDetector::default());
             }
-            Some(Status::NotSupported) if self.plus => self.plus = false,
+            Some(Status::NotSupported) if self.plus.is_wanted() => self.plus = Plus::None,
             Some(Status::TooSmall) if self.page < MAX_PAGE => self.page *= 2,
             _ => return Err(error),
         }
@@ -149,8 +149,7 @@ impl Directory {
     /// The next page.
     async fn fetch(&mut self) -> Result<()> {
         let at = (self.cookie, self.verifier);
-        let plus = if self.plus { Plus::All } else { Plus::None };
-        let page = self.session.read_dir_page(&self.directory, at, self.page, plus).await?;
+        let page = self.session.read_dir_page(&self.directory, at, self.page, self.plus).await?;
         let protocol_error = |what| Err(Error::Protocol { object: "directory listing".to_owned(), what });
         match page.entries.last() {
             Some(last) if last.cookie != self.cookie => self.cookie = last.cookie,

@@ -65,7 +65,7 @@ impl LocalTree {
         };
         let asked_mode = set.mode.unwrap_or(DEFAULT_FILE_MODE) & 0o7777;
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC | access;
-        let (created, _) = self.changing(call, directory, |at, _| {
+        let created = self.changing_names(call, directory, |at| {
             let mode = self.masked(call, at.as_fd(), asked_mode)?;
             let open = || openat2(&**at, &name, flags, Mode::from_raw_mode(mode), STRICT_RESOLVE);
             // The kernel leaves set-gid out unless the thread may set it.

@@ -295,6 +295,16 @@ impl LocalTree {
         Ok(Attributes::of(&statx(file, c"", flags, StatxFlags::BASIC_STATS)?, self.fsid))
     }
 
+    /// The attributes of what a name in a directory belongs to.
+    pub(super) fn attributes_at(
+        &self,
+        directory: &Descriptor,
+        name: &CStr,
+    ) -> rustix::io::Result<Attributes> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        Ok(Attributes::of(&statx(directory, name, flags, StatxFlags::BASIC_STATS)?, self.fsid))
+    }
+
     /// A file's attributes; `Stale`, and no descriptor any longer, if its last name is gone.
     pub(super) fn live(&self, file: &Descriptor) -> Result<Attributes> {
         let attributes = self.attributes_of(file)?;
@@ -334,6 +344,20 @@ impl LocalTree {
         let after = self.attributes_of(&file);
         self.report(handle, Some(&before), after.ok(), asked);
         Ok((result?, after))
+    }
+
+    /// As [`LocalTree::changing`], for a change of a directory's names: without a sink nobody needs the
+    /// directory's attributes.
+    pub(super) fn changing_names<T>(
+        &self,
+        call: Call<'_>,
+        directory: &Handle,
+        change: impl FnOnce(&Arc<Descriptor>) -> Result<T>,
+    ) -> Result<T> {
+        if self.sink.is_none() {
+            return change(&self.find(call, directory)?);
+        }
+        self.changing(call, directory, |at, _| change(at)).map(|(result, _)| result)
     }
 
     /// Reports attributes to the session's attribute sink.

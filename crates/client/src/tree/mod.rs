@@ -453,6 +453,8 @@ impl Operations for Tree {
             }
             Plus::None => Plus::None,
             Plus::All => Plus::All,
+            Plus::Directories => Plus::Directories,
+            Plus::Attributes => Plus::Attributes,
         };
         perform!(self, "READDIR", user, read_dir_page(directory; behind, count, plus))
     }

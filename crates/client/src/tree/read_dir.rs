@@ -73,7 +73,8 @@ impl LocalTree {
                 let is_dots = matches!(name.to_bytes(), b"." | b"..");
                 // What is above the tree's root isn't shown.
                 let is_above = *identity == *self.root.identity && name.to_bytes() == b"..";
-                let is_wanted = !is_dots && plus.includes(name.to_bytes(), entry.ino());
+                let kind = kind(entry.file_type());
+                let is_wanted = !is_dots && plus.includes(name.to_bytes(), entry.ino(), kind);
                 let found = if is_wanted { self.listed(call, (&at, directory), name) } else { None };
                 if let Some(found) = &found {
                     self.report_found(found, asked);
@@ -81,6 +82,8 @@ impl LocalTree {
                 let entry_size = if is_wanted { ENTRY_PLUS_SIZE } else { ENTRY_SIZE };
                 let (handle, attributes) = match found {
                     Some(found) => (Some(found.handle), found.attributes),
+                    None if is_dots || is_wanted => (None, None),
+                    None if matches!(plus, Plus::Attributes) => (None, self.attributes_at(&at, name).ok()),
                     None => (None, None),
                 };
                 reached = entry.next_entry_cookie();
@@ -89,7 +92,7 @@ impl LocalTree {
                     name: name.to_bytes().to_vec(),
                     fileid: if is_above { root } else { entry.ino() },
                     cookie: reached,
-                    kind: attributes.map_or_else(|| kind(entry.file_type()), |found| Some(found.kind)),
+                    kind: attributes.map_or(kind, |found| Some(found.kind)),
                     handle,
                     attributes,
                 });

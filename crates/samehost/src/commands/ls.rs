@@ -1,6 +1,6 @@
 //! `ls`: lists directories and, with -R, whole trees.
 
-use client::{Attributes, FileKind, Follow, Found, Handle, Session, Url};
+use client::{Attributes, DirEntry, FileKind, Follow, Found, Handle, Plus, Session, Url};
 
 use crate::ancestors::{Ancestors, FileId};
 use crate::cli::{Global, LsArgs};
@@ -15,7 +15,9 @@ use crate::table::{Align, TextTable};
 struct Line {
     name: Vec<u8>,
     /// Known if the listing needs attributes, and the server didn't refuse them.
-    found: Option<(Handle, Attributes)>,
+    attributes: Option<Attributes>,
+    /// Known if the line's further questions need it.
+    handle: Option<Handle>,
     points_to: Option<Vec<u8>>,
 }
 
@@ -69,9 +71,14 @@ impl DirectoryLister<'_> {
             let top = PendingDirectory { url, handle, file: file_id(&attributes), depth: 0 };
             return self.directories(&session, top).await;
         }
-        let points_to = self.points_to(&session, url, &found.handle, &attributes).await?;
-        let name = url.to_string().into_bytes();
-        self.show(&[Line { name, found: Some((found.handle, attributes)), points_to }])
+        let mut line = Line {
+            name: url.to_string().into_bytes(),
+            attributes: Some(attributes),
+            handle: Some(found.handle),
+            points_to: None,
+        };
+        self.find_target(&session, url, &mut line).await?;
+        self.show(&[line])
     }
 
     /// Lists a directory and, with -R, those below it, each before its own subdirectories. A failure of one
@@ -111,7 +118,7 @@ impl DirectoryLister<'_> {
             return Ok(Vec::new());
         }
         let below = lines.into_iter().filter_map(|line| {
-            let (handle, attributes) = line.found?;
+            let (handle, attributes) = (line.handle?, line.attributes?);
             let (url, file) = (child(url, &line.name), file_id(&attributes));
             (attributes.kind == FileKind::Directory).then_some(PendingDirectory {
                 url,
@@ -126,14 +133,15 @@ impl DirectoryLister<'_> {
     /// The entries of a directory by name.
     async fn entries(&self, session: &Session, url: &Url, directory: &Handle) -> Result<Vec<Line>, Failure> {
         let needs_attributes = self.args.long || self.args.recursive;
-        let mut listing = session.read_dir(directory, needs_attributes);
+        let plus = if needs_attributes { Plus::Attributes } else { Plus::None };
+        let mut listing = session.read_dir(directory, plus);
         let mut lines = Vec::new();
         while let Some(entry) = listing.next().await.map_err(|error| failure(url, error))? {
             if entry.name.starts_with(b".") && !self.args.all {
                 continue;
             }
-            let found = entry.handle.zip(entry.attributes);
-            let mut line = Line { name: entry.name, found, points_to: None };
+            let DirEntry { name, attributes, handle, .. } = entry;
+            let mut line = Line { name, attributes, handle, points_to: None };
             if needs_attributes {
                 let here = child(url, &line.name);
                 if let Err(failure) = self.complete(session, &here, directory, &mut line).await {
@@ -146,7 +154,8 @@ impl DirectoryLister<'_> {
         Ok(lines)
     }
 
-    /// Fetches what READDIRPLUS didn't send: handle and attributes, and the targets of links.
+    /// Fetches what the listing didn't bring: attributes, handles if they are needed, and the targets of
+    /// links.
     async fn complete(
         &self,
         session: &Session,
@@ -154,29 +163,28 @@ impl DirectoryLister<'_> {
         directory: &Handle,
         line: &mut Line,
     ) -> Result<(), Failure> {
-        if line.found.is_none() {
+        let needs_handle =
+            |attributes: &Attributes| matches!(attributes.kind, FileKind::Directory | FileKind::Symlink);
+        let is_complete = match &line.attributes {
+            Some(attributes) => line.handle.is_some() || !needs_handle(attributes),
+            None => false,
+        };
+        if !is_complete {
             let found = session.lookup(directory, &line.name).await.map_err(|error| failure(url, error))?;
-            let attributes = attributes(session, url, &found).await?;
-            line.found = Some((found.handle, attributes));
+            line.attributes = Some(attributes(session, url, &found).await?);
+            line.handle = Some(found.handle);
         }
-        if let Some((handle, attributes)) = &line.found {
-            line.points_to = self.points_to(session, url, handle, attributes).await?;
-        }
-        Ok(())
+        self.find_target(session, url, line).await
     }
 
-    /// The target of a symbolic link, with -l.
-    async fn points_to(
-        &self,
-        session: &Session,
-        url: &Url,
-        handle: &Handle,
-        attributes: &Attributes,
-    ) -> Result<Option<Vec<u8>>, Failure> {
-        if !self.args.long || attributes.kind != FileKind::Symlink {
-            return Ok(None);
+    /// Reads the target of a symbolic link, with -l.
+    async fn find_target(&self, session: &Session, url: &Url, line: &mut Line) -> Result<(), Failure> {
+        let is_link = line.attributes.is_some_and(|attributes| attributes.kind == FileKind::Symlink);
+        if let Some(handle) = line.handle.as_ref().filter(|_| self.args.long && is_link) {
+            let target = session.read_link(handle).await.map_err(|error| failure(url, error))?;
+            line.points_to = Some(target);
         }
-        session.read_link(handle).await.map(Some).map_err(|error| failure(url, error))
+        Ok(())
     }
 
     fn show(&mut self, lines: &[Line]) -> Result<(), Stop> {
@@ -232,8 +240,8 @@ fn show_long(output: &mut Output, args: &LsArgs, ids: &Ids, lines: &[Line]) -> R
             name.push_str(" -> ");
             name.push_str(&human::name(points_to));
         }
-        table.row(match &line.found {
-            Some((_, attributes)) => columns(args, ids, attributes, name),
+        table.row(match &line.attributes {
+            Some(attributes) => columns(args, ids, attributes, name),
             None => ["??????????", "?", "?", "?", "?", "?", &name].map(str::to_owned),
         });
     }

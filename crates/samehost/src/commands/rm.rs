@@ -1,6 +1,6 @@
 //! `rm`: removes files and, with -r, whole trees.
 
-use client::{DirEntry, FileKind, Handle, Session, Status, Url};
+use client::{DirEntry, FileKind, Handle, Plus, Session, Status, Url};
 use futures_util::{StreamExt, stream};
 
 use crate::ancestors::{Ancestors, FileId};
@@ -100,7 +100,7 @@ async fn remove_entries(
     reporter: &Reporter,
 ) -> Vec<PendingDirectory> {
     // The whole list first, because not every server's cookies survive removals.
-    let entries = match session.read_dir(&directory.handle, true).collect().await {
+    let entries = match session.read_dir(&directory.handle, Plus::Directories).collect().await {
         Ok(entries) => entries,
         Err(error) => {
             reporter.report(&failure(&directory.url, error));
@@ -128,6 +128,10 @@ async fn entry_of(
     entry: DirEntry,
     url: &Url,
 ) -> client::Result<Option<PendingDirectory>> {
+    if entry.kind.is_some_and(|kind| kind != FileKind::Directory) {
+        session.remove(&directory.handle, &entry.name).await?;
+        return Ok(None);
+    }
     let (attributes, handle) = match (entry.attributes, entry.handle) {
         (Some(attributes), Some(handle)) => (attributes, handle),
         _ => {

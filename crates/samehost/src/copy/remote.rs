@@ -1,8 +1,8 @@
 //! The remote end of a copy.
 
 use client::{
-    Attributes, Error, File, FileKind, Follow, Found, Handle, OpenOptions, Session, SetAttributes, SetTime,
-    Status, Url, Version,
+    Attributes, Error, File, FileKind, Follow, Found, Handle, OpenOptions, Plus, Session, SetAttributes,
+    SetTime, Status, Url, Version,
 };
 
 use super::location::{CopyEntry, CopyItem, EntryKind, Facts, Location};
@@ -90,7 +90,7 @@ impl RemoteFile {
     }
 
     pub async fn list(&self) -> Result<Vec<CopyEntry>, Failure> {
-        let mut listing = self.session.read_dir(&self.handle, true);
+        let mut listing = self.session.read_dir(&self.handle, Plus::All);
         let mut entries = Vec::new();
         while let Some(entry) = listing.next().await.map_err(self.to_failure())? {
             let url = self.child_url(&entry.name);
