@@ -266,6 +266,13 @@ impl StateManager {
         self.must_test = false;
     }
 
+    /// Whether the server says that it has revoked state of the client, and that the client hasn't freed all
+    /// of that.
+    #[must_use]
+    pub const fn has_revoked_state(&self) -> bool {
+        self.flags & REVOKED != 0
+    }
+
     /// A SEQUENCE of `session`, sent at `sent`, has succeeded, with these `sr_status_flags`.
     pub fn sequenced(&mut self, session: u64, sent: Instant, flags: u32) {
         if session != self.session || self.phase != Phase::Session {

@@ -6,13 +6,14 @@ mod support;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 
+use parking_lot::Mutex;
 use proto::nfs4::attributes as number;
 use proto::nfs4::{Bitmap4, Nfsstat4, Operation, Readdir4Args, Sequence4ResOk};
 use samehost_client as client;
 use xdr::{Array, Decoder, Encoder, Opaque};
 
-use client::{Error, OpenOptions};
-use support::odd_v4::{OddServer, ScriptedAnswer, attributes_of, encoded, page, sequence, words};
+use client::{ByteRange, Error, LockKind, LockOwner, LockRequest, OpenOptions, Session, Status};
+use support::odd_v4::{OddServer, ScriptedAnswer, attributes_of, encoded, opened, page, sequence, soft};
 use support::{BOUND, wait_for};
 
 /// A listing may have any cookies, names, handles and attributes. It ends, with the names that a directory
@@ -69,6 +70,9 @@ async fn listings_are_checked() {
     }
 }
 
+/// `SEQ4_STATUS_ADMIN_STATE_REVOKED`.
+const ADMIN_STATE_REVOKED: u32 = 0x20;
+
 /// The reply to an OPEN that succeeded has no handle, or no attributes. The file is found by its name, used,
 /// and closed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -76,16 +80,12 @@ async fn files_that_are_opened_without_a_handle_are_closed() {
     const ID: [u8; 16] = [0, 0, 0, 1, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9];
     for failing in [Operation::Getfh, Operation::Getattr] {
         for create in [false, true] {
-            let (opened, closed) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
-            let (opens, closes) = (opened.clone(), closed.clone());
+            let (opens_sent, closed) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+            let (opens, closes) = (opens_sent.clone(), closed.clone());
             let server = OddServer::new(move |request| match request.operation {
                 Operation::Open => {
                     opens.fetch_add(1, SeqCst);
-                    let mut to = Encoder::new();
-                    to.raw(&ID);
-                    // change_info4, rflags, attrset, OPEN_DELEGATE_NONE.
-                    words(&mut to, &[1, 0, 1, 0, 2, 0, 0, 0]);
-                    ScriptedAnswer::Ok(to.into_vec())
+                    ScriptedAnswer::Ok(opened(ID, None))
                 }
                 Operation::Close => {
                     assert_eq!(&request.args[4..], &ID);
@@ -106,7 +106,7 @@ async fn files_that_are_opened_without_a_handle_are_closed() {
             let file = session.open(b"name", &options).await.unwrap();
             drop(file);
             wait_for("a CLOSE", || closed.load(SeqCst) == 1).await;
-            assert_eq!(opened.load(SeqCst), 1, "{failing:?}");
+            assert_eq!(opens_sent.load(SeqCst), 1, "{failing:?}");
         }
     }
 }
@@ -117,11 +117,9 @@ async fn files_that_are_opened_without_a_handle_are_closed() {
 async fn an_open_that_is_revoked_costs_its_file_only() {
     /// The open state ids of the two files.
     const IDS: [[u8; 16]; 2] = [[1; 16], [2; 16]];
-    const ADMIN_STATE_REVOKED: u32 = 0x20;
     let (is_revoked, freed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
-    let (opened, refused) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
-    let (revoked, frees, opens, refusals) =
-        (is_revoked.clone(), freed.clone(), opened.clone(), refused.clone());
+    let (opens, refused) = (AtomicU32::new(0), Arc::new(AtomicU32::new(0)));
+    let (revoked, frees, refusals) = (is_revoked.clone(), freed.clone(), refused.clone());
     let server = OddServer::new(move |request| {
         // State ids are compared without their `seqid`.
         let is_first = |id: &[u8]| id[4..16] == IDS[0][4..];
@@ -136,10 +134,8 @@ async fn an_open_that_is_revoked_costs_its_file_only() {
                 ScriptedAnswer::Status(Nfsstat4::Access)
             }
             Operation::Open => {
-                let mut to = Encoder::new();
-                to.raw(&IDS[opens.fetch_add(1, SeqCst) as usize]);
-                words(&mut to, &[1, 0, 1, 0, 2, 0, 0, 0]);
-                ScriptedAnswer::Ok(to.into_vec())
+                let id = IDS[opens.fetch_add(1, SeqCst) as usize];
+                ScriptedAnswer::Ok(opened(id, None))
             }
             // The handle of each file: as many bytes as files were opened before.
             Operation::Getfh if request.compound.contains(&Operation::Open) => {
@@ -196,4 +192,145 @@ async fn an_open_that_is_revoked_costs_its_file_only() {
     drop((one, two));
     session.close().await;
     assert_eq!(server.shared.sessions.load(SeqCst), sessions, "the session is the same");
+}
+
+/// What learns of revoked state in [`state_that_is_found_to_be_revoked_is_freed`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Finder {
+    /// The first LOCK names the open.
+    FirstLock,
+    /// A further LOCK names the owner's locks.
+    Lock,
+    Unlock,
+    Downgrade,
+    /// The OPEN of a file that was delegated.
+    OpenDelegated,
+    /// DELEGRETURN.
+    Return,
+}
+
+/// The state ids of the scripted server: those of the open, the locks and the delegation, and of what is
+/// opened again.
+const OPEN_ID: [u8; 16] = [0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1];
+const LOCK_ID: [u8; 16] = [0, 0, 0, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2];
+const DELEGATION_ID: [u8; 16] = [0, 0, 0, 1, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3];
+const OPENED_AGAIN_ID: [u8; 16] = [0, 0, 0, 1, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4];
+
+/// A server that answers `status` to the first request of `finder`'s kind, for a state that it has revoked.
+/// It says so with each SEQUENCE if `flags` has a bit. TEST_STATEID finds nothing: the state is revoked
+/// later. Returns the states that are freed, too.
+fn revoking(finder: Finder, status: Nfsstat4, flags: u32) -> (OddServer, Arc<Mutex<Vec<Vec<u8>>>>) {
+    let freed = Arc::<Mutex<Vec<Vec<u8>>>>::default();
+    let (frees, is_found, is_open) = (freed.clone(), AtomicBool::new(false), AtomicBool::new(false));
+    let gives_delegation = matches!(finder, Finder::OpenDelegated | Finder::Return);
+    let names = |args: &[u8], id: [u8; 16]| args.windows(12).any(|part| *part == id[4..]);
+    let is_finder = move |operation: Operation, args: &[u8]| match finder {
+        Finder::FirstLock => operation == Operation::Lock,
+        Finder::Lock => operation == Operation::Lock && names(args, LOCK_ID),
+        Finder::Unlock => operation == Operation::Locku,
+        Finder::Downgrade => operation == Operation::OpenDowngrade,
+        Finder::OpenDelegated => operation == Operation::Open && names(args, DELEGATION_ID),
+        Finder::Return => operation == Operation::Delegreturn,
+    };
+    let server = OddServer::new(move |request| match request.operation {
+        Operation::Sequence => {
+            ScriptedAnswer::Ok(encoded(&Sequence4ResOk { status_flags: flags, ..sequence(request.args) }))
+        }
+        operation if is_finder(operation, request.args) && !is_found.swap(true, SeqCst) => {
+            ScriptedAnswer::Status(status)
+        }
+        Operation::Open => {
+            let is_first = !is_open.swap(true, SeqCst);
+            let id = if is_found.load(SeqCst) { OPENED_AGAIN_ID } else { OPEN_ID };
+            ScriptedAnswer::Ok(opened(id, (is_first && gives_delegation).then_some(DELEGATION_ID)))
+        }
+        Operation::Getattr if is_open.load(SeqCst) => {
+            ScriptedAnswer::Ok(attributes_of(&Decoder::new(request.args).get().unwrap(), 1))
+        }
+        Operation::Lock | Operation::Locku => ScriptedAnswer::Ok(LOCK_ID.to_vec()),
+        Operation::OpenDowngrade | Operation::Close => ScriptedAnswer::Ok(OPEN_ID.to_vec()),
+        Operation::TestStateid => {
+            let count = request.args[4..].len() / 16;
+            ScriptedAnswer::Ok(encoded(&Array::<_, 256>(vec![Nfsstat4::Ok; count])))
+        }
+        Operation::FreeStateid => {
+            frees.lock().push(request.args[4..].to_vec());
+            ScriptedAnswer::Good
+        }
+        _ => ScriptedAnswer::Good,
+    });
+    (server, freed)
+}
+
+/// Lets a client of [`revoking`] do what finds out.
+async fn find_out(session: &Session, finder: Finder) {
+    let range = |first| ByteRange { first, last: first + 9 };
+    let owner = LockOwner(1);
+    let lock = |first| LockRequest { owner, range: range(first), kind: LockKind::Read, waits: false };
+    let file = session.open(b"file", &OpenOptions::reading()).await.unwrap();
+    match finder {
+        // The file is opened again.
+        Finder::FirstLock => file.lock(lock(0)).await.unwrap(),
+        Finder::Lock | Finder::Unlock => {
+            file.lock(lock(0)).await.unwrap();
+            if finder == Finder::Unlock {
+                file.unlock(owner, Some(range(0))).await.unwrap();
+            } else {
+                let lost = file.lock(lock(20)).await.unwrap_err();
+                assert_eq!(lost.status(), Some(Status::Io), "{lost}");
+            }
+        }
+        Finder::Downgrade => {
+            let writing = session.open(b"file", &OpenOptions::new().write(true)).await.unwrap();
+            drop(file);
+            drop(writing);
+        }
+        // The delegation is returned before the file is opened for writing, and what was opened under it is
+        // opened at the server before that.
+        Finder::OpenDelegated | Finder::Return => {
+            let handle = file.handle();
+            drop(file);
+            wait_for("a CLOSE", || session.counters().calls(client::Operation::Close) == 1).await;
+            let reading = session.open_handle(&handle, b"file", &OpenOptions::reading()).await.unwrap();
+            session.open_handle(&handle, b"file", &OpenOptions::new().write(true)).await.unwrap();
+            drop(reading);
+        }
+    }
+}
+
+/// The server has revoked a state, or the client's lease expired. Whichever request finds out, the client
+/// frees the state, so that the server can forget it. The test of all states didn't find it before, and
+/// doesn't after, as the client doesn't know it any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn state_that_is_found_to_be_revoked_is_freed() {
+    for (finder, id) in [
+        (Finder::FirstLock, OPEN_ID),
+        (Finder::Lock, LOCK_ID),
+        (Finder::Unlock, LOCK_ID),
+        (Finder::Downgrade, OPEN_ID),
+        (Finder::OpenDelegated, DELEGATION_ID),
+        (Finder::Return, DELEGATION_ID),
+    ] {
+        for (status, flags) in [
+            (Nfsstat4::Expired, 0),
+            (Nfsstat4::AdminRevoked, 0),
+            (Nfsstat4::DelegRevoked, 0),
+            (Nfsstat4::BadStateid, ADMIN_STATE_REVOKED),
+        ] {
+            let (server, freed) = revoking(finder, status, flags);
+            let session = Session::connect(&server.url(), soft().delegations(true)).await.unwrap();
+            find_out(&session, finder).await;
+            // The owners of locks that are good are freed, too, when the file is closed.
+            let count = || freed.lock().iter().filter(|freed| **freed == id[4..]).count();
+            wait_for(&format!("FREE_STATEID: {finder:?}, {status:?}"), || count() > 0).await;
+            session.close().await;
+            assert_eq!(count(), 1, "{finder:?}, {status:?}");
+        }
+        // A state id may be bad for other reasons.
+        let (server, freed) = revoking(finder, Nfsstat4::BadStateid, 0);
+        let session = Session::connect(&server.url(), soft().delegations(true)).await.unwrap();
+        find_out(&session, finder).await;
+        session.close().await;
+        assert!(freed.lock().iter().all(|freed| *freed != id[4..]), "{finder:?}");
+    }
 }

@@ -62,6 +62,20 @@ fn a_lost_session_is_replaced() {
 }
 
 #[test]
+fn revoked_state_is_known_until_the_server_says_that_it_is_freed() {
+    let (mut manager, now) = running();
+    assert!(!manager.has_revoked_state());
+    for flags in [REVOKED & REVOKED.wrapping_neg(), REVOKED] {
+        manager.sequenced(1, now, flags);
+        assert!(manager.has_revoked_state());
+        manager.tested();
+        assert!(manager.has_revoked_state());
+    }
+    manager.sequenced(1, now, 0);
+    assert!(!manager.has_revoked_state());
+}
+
+#[test]
 fn a_session_that_is_of_no_use_is_destroyed() {
     for by_flag in [false, true] {
         let (mut manager, now) = running();

@@ -19,8 +19,8 @@ use proto::nfs4::{OpenDelegation4, Operation as Op, Stateid4Args};
 use super::compound::Compound;
 use super::session::SessionClient;
 use super::state::{
-    ChangeInFlight, HeldState, OpenOwner, StateAnswer, WRITE_ACCESS, WireOpen, send_until_answered, state_id,
-    stateid,
+    ChangeInFlight, HeldState, OpenOwner, StateAnswer, StateRequest, WRITE_ACCESS, WireOpen,
+    send_until_answered, state_id, stateid,
 };
 use crate::types::{Access, Handle};
 
@@ -250,7 +250,10 @@ pub(super) async fn send_return(in_flight: ChangeInFlight, file: Handle, id: Sta
     send_until_answered(
         &client,
         &owner,
-        || Some((Op::Delegreturn, compound.clone())),
+        || {
+            let compound = compound.clone();
+            Some(StateRequest { operation: Op::Delegreturn, compound, names: Some(id) })
+        },
         |(answer, _)| (!matches!(answer, StateAnswer::Delayed)).then_some(()),
         |held, _| returned(held),
     )

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client_state::{ByteRange, LockAnswer, LockChange, LockError, LockKind, StateError, StateId};
+use client_state::{ByteRange, LockAnswer, LockChange, LockError, LockKind, StateError};
 use parking_lot::Mutex;
 use proto::nfs4::{
     Lock4Denied, Lockt4Args, NfsLockType4, Nfsstat4, Operation as Op, RESULT_MAY_NOTIFY_LOCK, StateOwner4,
@@ -16,10 +16,10 @@ use xdr::Opaque;
 
 use super::Nfs4;
 use super::compound::{Compound, malformed, refused};
-use super::session::{CompoundReply, SessionClient};
+use super::session::SessionClient;
 use super::state::{
     ChangeInFlight, OpenOwner, OwnerOfLocks, StateAnswer, WireOpen, is_gone, lock_owner_name, lock_owner_of,
-    lock_request, lock_type, state_id,
+    lock_request, lock_type, state_status,
 };
 use crate::error::{Error, Result, Status};
 use crate::operations::{LockConflict, LockOwner, LockRequest};
@@ -103,18 +103,6 @@ impl Drop for PendingLock {
     }
 }
 
-/// The status of a LOCK, and its state id.
-fn lock_answer(reply: &CompoundReply) -> Result<(Nfsstat4, Option<StateId>)> {
-    let mut results = reply.results()?;
-    match results.status(Op::Putfh)? {
-        Nfsstat4::Ok => {}
-        status => return Ok((status, None)),
-    }
-    let status = results.status(Op::Lock)?;
-    let id = if status == Nfsstat4::Ok { Some(state_id(results.value(Op::Lock)?)) } else { None };
-    Ok((status, id))
-}
-
 /// Sends a LOCK until it is answered in a session that hasn't been replaced.
 async fn send_lock(
     in_flight: ChangeInFlight,
@@ -126,12 +114,9 @@ async fn send_lock(
     let user = change.owner().through.user().clone();
     let (mut change, mut answer) = (Some(change), Some(answer));
     let mut pause = MIN_PAUSE;
-    let request = |change: &Option<_>| {
-        let (_, compound) = client.look(|held| lock_request(held, change.as_ref()?, waits))?;
-        Some(compound)
-    };
+    let request_now = |change: &Option<_>| client.look(|held| lock_request(held, change.as_ref()?, waits));
     loop {
-        let Some(compound) = request(&change) else {
+        let Some(request) = request_now(&change) else {
             client.update(|held| {
                 let refused = Err(LockError::State(StateError::Refused));
                 change.take().into_iter().for_each(|change| held.locks.changed(change, refused));
@@ -140,8 +125,8 @@ async fn send_lock(
             return;
         };
         client.counters.call(Operation::Lock);
-        let reply = client.call(&user, &compound, None).await;
-        let answered = reply.and_then(|reply| Ok((lock_answer(&reply)?, reply.session)));
+        let reply = client.call(&user, &request.compound, None).await;
+        let answered = reply.and_then(|reply| Ok((state_status(&reply, Op::Lock)?, reply.session)));
         let ((status, id), session) = match answered {
             Ok(answered) => answered,
             Err(error) => {
@@ -153,7 +138,8 @@ async fn send_lock(
                 return;
             }
         };
-        if is_gone(status) && request(&change).as_ref() != Some(&compound) {
+        client.free_if_revoked(request.names, status);
+        if is_gone(status) && request_now(&change).as_ref() != Some(&request) {
             // The request was made before the server restarted, and names state from then.
             continue;
         }

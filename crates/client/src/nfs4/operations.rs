@@ -107,9 +107,7 @@ impl<'a> IoAttempts<'a> {
     /// Whether the request must be sent again after this status, because the file has to be opened again.
     pub(super) fn must_repeat(&self, id: Option<StateId>, status: Nfsstat4) -> bool {
         let Some(id) = id.filter(|_| state::is_gone(status)) else { return false };
-        if state::is_revoked(status) {
-            self.nfs.client.free_revoked(id);
-        }
+        self.nfs.client.free_if_revoked(Some(id), status);
         self.nfs.client.io_id_gone(self.user, self.file, id);
         self.done < MAX_ATTEMPTS
     }

@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use proto::nfs4::attributes as number;
 use proto::nfs4::{
     self, Bitmap4, CbCompound4Head, ChannelAttrs4, CreateSession4Args, CreateSession4ResOk, ExchangeId4Args,
-    ExchangeId4ResOk, Nfsstat4, Open4Args, Operation, Readdir4Args, Sequence4Args, Sequence4ResOk,
-    ServerOwner4, Sessionid4, StateProtect4R, TestStateid4Args,
+    ExchangeId4ResOk, Lock4Args, Locku4Args, Nfsstat4, Open4Args, Operation, Readdir4Args, Sequence4Args,
+    Sequence4ResOk, ServerOwner4, Sessionid4, StateProtect4R, TestStateid4Args,
 };
 use rpc::message::{CallHeader, Credential};
 use samehost_client::{Options, Session, Url, Version};
@@ -303,6 +303,10 @@ fn skip_args(operation: Operation, from: &mut Decoder<'_>) {
         Operation::Readdir => drop(from.get::<Readdir4Args>().unwrap()),
         Operation::Open => drop(from.get::<Open4Args<'_>>().unwrap()),
         Operation::Close => drop(from.fixed::<20>().unwrap()),
+        Operation::OpenDowngrade => drop(from.fixed::<28>().unwrap()),
+        Operation::Delegreturn => drop(from.fixed::<16>().unwrap()),
+        Operation::Lock => drop(from.get::<Lock4Args<'_>>().unwrap()),
+        Operation::Locku => drop(from.get::<Locku4Args>().unwrap()),
         Operation::Read => drop(from.fixed::<28>().unwrap()),
         Operation::FreeStateid => drop(from.fixed::<16>().unwrap()),
         Operation::TestStateid => drop(from.get::<TestStateid4Args>().unwrap()),
@@ -341,6 +345,24 @@ pub fn created(
         fore_chan_attrs,
         back_chan_attrs: args.back_chan_attrs.clone(),
     }
+}
+
+/// The result of OPEN: a state id, and perhaps a read delegation.
+pub fn opened(id: [u8; 16], delegation: Option<[u8; 16]>) -> Vec<u8> {
+    let mut to = Encoder::new();
+    to.raw(&id);
+    // change_info4, rflags, attrset.
+    words(&mut to, &[1, 0, 1, 0, 2, 0, 0]);
+    match delegation {
+        None => to.u32(0),
+        Some(id) => {
+            to.u32(1);
+            to.raw(&id);
+            // It isn't recalled; the permissions are an ACE that says nothing.
+            words(&mut to, &[0, 0, 0, 0, 0]);
+        }
+    }
+    to.into_vec()
 }
 
 /// The result of SEQUENCE for these arguments.

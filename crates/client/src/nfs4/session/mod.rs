@@ -266,6 +266,11 @@ impl SessionClient {
         self.manager.lock().is_lease_valid(Instant::now())
     }
 
+    /// Whether the server has revoked state of the client, as its last SEQUENCE said.
+    pub(super) fn knows_of_revoked_state(&self) -> bool {
+        self.manager.lock().has_revoked_state()
+    }
+
     /// The server's address.
     pub(super) fn address(&self) -> SocketAddr {
         self.rpc.address()

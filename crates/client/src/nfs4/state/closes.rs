@@ -14,11 +14,11 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use client_state::{OpenChange, OpenChangeRequest, StateError, StateId};
-use proto::nfs4::{Operation as Op, Stateid4};
+use client_state::{OpenChange, StateError, StateId};
+use proto::nfs4::{Nfsstat4, Operation as Op, Stateid4};
 use tokio::time::Instant;
 
-use super::requests::{StateAnswer, is_revoked, open_change, state_id};
+use super::requests::{StateAnswer, named_by, open_change, state_id};
 use super::{ChangeInFlight, HeldState, MAX_PAUSE, MIN_PAUSE, OpenOwner};
 use crate::nfs4::compound::{Compound, Results};
 use crate::nfs4::session::{CompoundReply, SessionClient};
@@ -171,16 +171,14 @@ pub(super) async fn send_closes(in_flight: ChangeInFlight) {
             continue;
         }
         let owner = first.owner().clone();
-        let compound = closes.iter().fold(Compound::once(), |to, (_, close)| open_change(to, close).1);
+        let compound = closes.iter().fold(Compound::once(), |to, (_, close)| open_change(to, close).compound);
         client.counters.call(Operation::Close);
         let reply = client.call(owner.user(), &compound, None).await;
         let (session, answers) = match &reply {
             Ok(reply) => {
-                let (answers, is_revoked) = answers(reply, closes.len());
-                if let Some((_, close)) = closes.get(answers.len().wrapping_sub(1)).filter(|_| is_revoked)
-                    && let OpenChangeRequest::Close { id } = close.request()
-                {
-                    client.free_revoked(id);
+                let (answers, status) = answers(reply, closes.len());
+                if let Some((_, close)) = closes.get(answers.len().wrapping_sub(1)) {
+                    client.free_if_revoked(named_by(&close.request()), status);
                 }
                 (Some(reply.session), answers)
             }
@@ -221,10 +219,10 @@ pub(super) async fn send_closes(in_flight: ChangeInFlight) {
 }
 
 /// The answers to the first CLOSEs of a request, up to one that the server delays. Those behind one that
-/// failed weren't executed. Also returns whether the server has revoked the last one's state.
-fn answers(reply: &CompoundReply, count: usize) -> (Vec<Result<StateId, StateError>>, bool) {
+/// failed weren't executed. Also returns the status of the last one.
+fn answers(reply: &CompoundReply, count: usize) -> (Vec<Result<StateId, StateError>>, Nfsstat4) {
     let mut answers = Vec::with_capacity(count);
-    let Ok(mut results) = reply.results() else { return (vec![Err(StateError::Refused)], false) };
+    let Ok(mut results) = reply.results() else { return (vec![Err(StateError::Refused)], Nfsstat4::Io) };
     while answers.len() < count {
         let Some(answer) = answer(&mut results) else { break };
         answers.push(answer);
@@ -232,7 +230,7 @@ fn answers(reply: &CompoundReply, count: usize) -> (Vec<Result<StateId, StateErr
             break;
         }
     }
-    (answers, is_revoked(results.status))
+    (answers, results.status)
 }
 
 /// The next answer. `None`: the server delays it.

@@ -12,6 +12,7 @@ mod closes;
 mod owners;
 mod recovery;
 mod requests;
+mod revoked;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,7 +25,6 @@ use client_state::{
     OpenRef, Opens, StateError, StateId,
 };
 use parking_lot::Mutex;
-use proto::nfs4::{Operation as Op, Stateid4Args};
 use tokio::sync::Notify;
 
 use super::compound::Compound;
@@ -39,9 +39,9 @@ use closes::QueuedCloses;
 pub(super) use owners::{OpenOwner, OwnerOfLocks, lock_owner_name, lock_owner_of};
 use recovery::Reclaim;
 pub(super) use requests::{
-    StateAnswer, is_gone, is_revoked, lock_request, lock_type, open_args, state_id, stateid,
+    StateAnswer, StateRequest, is_gone, lock_request, lock_type, open_args, state_id, state_status, stateid,
 };
-use requests::{lock_result, open_change, open_result, state_answer};
+use requests::{lock_result, open_change, open_result};
 
 /// The pause before a request is sent again that the server delays. It doubles.
 const MIN_PAUSE: Duration = Duration::from_millis(50);
@@ -78,6 +78,8 @@ pub(super) struct HeldState {
     closes: QueuedCloses,
     /// The files with lock owners that have lost their locks.
     lost_locks: BTreeSet<(Handle, OwnerOfLocks)>,
+    /// The revoked states that are being freed, without `seqid`.
+    freeing: BTreeSet<[u8; 12]>,
     /// The reclaims to be sent.
     reclaims: Vec<Reclaim>,
     /// The number of the loss that is being recovered from, and whether that is at the locks.
@@ -395,20 +397,6 @@ impl SessionClient {
         self.update(|held| held.io_id_gone(file, &owner, id));
     }
 
-    /// The server has revoked a state, as its answer to a request says: it may forget it.
-    pub(super) fn free_revoked(self: &Arc<Self>, id: StateId) {
-        let in_flight = ChangeInFlight::new(self);
-        drop(self.spawn(async move {
-            let client = in_flight.client();
-            let free = Stateid4Args { stateid: stateid(id) };
-            let compound = Compound::once().then(Op::FreeStateid, &free);
-            // If it fails, the state ends with the client id.
-            if let Err(error) = client.call(&client.owner.clone(), &compound, None).await {
-                tracing::debug!(%error, "a revoked state isn't freed");
-            }
-        }));
-    }
-
     /// Waits until no change is on its way, for a limited time.
     pub(super) async fn changes_sent(&self) {
         let sent = async {
@@ -430,34 +418,37 @@ impl SessionClient {
 pub(super) async fn send_until_answered<T>(
     client: &Arc<SessionClient>,
     user: &User,
-    mut request: impl FnMut() -> Option<(Op, Compound)>,
+    mut request: impl FnMut() -> Option<StateRequest>,
     result: impl Fn((StateAnswer, Option<StateId>)) -> Option<T>,
     mut report: impl FnMut(&mut HeldState, Option<T>),
 ) {
     let started = Instant::now();
     let mut pause = MIN_PAUSE;
     loop {
-        let Some((operation, compound)) = request() else {
+        let Some(StateRequest { operation, compound, names }) = request() else {
             client.update(|held| report(held, None));
             return;
         };
         let answer = match client.call(user, &compound, None).await {
-            Ok(reply) => state_answer(&reply, operation).map(|answer| (answer, reply.session)),
+            Ok(reply) => state_status(&reply, operation).map(|answer| (answer, reply.session)),
             Err(error) => Err(error),
         };
         match answer {
-            Ok((answer, session)) => match result(answer) {
-                Some(answer) => {
-                    let mut answer = Some(answer);
-                    if client.update_in(session, |held| report(held, answer.take())).is_some() {
-                        return;
+            Ok(((status, id), session)) => {
+                client.free_if_revoked(names, status);
+                match result((StateAnswer::of(status), id)) {
+                    Some(answer) => {
+                        let mut answer = Some(answer);
+                        if client.update_in(session, |held| report(held, answer.take())).is_some() {
+                            return;
+                        }
+                    }
+                    None => {
+                        tokio::time::sleep(pause).await;
+                        pause = (pause * 2).min(MAX_PAUSE);
                     }
                 }
-                None => {
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(MAX_PAUSE);
-                }
-            },
+            }
             Err(error) => {
                 let after = started.elapsed();
                 tracing::debug!(%error, ?after, "a change of an open or a lock isn't answered");
@@ -477,16 +468,16 @@ async fn send_open_change(in_flight: ChangeInFlight, change: OpenChange<Handle, 
         client.update(|held| held.opens.changed(change, Err(StateError::Gone)));
         return;
     }
-    let (operation, owner) = (open_change(Compound::once(), &change), change.owner().clone());
+    let owner = change.owner().clone();
     client.counters.call(if is_open { Operation::Open } else { Operation::Close });
-    let mut change = Some(change);
+    let change = Mutex::new(Some(change));
     send_until_answered(
         &client,
         owner.user(),
-        || Some((operation.0, operation.1.clone())),
+        || Some(open_change(Compound::once(), change.lock().as_ref()?)),
         open_result,
         |held, result| {
-            if let Some(change) = change.take() {
+            if let Some(change) = change.lock().take() {
                 held.opens.changed(change, result.unwrap_or(Err(StateError::Refused)));
             }
         },

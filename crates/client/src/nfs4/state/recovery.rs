@@ -8,7 +8,7 @@ use proto::nfs4::{Nfsstat4, Operation as Op, Stateid4Args, TestStateid4Args};
 use xdr::Array;
 
 use super::requests::{
-    StateAnswer, lock_change, lock_result, open_change, open_result, state_answer, stateid,
+    StateAnswer, StateRequest, lock_change, lock_result, open_change, open_result, state_status, stateid,
 };
 use super::{HeldState, MAX_PAUSE, MIN_PAUSE, OpenOwner, OwnerOfLocks};
 use crate::nfs4::compound::Compound;
@@ -102,7 +102,7 @@ impl SessionClient {
                 Some((request, owner.through.user().clone()))
             }),
         };
-        let Some(((operation, compound), user)) = request else {
+        let Some((StateRequest { operation, compound, names }, user)) = request else {
             if let Reclaim::Lock(change) = reclaim {
                 self.update(|held| held.locks.changed(change, Err(StateError::Refused.into())));
             }
@@ -114,16 +114,20 @@ impl SessionClient {
                 Some(taken) => self.send_in(session, taken, &user, &compound).await,
                 None => Err(StepError::Again),
             };
-            match reply.and_then(|reply| Ok(state_answer(&reply, operation)?)) {
-                Ok((StateAnswer::Delayed, _)) => {
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(MAX_PAUSE);
-                }
-                Ok(answer) => break answer,
+            let (status, id) = match reply.and_then(|reply| Ok(state_status(&reply, operation)?)) {
+                Ok(answer) => answer,
                 Err(error) => {
                     self.state.held.lock().reclaims.push(reclaim);
                     return Err(error);
                 }
+            };
+            self.free_if_revoked(names, status);
+            match StateAnswer::of(status) {
+                StateAnswer::Delayed => {
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(MAX_PAUSE);
+                }
+                answer => break (answer, id),
             }
         };
         self.update(|held| match reclaim {

@@ -17,6 +17,15 @@ use crate::nfs4::compound::Compound;
 use crate::nfs4::session::CompoundReply;
 use crate::types::Handle;
 
+/// A request about state.
+#[derive(PartialEq, Eq)]
+pub(in crate::nfs4) struct StateRequest {
+    pub(in crate::nfs4) operation: Op,
+    pub(in crate::nfs4) compound: Compound,
+    /// The state that it names. The server may have revoked it.
+    pub(in crate::nfs4) names: Option<StateId>,
+}
+
 /// How the server has answered an operation about state.
 pub(in crate::nfs4) enum StateAnswer {
     Ok,
@@ -54,12 +63,6 @@ pub(in crate::nfs4) const fn is_gone(status: Nfsstat4) -> bool {
     )
 }
 
-/// Whether the server has revoked the state of a request, and remembers it until the client frees it
-/// (RFC 8881 section 18.38).
-pub(in crate::nfs4) const fn is_revoked(status: Nfsstat4) -> bool {
-    matches!(status, Nfsstat4::Expired | Nfsstat4::AdminRevoked | Nfsstat4::DelegRevoked)
-}
-
 pub(in crate::nfs4) const fn stateid(id: StateId) -> Stateid4 {
     Stateid4 { seqid: id.seqid, other: id.other }
 }
@@ -87,10 +90,22 @@ pub(in crate::nfs4) fn open_args<'a>(
     }
 }
 
+/// The state that a change of an open names.
+pub(super) const fn named_by(request: &OpenChangeRequest) -> Option<StateId> {
+    match request {
+        OpenChangeRequest::Open { claim: OpenClaim::Delegation(id), .. }
+        | OpenChangeRequest::Downgrade { id, .. }
+        | OpenChangeRequest::Close { id } => Some(*id),
+        OpenChangeRequest::Open { .. } => None,
+    }
+}
+
 /// A change of an open as a request, behind what `compound` has.
-pub(super) fn open_change(compound: Compound, change: &OpenChange<Handle, OpenOwner>) -> (Op, Compound) {
+pub(super) fn open_change(compound: Compound, change: &OpenChange<Handle, OpenOwner>) -> StateRequest {
     let compound = compound.put_fh(change.file());
-    match change.request() {
+    let request = change.request();
+    let names = named_by(&request);
+    let (operation, compound) = match request {
         OpenChangeRequest::Open { share, claim } => {
             let claim = match claim {
                 OpenClaim::Handle => OpenClaim4::Fh,
@@ -114,7 +129,8 @@ pub(super) fn open_change(compound: Compound, change: &OpenChange<Handle, OpenOw
             let args = Close4Args { seqid: 0, open_stateid: stateid(id) };
             (Op::Close, compound.then(Op::Close, &args))
         }
-    }
+    };
+    StateRequest { operation, compound, names }
 }
 
 /// A kind of lock on the wire.
@@ -134,43 +150,48 @@ pub(super) fn lock_change(
     request: LockChangeRequest,
     open: Option<StateId>,
     waits: bool,
-) -> Option<(Op, Compound)> {
+) -> Option<StateRequest> {
     let compound = Compound::once();
-    Some(match request {
+    let (operation, compound, names) = match request {
         LockChangeRequest::Lock { id, range, kind, reclaim } => {
             let name = owner.name();
+            let named = id.or(open)?;
             let locker = match id {
                 Some(id) => Locker4::Existing(ExistLockOwner4 { lock_stateid: stateid(id), lock_seqid: 0 }),
                 None => Locker4::New(OpenToLockOwner4 {
                     open_seqid: 0,
-                    open_stateid: stateid(open?),
+                    open_stateid: stateid(named),
                     lock_seqid: 0,
                     lock_owner: StateOwner4 { clientid: 0, owner: Opaque(&name) },
                 }),
             };
             let (offset, length) = (range.first, range.length());
             let args = Lock4Args { locktype: lock_type(kind, waits), reclaim, offset, length, locker };
-            (Op::Lock, compound.put_fh(file).then(Op::Lock, &args))
+            (Op::Lock, compound.put_fh(file).then(Op::Lock, &args), Some(named))
         }
         LockChangeRequest::Unlock { id, range } => {
             let (offset, length) = (range.first, range.length());
             let locktype = NfsLockType4::Write;
             let args = Locku4Args { locktype, seqid: 0, lock_stateid: stateid(id), offset, length };
-            (Op::Locku, compound.put_fh(file).then(Op::Locku, &args))
+            (Op::Locku, compound.put_fh(file).then(Op::Locku, &args), Some(id))
         }
         LockChangeRequest::Free { id } => {
-            (Op::FreeStateid, compound.then(Op::FreeStateid, &Stateid4Args { stateid: stateid(id) }))
+            (Op::FreeStateid, compound.then(Op::FreeStateid, &Stateid4Args { stateid: stateid(id) }), None)
         }
-    })
+    };
+    Some(StateRequest { operation, compound, names })
 }
 
-/// What a reply says about `operation`, and the state id in it.
-pub(super) fn state_answer(reply: &CompoundReply, operation: Op) -> Result<(StateAnswer, Option<StateId>)> {
+/// The status of `operation` in a reply, and the state id in its result.
+pub(in crate::nfs4) fn state_status(
+    reply: &CompoundReply,
+    operation: Op,
+) -> Result<(Nfsstat4, Option<StateId>)> {
     let mut results = reply.results()?;
     if operation != Op::FreeStateid {
         match results.status(Op::Putfh)? {
             Nfsstat4::Ok => {}
-            status => return Ok((StateAnswer::of(status), None)),
+            status => return Ok((status, None)),
         }
     }
     let status = results.status(operation)?;
@@ -180,7 +201,7 @@ pub(super) fn state_answer(reply: &CompoundReply, operation: Op) -> Result<(Stat
         }
         _ => None,
     };
-    Ok((StateAnswer::of(status), id))
+    Ok((status, id))
 }
 
 pub(super) fn open_result(
@@ -210,7 +231,7 @@ pub(in crate::nfs4) fn lock_request(
     held: &HeldState,
     change: &LockChange<Handle, OwnerOfLocks>,
     waits: bool,
-) -> Option<(Op, Compound)> {
+) -> Option<StateRequest> {
     let (file, owner) = (change.file(), change.owner());
     let open = held.opens.io_id_of(file, &owner.through, 0).ok().flatten();
     lock_change((file, owner), held.locks.request(change)?, open, waits)
