@@ -127,8 +127,8 @@ struct Request {
     offset: u64,
     /// The bytes that the source had there at the beginning.
     expected: usize,
-    /// The bytes asked for. The last request asks for one more than is expected, to see whether the source has
-    /// grown.
+    /// The bytes asked for. The last request asks for one more than is expected, to see whether the source
+    /// has grown.
     len: usize,
 }
 
