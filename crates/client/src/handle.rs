@@ -39,36 +39,44 @@ const SEAL: usize = 16;
 const KERNEL_SCHEME: u8 = 1;
 
 /// A server's persistent name for a file: at most 64 bytes over NFSv3 and 128 over NFSv4, valid across
-/// restarts of either side.
+/// restarts of either side. Clones share it.
 ///
 /// A session that has been given a directory tree by a Samehost server on the same host also makes handles
 /// itself. These are valid in the session that made them, for the time that the file keeps its name.
 #[derive(Clone)]
-pub struct Handle {
-    len: u8,
-    bytes: [u8; HANDLE_MAX],
-    state: Option<Arc<HandleState>>,
-}
+pub struct Handle(Arc<HandleState>);
 
 /// What the clones of a handle share.
 struct HandleState {
-    /// The whole handle, once the server has said it.
-    sealed: OnceLock<[u8; HANDLE_MAX]>,
+    len: u8,
+    /// The bytes as the server gave them, or an identity with room for the seal.
+    bytes: [u8; HANDLE_MAX],
+    origin: Origin,
+    /// The whole handle, once the server has said it, of one that was made in a tree.
+    sealed: OnceLock<Box<[u8; HANDLE_MAX]>>,
     /// The directory and the name of the file when it was last found.
     place: Mutex<Option<(Handle, Box<[u8]>)>>,
     /// All bytes of a handle of more than [`HANDLE_MAX`]. It has no seal and no place.
     long: Box<[u8]>,
 }
 
+/// Where a handle is from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// From the server. Where the file was found isn't known.
+    Server,
+    /// From the server, for a name in a directory.
+    Found,
+    /// Made in a tree.
+    Tree,
+}
+
 impl Drop for HandleState {
     /// Drops the directories above without recursion, because a tree may be deeper than the stack.
     fn drop(&mut self) {
         let mut above = self.place.get_mut().take();
-        while let Some((mut directory, _)) = above {
-            above = directory.state.take().and_then(Arc::into_inner).and_then(|mut next| {
-                let place = next.place.get_mut();
-                place.take()
-            });
+        while let Some((directory, _)) = above {
+            above = Arc::into_inner(directory.0).and_then(|mut next| next.place.get_mut().take());
         }
     }
 }
@@ -77,22 +85,34 @@ impl Handle {
     /// The handle with these bytes; `None` if they are more than 128.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Option<Self> {
-        let mut whole = [0; HANDLE_MAX];
-        let Some(room) = whole.get_mut(..bytes.len()) else { return Self::long(bytes) };
-        room.copy_from_slice(bytes);
-        Some(Self { len: bytes.len() as u8, bytes: whole, state: None })
-    }
-
-    fn long(bytes: &[u8]) -> Option<Self> {
-        if bytes.len() > LONG_HANDLE_MAX {
-            return None;
+        let len = u8::try_from(bytes.len()).ok()?;
+        let (mut whole, mut long) = ([0; HANDLE_MAX], Box::default());
+        match whole.get_mut(..bytes.len()) {
+            Some(room) => room.copy_from_slice(bytes),
+            None if bytes.len() <= LONG_HANDLE_MAX => long = bytes.into(),
+            None => return None,
         }
-        let state = HandleState { sealed: OnceLock::new(), place: Mutex::default(), long: bytes.into() };
-        Some(Self { len: bytes.len() as u8, bytes: [0; HANDLE_MAX], state: Some(Arc::new(state)) })
+        Some(Self::with(len, whole, Origin::Server, None, long))
     }
 
-    const fn is_long(&self) -> bool {
-        self.len as usize > HANDLE_MAX
+    fn with(
+        len: u8,
+        bytes: [u8; HANDLE_MAX],
+        origin: Origin,
+        place: Option<(Self, Box<[u8]>)>,
+        long: Box<[u8]>,
+    ) -> Self {
+        let (sealed, place) = (OnceLock::new(), Mutex::new(place));
+        Self(Arc::new(HandleState { len, bytes, origin, sealed, place, long }))
+    }
+
+    fn is_long(&self) -> bool {
+        usize::from(self.0.len) > HANDLE_MAX
+    }
+
+    /// Whether the handle says where its file was found.
+    fn has_place(&self) -> bool {
+        self.0.origin != Origin::Server && !self.is_long()
     }
 
     /// The handle of a file that was found as `name` in a directory: `head` is the first bytes of every
@@ -113,23 +133,18 @@ impl Handle {
         bytes[..HEAD].copy_from_slice(&head);
         bytes[HEAD] = kind;
         bytes[HEAD + 1..identity].copy_from_slice(kernel_handle);
-        let place = Mutex::new(Some((place.0.clone(), place.1.into())));
-        let state = HandleState { sealed: OnceLock::new(), place, long: Box::default() };
-        Some(Self { len: (identity + SEAL) as u8, bytes, state: Some(Arc::new(state)) })
+        let place = Some((place.0.clone(), place.1.into()));
+        Some(Self::with((identity + SEAL) as u8, bytes, Origin::Tree, place, Box::default()))
     }
 
     /// The server's handle of a file that was found as `name` in a directory. A tree finds the file by that,
     /// and the log names it.
-    pub(crate) fn found_at(mut self, directory: &Self, name: &[u8]) -> Self {
-        if self.state.is_none() && !matches!(name, b"." | b"..") {
-            let place = Mutex::new(Some((directory.clone(), name.into())));
-            self.state = Some(Arc::new(HandleState {
-                sealed: OnceLock::from(self.bytes),
-                place,
-                long: Box::default(),
-            }));
+    pub(crate) fn found_at(self, directory: &Self, name: &[u8]) -> Self {
+        if self.0.origin != Origin::Server || self.is_long() || matches!(name, b"." | b"..") {
+            return self;
         }
-        self
+        let place = Some((directory.clone(), name.into()));
+        Self::with(self.0.len, self.0.bytes, Origin::Found, place, Box::default())
     }
 
     /// The first bytes of all handles of this handle's export, if clients can make such handles.
@@ -142,15 +157,15 @@ impl Handle {
     /// [`Handle::is_sealed`].
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
-        match self.state.as_ref().and_then(|state| state.sealed.get()) {
-            Some(sealed) => &sealed[..usize::from(self.len)],
+        match self.0.sealed.get() {
+            Some(sealed) => &sealed[..usize::from(self.0.len)],
             None => self.whole(),
         }
     }
 
     /// Whether the server accepts this handle's bytes. Every handle from a server is sealed.
     pub(crate) fn is_sealed(&self) -> bool {
-        self.is_long() || self.state.as_ref().is_none_or(|state| state.sealed.get().is_some())
+        self.0.origin != Origin::Tree || self.0.sealed.get().is_some()
     }
 
     /// Takes the seal of another handle of the same file. False if that one has none, or is another file's.
@@ -159,26 +174,28 @@ impl Handle {
         if self != sealed || !sealed.is_sealed() {
             return false;
         }
-        if let Some(state) = &self.state
-            && state.sealed.get().is_none()
-        {
-            let mut whole = [0; HANDLE_MAX];
-            whole[..sealed.as_bytes().len()].copy_from_slice(sealed.as_bytes());
-            let _ = state.sealed.set(whole);
+        if !self.is_sealed() {
+            self.0.sealed.get_or_init(|| {
+                let mut whole = Box::new([0; HANDLE_MAX]);
+                whole[..sealed.as_bytes().len()].copy_from_slice(sealed.as_bytes());
+                whole
+            });
         }
         true
     }
 
     /// The directory and the name by which the file was found.
     pub(crate) fn place(&self) -> Option<(Self, Box<[u8]>)> {
-        self.state.as_ref().and_then(|state| state.place.lock().clone())
+        self.0.place.lock().clone()
     }
 
     /// Says by which name the file was found.
     #[doc(hidden)]
     pub fn moved(&self, directory: &Self, name: &[u8]) {
-        let Some(state) = self.state.as_ref().filter(|_| !self.is_long()) else { return };
-        let mut place = state.place.lock();
+        if !self.has_place() {
+            return;
+        }
+        let mut place = self.0.place.lock();
         if place.as_ref().is_some_and(|place| place.0 == *directory && *place.1 == *name) {
             return;
         }
@@ -189,8 +206,7 @@ impl Handle {
 
     /// The handle, without keeping it in use. `None` if it doesn't know where its file was found.
     pub(crate) fn downgrade(&self) -> Option<WeakHandle> {
-        let state = Arc::downgrade(self.state.as_ref()?);
-        Some(WeakHandle { len: self.len, bytes: self.bytes, state })
+        self.has_place().then(|| WeakHandle(Arc::downgrade(&self.0)))
     }
 
     /// What names the file: all bytes, or those before the seal.
@@ -206,31 +222,23 @@ impl Handle {
     }
 
     fn whole(&self) -> &[u8] {
-        match (self.bytes.get(..usize::from(self.len)), &self.state) {
-            (Some(whole), _) => whole,
-            (None, Some(state)) => &state.long,
-            (None, None) => &[],
-        }
+        self.0.bytes.get(..usize::from(self.0.len)).unwrap_or(&self.0.long)
     }
 }
 
 /// A handle that may be out of use.
-pub(crate) struct WeakHandle {
-    len: u8,
-    bytes: [u8; HANDLE_MAX],
-    state: Weak<HandleState>,
-}
+pub(crate) struct WeakHandle(Weak<HandleState>);
 
 impl WeakHandle {
     /// The handle, if it is still in use.
     pub(crate) fn upgrade(&self) -> Option<Handle> {
-        Some(Handle { len: self.len, bytes: self.bytes, state: Some(self.state.upgrade()?) })
+        self.0.upgrade().map(Handle)
     }
 
     /// One that never is.
     #[cfg(test)]
     pub(crate) fn of_no_file() -> Self {
-        Self { len: 0, bytes: [0; HANDLE_MAX], state: Weak::new() }
+        Self(Weak::new())
     }
 }
 
@@ -242,7 +250,7 @@ impl fmt::Debug for WeakHandle {
 
 impl PartialEq for Handle {
     fn eq(&self, other: &Self) -> bool {
-        self.identity() == other.identity()
+        Arc::ptr_eq(&self.0, &other.0) || self.identity() == other.identity()
     }
 }
 

@@ -26,6 +26,10 @@ impl InodeNames {
     /// Adds a name. Returns the one that makes room for it.
     pub(crate) fn push(&mut self, directory: u64, name: Arc<[u8]>) -> Option<NameRef> {
         let oldest = (self.0.len() >= MAX_NAMES).then(|| self.0.remove(0));
+        if self.0.is_empty() {
+            // Most files have one name only.
+            self.0.reserve_exact(1);
+        }
         self.0.push((directory, name));
         oldest
     }

@@ -24,8 +24,9 @@ pub(crate) struct OpenState {
     mappable: u32,
     /// The last open with a grant, by its file handle; it may be released by now.
     last_granted: Option<u64>,
-    /// The name of a file that was removed or replaced while it was open.
-    hidden: Option<HiddenName>,
+    /// The name of a file that was removed or replaced while it was open. Most files have none, so it takes
+    /// no room in the inode.
+    hidden: Option<Box<HiddenName>>,
 }
 
 /// The name of a file that was removed, or replaced by another, while it was open ("silly rename").
@@ -82,13 +83,13 @@ impl OpenState {
         if !self.is_open() {
             return Err(hidden);
         }
-        self.hidden = Some(hidden);
+        self.hidden = Some(Box::new(hidden));
         Ok(())
     }
 
     /// The hidden name, if there is one. It doesn't have to be removed any more.
     pub(crate) fn take_hidden(&mut self) -> Option<HiddenName> {
-        self.hidden.take()
+        self.hidden.take().map(|hidden| *hidden)
     }
 }
 
@@ -118,7 +119,7 @@ impl InodeState {
             self.attributes.close_writer();
         }
         opens.opens -= 1;
-        let hidden = if opens.opens == 0 { opens.hidden.take() } else { None };
+        let hidden = if opens.opens == 0 { opens.take_hidden() } else { None };
         Released { backing, hidden }
     }
 }

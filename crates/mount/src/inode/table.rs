@@ -7,20 +7,57 @@
 //! Node IDs are never reused, so a late request can't reach another file. The kernel bounds the table: it
 //! forgets inodes as its own caches shrink.
 
+use std::borrow::Borrow;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use ahash::HashMap;
+use ahash::{HashMap, HashSet};
 use client::Handle;
 use parking_lot::Mutex;
 
 use super::Inode;
 use crate::fuse::abi;
 
+/// An inode, as an element of a set by handle. The table needs no copy of the handle then.
+#[derive(Debug)]
+struct ByHandle(Arc<Inode>);
+
+impl Borrow<Handle> for ByHandle {
+    fn borrow(&self) -> &Handle {
+        &self.0.handle
+    }
+}
+
+impl PartialEq for ByHandle {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.handle == other.0.handle
+    }
+}
+
+impl Eq for ByHandle {}
+
+impl Hash for ByHandle {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.handle.hash(state);
+    }
+}
+
 #[derive(Debug, Default)]
 struct Tables {
     by_number: HashMap<u64, Arc<Inode>>,
-    by_handle: HashMap<Handle, Arc<Inode>>,
+    by_handle: HashSet<ByHandle>,
     next: u64,
+}
+
+impl Tables {
+    fn find(&self, handle: &Handle) -> Option<&Arc<Inode>> {
+        self.by_handle.get(handle).map(|ByHandle(inode)| inode)
+    }
+
+    /// Whether it is this inode that its handle leads to.
+    fn is_found(&self, inode: &Inode) -> bool {
+        self.find(&inode.handle).is_some_and(|found| found.number == inode.number)
+    }
 }
 
 /// The inodes that the kernel knows.
@@ -30,10 +67,10 @@ pub(crate) struct InodeTable(Mutex<Tables>);
 impl InodeTable {
     /// Enters the root, before any other inode.
     pub(crate) fn insert_root(&self, root: Handle) -> Arc<Inode> {
-        let inode = Inode::new(abi::ROOT, root.clone());
+        let inode = Inode::new(abi::ROOT, root);
         let mut table = self.0.lock();
         table.by_number.insert(abi::ROOT, inode.clone());
-        table.by_handle.insert(root, inode.clone());
+        table.by_handle.insert(ByHandle(inode.clone()));
         table.next = abi::ROOT + 1;
         inode
     }
@@ -45,28 +82,30 @@ impl InodeTable {
 
     /// The inode of a handle, if the kernel knows it.
     pub(crate) fn find(&self, handle: &Handle) -> Option<Arc<Inode>> {
-        self.0.lock().by_handle.get(handle).cloned()
+        self.0.lock().find(handle).cloned()
     }
 
     /// The inode of a handle, made if need be, with one more reference for the reply that will carry it.
     pub(crate) fn reference(&self, handle: &Handle) -> Arc<Inode> {
         let mut table = self.0.lock();
-        let Tables { by_number, by_handle, next } = &mut *table;
-        let inode = by_handle.entry(handle.clone()).or_insert_with(|| {
-            let inode = Inode::new(*next, handle.clone());
-            *next += 1;
-            by_number.insert(inode.number, inode.clone());
+        let inode = if let Some(known) = table.find(handle) {
+            known.handle.seal(handle);
+            known.clone()
+        } else {
+            let inode = Inode::new(table.next, handle.clone());
+            table.next += 1;
+            table.by_number.insert(inode.number, inode.clone());
+            table.by_handle.insert(ByHandle(inode.clone()));
             inode
-        });
-        inode.handle.seal(handle);
+        };
         inode.state.lock().lookups += 1;
-        inode.clone()
+        inode
     }
 
     /// Counts one more reference to an inode. Returns false if another inode has its handle by now.
     pub(crate) fn reference_again(&self, inode: &Inode) -> bool {
         let table = self.0.lock();
-        let is_current = table.by_handle.get(&inode.handle).is_some_and(|other| other.number == inode.number);
+        let is_current = table.is_found(inode);
         if is_current {
             inode.state.lock().lookups += 1;
         }
@@ -87,7 +126,7 @@ impl InodeTable {
         }
         drop(state);
         table.by_number.remove(&number);
-        if table.by_handle.get(&inode.handle).is_some_and(|other| other.number == number) {
+        if table.is_found(&inode) {
             table.by_handle.remove(&inode.handle);
         }
         Some(inode)
@@ -96,9 +135,7 @@ impl InodeTable {
     /// Takes the handle from an inode: the next LOOKUP makes another inode of the same file.
     pub(crate) fn replace(&self, inode: &Arc<Inode>) {
         let mut table = self.0.lock();
-        if inode.number != abi::ROOT
-            && table.by_handle.get(&inode.handle).is_some_and(|other| other.number == inode.number)
-        {
+        if inode.number != abi::ROOT && table.is_found(inode) {
             table.by_handle.remove(&inode.handle);
         }
     }
