@@ -40,12 +40,29 @@ fn mode_of(options: &OpenOptions) -> u32 {
     options.mode.unwrap_or(0o644)
 }
 
+/// How a file is created that `options` allow to be.
+fn how_to_create(options: &OpenOptions) -> Option<Create> {
+    let set = SetAttributes { mode: Some(mode_of(options)), ..SetAttributes::default() };
+    match options {
+        OpenOptions { create_new: true, .. } => Some(Create::Guarded(set)),
+        OpenOptions { create: true, .. } => Some(Create::Unchecked(set)),
+        _ => None,
+    }
+}
+
 fn shown(name: &[u8]) -> String {
     String::from_utf8_lossy(name).into_owned()
 }
 
 fn refusal(name: &[u8], status: Status) -> Error {
     Error::Status { object: shown(name), status }
+}
+
+/// What is left to be done for a file that has been opened.
+struct RestOfOpen {
+    /// A grant that can't be used at once.
+    granted: Option<(lane::Grant, u64, [u8; 8])>,
+    truncates: bool,
 }
 
 impl Session {
@@ -74,6 +91,13 @@ impl Session {
     /// # Errors
     /// As [`Session::open`].
     pub async fn open_handle(&self, file: &Handle, name: &[u8], options: &OpenOptions) -> Result<File> {
+        if let Some(opening) = self.open_in_tree_now(FileTarget::File(file), name, options)? {
+            return self.opened(opening, name, options).await;
+        }
+        Box::pin(self.open_handle_anywhere(file, name, options)).await
+    }
+
+    async fn open_handle_anywhere(&self, file: &Handle, name: &[u8], options: &OpenOptions) -> Result<File> {
         let found = Found { handle: file.clone(), attributes: None };
         self.open_found(&found, None, name, options, OpenPurpose::FirstOpen).await
     }
@@ -85,9 +109,37 @@ impl Session {
         path: &[u8],
         options: &OpenOptions,
     ) -> Result<File> {
-        if options.create || options.create_new {
-            let set = SetAttributes { mode: Some(mode_of(options)), ..SetAttributes::default() };
-            let how = if options.create_new { Create::Guarded(set) } else { Create::Unchecked(set) };
+        let how = how_to_create(options);
+        let target = match &how {
+            Some(how) => FileTarget::New { directory, name, how },
+            None => FileTarget::Entry { directory, name },
+        };
+        if let Some(opening) = self.open_in_tree_now(target, path, options)? {
+            return self.opened(opening, path, options).await;
+        }
+        Box::pin(self.open_anywhere(directory, name, path, options)).await
+    }
+
+    /// Opens a file in the tree. `None`: it has to wait, or there must be another way.
+    fn open_in_tree_now(
+        &self,
+        target: FileTarget<'_>,
+        path: &[u8],
+        options: &OpenOptions,
+    ) -> Result<Option<OpenedFile>> {
+        let access = (options.read, options.write);
+        let opened = self.inner.lane.open_in_tree_now(&self.caller.user, target, access);
+        opened.map_err(|error| error.about(|| shown(path)))
+    }
+
+    async fn open_anywhere(
+        &self,
+        directory: &Handle,
+        name: &[u8],
+        path: &[u8],
+        options: &OpenOptions,
+    ) -> Result<File> {
+        if let Some(how) = how_to_create(options) {
             let target = FileTarget::New { directory, name, how: &how };
             match self.open_in_tree(target, path, options).await? {
                 Some(OpenedInTree::File(opening)) => return self.opened(*opening, path, options).await,
@@ -300,18 +352,37 @@ impl Session {
         self.opened(opening, path, options).await
     }
 
-    async fn opened(&self, mut opening: OpenedFile, path: &[u8], options: &OpenOptions) -> Result<File> {
+    /// The file of an open, and what is left to be done before it can be used.
+    fn begin_open(
+        &self,
+        mut opening: OpenedFile,
+        path: &[u8],
+        options: &OpenOptions,
+    ) -> (File, Option<Box<RestOfOpen>>) {
         let empty = opening.attributes.is_some_and(|attributes| attributes.size == 0);
+        let truncates = options.truncate && options.write && !empty;
         // Uncommitted writes of other opens must be durable before the grant is used.
         let granted = opening.granted.take_if(|_| self.inner.uncommitted.find(&opening.handle).is_some());
         let file = File::new(self, opening, path, options);
+        let has_rest = granted.is_some() || truncates || file.needs_direct_grant();
+        (file, has_rest.then(|| Box::new(RestOfOpen { granted, truncates })))
+    }
+
+    async fn opened(&self, opening: OpenedFile, path: &[u8], options: &OpenOptions) -> Result<File> {
+        let (file, rest) = self.begin_open(opening, path, options);
+        let Some(rest) = rest else { return Ok(file) };
+        Box::pin(Self::finish_open(file, rest)).await
+    }
+
+    async fn finish_open(file: File, rest: Box<RestOfOpen>) -> Result<File> {
+        let RestOfOpen { granted, truncates } = *rest;
         if let Some(granted) = granted {
             Box::pin(file.install_grant(granted)).await?;
         }
         if file.needs_direct_grant() {
             Box::pin(file.request_direct_grant()).await;
         }
-        if options.truncate && options.write && !empty {
+        if truncates {
             file.set_len(0).await?;
         }
         Ok(file)

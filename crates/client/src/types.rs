@@ -101,6 +101,18 @@ pub(crate) struct XattrPage {
     pub(crate) next: Option<u64>,
 }
 
+/// Which file a name belongs to, as far as the caller knows. It saves the search for the file in a tree. If
+/// it isn't true any more, a removed file may stay open, and keep its space, for up to a minute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NameHint<'a> {
+    /// The caller doesn't know.
+    Unknown,
+    /// To none.
+    Nothing,
+    /// To the file of this handle.
+    File(&'a Handle),
+}
+
 /// A file that MKNOD makes (RFC 1813 section 3.3.11).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Node {

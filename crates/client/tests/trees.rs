@@ -246,6 +246,32 @@ async fn a_tree_takes_over_what_the_wire_has_found() {
     assert_eq!(after.lane.round_trips, before.lane.round_trips);
 }
 
+#[tokio::test]
+async fn a_granted_descriptor_sets_attributes_as_long_as_its_tree_lasts() {
+    if !is_root() {
+        return;
+    }
+    let mut served = Served::with_trees();
+    let session = Session::connect(&served.url(), served.options(LaneMode::Auto)).await.unwrap();
+    wait_for("a tree", || session.lane().tree).await;
+    let options = OpenOptions::replacing().mode(0o666);
+    let file = session.open_at(&session.root(), b"file", &options).await.unwrap();
+    let before = calls(&session);
+    let set = file.set_attributes_now(&session, &mode(0o640)).expect("a tree and a grant").unwrap();
+    assert_eq!((set.mode, calls(&session)), (0o640, before));
+    let shorter = SetAttributes { size: Some(0), ..SetAttributes::default() };
+    assert!(file.set_attributes_now(&session, &shorter).is_none());
+    served.kill();
+    wait_for("the end of the lane", || file.data_path() == DataPath::Wire).await;
+    served.restart();
+    while !session.probe().await.tree {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    // The grant is of the former tree.
+    assert!(file.set_attributes_now(&session, &mode(0o600)).is_none());
+    assert_eq!(session.attributes(&file.handle()).await.unwrap().mode, 0o640);
+}
+
 /// A directory of the model: its handle, and the contents of its files.
 struct ModelDir {
     handle: Handle,

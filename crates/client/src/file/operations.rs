@@ -4,18 +4,18 @@
 //! descriptor, are for callers with threads of their own, such as a mounted filesystem: they use the lane on
 //! the calling thread, and return `None` if the file has no grant.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
 use io::Stability;
-use rustix::fs::{AtFlags, StatxFlags};
 
 use super::lane_io::ReadAttempt;
 use super::{File, Inner};
 use crate::attribute_sink::AttributeUpdate;
 use crate::error::Result;
+use crate::session::Session;
 use crate::types::{Attributes, SetAttributes};
 
 impl File {
@@ -266,22 +266,37 @@ impl File {
         let inner = &self.inner;
         let at_open = inner.attributes_at_open?;
         let asked = Instant::now();
-        let stat = inner.inspect(|grant| {
-            rustix::fs::statx(&grant.grant, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
-        })?;
+        let stat = inner.inspect(|grant| rustix::fs::fstat(&grant.grant))?;
         // In another user namespace the server has other numbers for owners. Only it knows the new one.
-        if stat.is_ok_and(|stat| (stat.stx_uid, stat.stx_gid) != (at_open.uid, at_open.gid)) {
+        if stat.is_ok_and(|stat| (stat.st_uid, stat.st_gid) != (at_open.uid, at_open.gid)) {
             return None;
         }
         Some(stat.map_err(|error| inner.local_error(error.into())).map(|stat| {
             // The filesystem id is the server's, too.
-            let attributes = Attributes::of(&stat, at_open.fsid);
+            let attributes = Attributes::of_stat(&stat, at_open.fsid);
             if let Some(sink) = &inner.session.inner.options.attribute_sink {
                 let update = AttributeUpdate { before: None, attributes: Some(attributes), asked };
                 sink.attributes(&inner.handle, &update);
             }
             attributes
         }))
+    }
+
+    /// Changes the file's attributes but the size, as the user of `session` and as
+    /// [`Session::set_attributes`] does in a tree, by the granted descriptor. `None`: it may have to wait, or
+    /// there is no tree or no grant.
+    #[must_use]
+    pub fn set_attributes_now(&self, session: &Session, set: &SetAttributes) -> Option<Result<Attributes>> {
+        let inner = &self.inner;
+        if set.size.is_some() || session.inner.uncommitted.find(&inner.handle).is_some() {
+            return None;
+        }
+        // Within an I/O of the grant, which may be of an earlier tree.
+        inner.inspect(|grant| {
+            session.perform_now("SETATTR", |tree, call| {
+                tree.set_attributes_of_open(call, (&inner.handle, grant.grant.as_fd()), set)
+            })
+        })?
     }
 
     /// Whether the granted file is in memory only (tmpfs), so that no call on it waits for a disk, unless it

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::operations::FileTarget;
 use crate::options::LaneMode;
 use crate::protocol::Protocol;
-use crate::tree::{Tree, TreeOpen};
+use crate::tree::{Tree, TreeFile, TreeOpen};
 use crate::types::FileKind;
 use crate::user::User;
 
@@ -182,18 +182,41 @@ impl LaneManager {
         bump(&self.counters.tree_operations);
         match opened {
             Ok(TreeOpen::File(file)) => {
-                if file.grant.is_some() {
-                    bump(&self.counters.lane.opens);
-                }
-                let granted = file.grant.map(|grant| (grant, granted.lane, tree.verifier()));
-                let (handle, attributes) = (file.handle, file.attributes);
-                let opened = OpenedFile { granted, ..OpenedFile::new(handle, attributes) };
-                Ok(Some(OpenedInTree::File(Box::new(opened))))
+                Ok(Some(OpenedInTree::File(Box::new(self.opened_in_tree(&granted, *file)))))
             }
             Ok(TreeOpen::Other(kind)) => Ok(Some(OpenedInTree::Other(kind))),
             Err(Error::NotLocal) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// As [`LaneManager::open_in_tree`], if nothing has to wait and the file is regular.
+    ///
+    /// # Errors
+    /// As the server's for the same open.
+    pub(crate) fn open_in_tree_now(
+        self: &Arc<Self>,
+        user: &User,
+        target: FileTarget<'_>,
+        access: (bool, bool),
+    ) -> Result<Option<OpenedFile>> {
+        let Some(granted) = self.tree() else { return Ok(None) };
+        let opened = granted.tree.as_tree().and_then(|tree| tree.open_now(user, target, access));
+        let Some(opened) = opened else { return Ok(None) };
+        bump(&self.counters.tree_operations);
+        match opened? {
+            TreeOpen::File(file) => Ok(Some(self.opened_in_tree(&granted, *file))),
+            TreeOpen::Other(_) => Ok(None),
+        }
+    }
+
+    fn opened_in_tree(&self, granted: &GrantedTree, file: TreeFile) -> OpenedFile {
+        if file.grant.is_some() {
+            bump(&self.counters.lane.opens);
+        }
+        let verifier = granted.tree.as_tree().map(Tree::verifier).unwrap_or_default();
+        let granted = file.grant.map(|grant| (grant, granted.lane, verifier));
+        OpenedFile { granted, ..OpenedFile::new(file.handle, file.attributes) }
     }
 }
 

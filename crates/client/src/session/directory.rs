@@ -46,10 +46,10 @@ impl Session {
         plus: Plus<'_>,
     ) -> Result<Page> {
         let at = (cookie, verifier);
-        let page = self
-            .local_first()
-            .perform(&[directory], |nfs, user| nfs.read_dir_page(user, directory, at, count, plus))
-            .await?;
+        let (local_first, files) = (self.local_first(), [directory]);
+        let page =
+            local_first.perform(&files, |nfs, user| nfs.read_dir_page(user, directory, at, count, plus));
+        let page = Box::pin(page).await?;
         // Opens in a tree need no prefetching.
         if self.inner.lane.is_established() && self.inner.lane.tree().is_none() {
             self.inner.lane.open_prefetch.add_page(directory, cookie, &page);

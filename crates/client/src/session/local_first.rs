@@ -1,4 +1,8 @@
 //! The choice between the tree and the wire, for each operation.
+//!
+//! An operation in the tree mostly needs no waiting. It is performed by [`Session::perform_now`], which is no
+//! future: a future has room for the largest call over the wire, several kilobytes, which a mount would
+//! allocate for each request.
 
 use std::sync::Arc;
 
@@ -7,6 +11,7 @@ use crate::counters::{SessionCounters, bump};
 use crate::error::Result;
 use crate::lane::GrantedTree;
 use crate::protocol::Protocol;
+use crate::tree::{Call, LocalResult, LocalTree};
 use crate::types::Handle;
 use crate::user::User;
 use crate::wire::WireCaller;
@@ -23,7 +28,37 @@ impl Session {
     pub(super) fn local_first(&self) -> LocalFirst<'_> {
         LocalFirst { tree: self.inner.lane.tree(), caller: &self.caller, counters: &self.inner.counters }
     }
+
+    /// Performs an operation in the session's tree, unless it would have to wait. After `None` nothing has
+    /// changed, and [`Session::local_first`] is the way. Errors name the operation `object`.
+    pub(crate) fn perform_now<T>(
+        &self,
+        object: &'static str,
+        operation: impl FnOnce(&LocalTree, Call<'_>) -> LocalResult<T>,
+    ) -> Option<Result<T>> {
+        let granted = self.inner.lane.tree()?;
+        let result = granted.operations().as_tree()?.perform_now(&self.caller.user, object, operation)?;
+        bump(&self.inner.counters.tree_operations);
+        Some(result)
+    }
 }
+
+/// Performs a method that [`LocalTree`] and [`Operations`](crate::operations::Operations) have: in the tree
+/// if it needs no waiting there, and otherwise in a future of its own.
+macro_rules! perform {
+    ($session:expr, $object:literal, $method:ident($($argument:expr),*), of $($file:expr),*) => {
+        match $session.perform_now($object, |tree, call| tree.$method(call, $($argument),*)) {
+            Some(result) => result,
+            None => {
+                let (local_first, files) = ($session.local_first(), [$($file),*]);
+                let performed =
+                    local_first.perform(&files, |nfs, user| nfs.$method(user, $($argument),*));
+                Box::pin(performed).await
+            }
+        }
+    };
+}
+pub(super) use perform;
 
 impl LocalFirst<'_> {
     /// Performs an operation on `files`. What the tree can't do, the server is asked for; an operation that

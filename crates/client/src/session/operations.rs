@@ -1,11 +1,13 @@
 //! The operations of a session. READ, WRITE and COMMIT are methods of an open file.
 
 use super::Session;
+use super::local_first::perform;
 use crate::error::{Result, Status};
 use crate::operations::Operations as _;
+use crate::tree::{Call, LocalTree};
 use crate::types::{
-    Access, AclEntry, Attributes, Create, Found, FsInfo, FsStat, Handle, Node, PathConf, SetAttributes,
-    Timestamp,
+    Access, AclEntry, Attributes, Create, Found, FsInfo, FsStat, Handle, NameHint, Node, PathConf,
+    SetAttributes, Timestamp,
 };
 
 /// An operation and the name that it was given, for errors.
@@ -28,7 +30,8 @@ impl Session {
     /// [`File::write_behind`]: crate::File::write_behind
     pub async fn settle(&self, file: &Handle) {
         if let Some(uncommitted) = self.inner.uncommitted.find(file) {
-            uncommitted.settle().await;
+            // Boxed: it is rare, and large.
+            Box::pin(uncommitted.settle()).await;
         }
     }
 
@@ -47,7 +50,7 @@ impl Session {
     /// The server's or the call's.
     pub async fn attributes(&self, file: &Handle) -> Result<Attributes> {
         self.settle(file).await;
-        self.local_first().perform(&[file], |nfs, user| nfs.attributes(user, file)).await
+        perform!(self, "GETATTR", attributes(file), of file)
     }
 
     /// Changes a file's attributes (SETATTR); with `guard` only if its ctime equals it. Returns the
@@ -68,13 +71,18 @@ impl Session {
         // A new size must not be undone by unstable data that is written again meanwhile.
         let uncommitted = set.size.and_then(|size| Some((self.inner.uncommitted.find(file)?, size)));
         let _writers = match &uncommitted {
-            Some((uncommitted, _)) => Some(uncommitted.exclude_writes().await),
+            Some((uncommitted, _)) => Some(Box::pin(uncommitted.exclude_writes()).await),
             None => None,
         };
-        let attributes = self
-            .local_first()
-            .perform(&[file], |nfs, user| nfs.set_attributes(user, file, set, guard))
-            .await?;
+        let set_now = |tree: &LocalTree, call: Call<'_>| tree.set_attributes(call, file, set, guard);
+        let attributes = match self.perform_now("SETATTR", set_now) {
+            Some(attributes) => Some(attributes?),
+            None => {
+                let (local_first, files) = (self.local_first(), [file]);
+                let set = local_first.perform(&files, |nfs, user| nfs.set_attributes(user, file, set, guard));
+                Box::pin(set).await?
+            }
+        };
         if let Some((uncommitted, size)) = &uncommitted {
             uncommitted.discard(*size, u64::MAX);
         }
@@ -86,8 +94,7 @@ impl Session {
     /// # Errors
     /// The server's or the call's.
     pub async fn lookup(&self, directory: &Handle, name: &[u8]) -> Result<Found> {
-        let found =
-            self.local_first().perform(&[directory], |nfs, user| nfs.lookup(user, directory, name)).await;
+        let found = perform!(self, "LOOKUP", lookup(directory, name), of directory);
         found.map_err(|error| error.about(|| named("lookup of", name)))
     }
 
@@ -105,7 +112,7 @@ impl Session {
     /// # Errors
     /// The server's or the call's.
     pub async fn access(&self, file: &Handle, wanted: Access) -> Result<Access> {
-        self.local_first().perform(&[file], |nfs, user| nfs.access(user, file, wanted)).await
+        perform!(self, "ACCESS", access(file, wanted), of file)
     }
 
     /// A symbolic link's target (READLINK).
@@ -113,7 +120,7 @@ impl Session {
     /// # Errors
     /// The server's or the call's.
     pub async fn read_link(&self, link: &Handle) -> Result<Vec<u8>> {
-        self.local_first().perform(&[link], |nfs, user| nfs.read_link(user, link)).await
+        perform!(self, "READLINK", read_link(link), of link)
     }
 
     /// Creates a regular file (CREATE).
@@ -121,10 +128,7 @@ impl Session {
     /// # Errors
     /// The server's or the call's.
     pub async fn create(&self, directory: &Handle, name: &[u8], mode: &Create) -> Result<Found> {
-        let made = self
-            .local_first()
-            .perform(&[directory], |nfs, user| nfs.create(user, directory, name, mode))
-            .await;
+        let made = perform!(self, "CREATE", create(directory, name, mode), of directory);
         self.made("CREATE", directory, name, made).await
     }
 
@@ -133,10 +137,7 @@ impl Session {
     /// # Errors
     /// The server's or the call's.
     pub async fn make_dir(&self, directory: &Handle, name: &[u8], set: &SetAttributes) -> Result<Found> {
-        let made = self
-            .local_first()
-            .perform(&[directory], |nfs, user| nfs.make_dir(user, directory, name, set))
-            .await;
+        let made = perform!(self, "MKDIR", make_dir(directory, name, set), of directory);
         self.made("MKDIR", directory, name, made).await
     }
 
@@ -151,10 +152,7 @@ impl Session {
         target: &[u8],
         set: &SetAttributes,
     ) -> Result<Found> {
-        let made = self
-            .local_first()
-            .perform(&[directory], |nfs, user| nfs.symlink(user, directory, name, target, set))
-            .await;
+        let made = perform!(self, "SYMLINK", symlink(directory, name, target, set), of directory);
         self.made("SYMLINK", directory, name, made).await
     }
 
@@ -169,10 +167,16 @@ impl Session {
         node: Node,
         set: &SetAttributes,
     ) -> Result<Found> {
-        let made = self
-            .local_first()
-            .perform(&[directory], |nfs, user| nfs.make_node(user, directory, name, node, set))
-            .await;
+        let make = |tree: &LocalTree, call: Call<'_>| tree.make_node(call, directory, name, set, node);
+        let made = match self.perform_now("MKNOD", make) {
+            Some(made) => made,
+            None => {
+                let (local_first, files) = (self.local_first(), [directory]);
+                let make =
+                    local_first.perform(&files, |nfs, user| nfs.make_node(user, directory, name, node, set));
+                Box::pin(make).await
+            }
+        };
         self.made("MKNOD", directory, name, made).await
     }
 
@@ -195,8 +199,23 @@ impl Session {
     /// # Errors
     /// The server's or the call's.
     pub async fn remove(&self, directory: &Handle, name: &[u8]) -> Result<()> {
-        let removed =
-            self.local_first().perform(&[directory], |nfs, user| nfs.remove(user, directory, name)).await;
+        self.remove_hinted(directory, (name, NameHint::Unknown)).await
+    }
+
+    /// As [`Session::remove`], of a name whose file the caller may know.
+    ///
+    /// # Errors
+    /// Those of [`Session::remove`].
+    pub async fn remove_hinted(&self, directory: &Handle, (name, hint): (&[u8], NameHint<'_>)) -> Result<()> {
+        let remove = |tree: &LocalTree, call: Call<'_>| tree.remove_hinted(call, directory, name, hint);
+        let removed = match self.perform_now("REMOVE", remove) {
+            Some(removed) => removed,
+            None => {
+                let local_first = self.local_first();
+                Box::pin(local_first.perform(&[directory], |nfs, user| nfs.remove(user, directory, name)))
+                    .await
+            }
+        };
         removed.map_err(|error| error.about(|| named("removal of", name)))
     }
 
@@ -205,8 +224,7 @@ impl Session {
     /// # Errors
     /// The server's or the call's.
     pub async fn remove_dir(&self, directory: &Handle, name: &[u8]) -> Result<()> {
-        let removed =
-            self.local_first().perform(&[directory], |nfs, user| nfs.remove_dir(user, directory, name)).await;
+        let removed = perform!(self, "RMDIR", remove_dir(directory, name), of directory);
         removed.map_err(|error| error.about(|| named("removal of directory", name)))
     }
 
@@ -241,12 +259,32 @@ impl Session {
         to_directory: &Handle,
         to: &[u8],
     ) -> Result<()> {
-        let renamed = self
-            .local_first()
-            .perform(&[from_directory, to_directory], |nfs, user| {
-                nfs.rename(user, (from_directory, from), (to_directory, to))
-            })
-            .await;
+        let hint = NameHint::Unknown;
+        self.rename_hinted((from_directory, from, hint), (to_directory, to, hint)).await
+    }
+
+    /// As [`Session::rename`], of names whose files the caller may know.
+    ///
+    /// # Errors
+    /// Those of [`Session::rename`].
+    pub async fn rename_hinted(
+        &self,
+        (from_directory, from, moved): (&Handle, &[u8], NameHint<'_>),
+        (to_directory, to, replaced): (&Handle, &[u8], NameHint<'_>),
+    ) -> Result<()> {
+        let rename = |tree: &LocalTree, call: Call<'_>| {
+            tree.rename_hinted(call, (from_directory, from, moved), (to_directory, to, replaced))
+        };
+        let renamed = match self.perform_now("RENAME", rename) {
+            Some(renamed) => renamed,
+            None => {
+                let (local_first, files) = (self.local_first(), [from_directory, to_directory]);
+                let rename = local_first.perform(&files, |nfs, user| {
+                    nfs.rename(user, (from_directory, from), (to_directory, to))
+                });
+                Box::pin(rename).await
+            }
+        };
         renamed.map_err(|error| error.about(|| named(&format!("{} to", named("renaming", from)), to)))
     }
 
@@ -255,10 +293,7 @@ impl Session {
     /// # Errors
     /// The server's or the call's.
     pub async fn link(&self, file: &Handle, directory: &Handle, name: &[u8]) -> Result<()> {
-        let linked = self
-            .local_first()
-            .perform(&[file, directory], |nfs, user| nfs.link(user, file, directory, name))
-            .await;
+        let linked = perform!(self, "LINK", link(file, directory, name), of file, directory);
         linked.map_err(|error| error.about(|| named("linking", name)))
     }
 
@@ -267,7 +302,7 @@ impl Session {
     /// # Errors
     /// The server's or the call's.
     pub async fn fs_stat(&self, file: &Handle) -> Result<FsStat> {
-        self.local_first().perform(&[file], |nfs, user| nfs.fs_stat(user, file)).await
+        perform!(self, "FSSTAT", fs_stat(file), of file)
     }
 
     /// The server's limits and preferences for a file's filesystem (FSINFO).
@@ -275,7 +310,7 @@ impl Session {
     /// # Errors
     /// The server's or the call's.
     pub async fn fs_info(&self, file: &Handle) -> Result<FsInfo> {
-        self.local_first().perform(&[file], |nfs, user| nfs.fs_info(user, file)).await
+        Box::pin(self.local_first().perform(&[file], |nfs, user| nfs.fs_info(user, file))).await
     }
 
     /// The limits of names in a file's filesystem (PATHCONF).
@@ -283,7 +318,7 @@ impl Session {
     /// # Errors
     /// The server's or the call's.
     pub async fn path_conf(&self, file: &Handle) -> Result<PathConf> {
-        self.local_first().perform(&[file], |nfs, user| nfs.path_conf(user, file)).await
+        Box::pin(self.local_first().perform(&[file], |nfs, user| nfs.path_conf(user, file))).await
     }
 
     /// A file's POSIX access control list (NFSACL's GETACL). A file without one has the list that its mode
@@ -293,7 +328,7 @@ impl Session {
     /// [`Status::NotSupported`] if the server doesn't serve NFSACL, or its filesystem has no such lists; the
     /// server's or the call's.
     pub async fn acl(&self, file: &Handle) -> Result<Vec<AclEntry>> {
-        self.local_first().perform(&[file], |nfs, user| nfs.acl(user, file)).await
+        perform!(self, "GETACL", acl(file), of file)
     }
 
     /// Makes the changes of a directory's names, or of a file's attributes, durable: what fsync(2) does
@@ -310,7 +345,7 @@ impl Session {
         if !self.inner.lane.was_ever_established() {
             return Ok(());
         }
-        match self.local_first().perform(&[handle], |nfs, user| nfs.commit(user, handle)).await {
+        match Box::pin(self.local_first().perform(&[handle], |nfs, user| nfs.commit(user, handle))).await {
             Err(error) if !error.status().is_some_and(has_nothing_to_sync) => Err(error),
             _ => Ok(()),
         }

@@ -89,6 +89,23 @@ impl LocalTree {
         after.map_err(|errno| Failure::from(errno).after_change())
     }
 
+    /// As [`LocalTree::set_attributes`] for a file that is open; the size can't be set.
+    pub(crate) fn set_attributes_of_open(
+        &self,
+        call: Call<'_>,
+        (handle, file): (&Handle, BorrowedFd<'_>),
+        set: &SetAttributes,
+    ) -> Result<Attributes> {
+        call.check_waits()?;
+        let asked = Instant::now();
+        let before = self.attributes_of(file)?;
+        let result = self.apply(call, file, None, &before, set);
+        let after = self.attributes_of(file);
+        self.report(handle, Some(&before), after.ok(), asked);
+        result?;
+        after.map_err(|errno| Failure::from(errno).after_change())
+    }
+
     /// Sets attributes in this order: size, owner and group, mode (because a change of owner clears set-id
     /// bits), times. A failure leaves the changes made before it, and may be repeated. `writable` is the file
     /// open for writing, if the caller has it.

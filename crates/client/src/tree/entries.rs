@@ -12,22 +12,38 @@ use super::failure::{Failure, Result};
 use super::local::{Call, LocalTree, entry_name};
 use crate::error::Status;
 use crate::handle::{Handle, WeakHandle};
-use crate::types::FileKind;
+use crate::types::{FileKind, NameHint};
 
 impl LocalTree {
     pub(crate) fn remove(&self, call: Call<'_>, directory: &Handle, name: &[u8]) -> Result<()> {
-        self.unlink(call, directory, name, AtFlags::empty())
+        self.remove_hinted(call, directory, name, NameHint::Unknown)
+    }
+
+    pub(crate) fn remove_hinted(
+        &self,
+        call: Call<'_>,
+        directory: &Handle,
+        name: &[u8],
+        hint: NameHint<'_>,
+    ) -> Result<()> {
+        self.unlink(call, directory, (name, hint), AtFlags::empty())
     }
 
     pub(crate) fn remove_dir(&self, call: Call<'_>, directory: &Handle, name: &[u8]) -> Result<()> {
-        self.unlink(call, directory, name, AtFlags::REMOVEDIR)
+        self.unlink(call, directory, (name, NameHint::Unknown), AtFlags::REMOVEDIR)
     }
 
-    fn unlink(&self, call: Call<'_>, directory: &Handle, name: &[u8], flags: AtFlags) -> Result<()> {
+    fn unlink(
+        &self,
+        call: Call<'_>,
+        directory: &Handle,
+        (name, hint): (&[u8], NameHint<'_>),
+        flags: AtFlags,
+    ) -> Result<()> {
         call.check_waits()?;
         let name = entry_name(name)?;
         self.changing(call, directory, |at, _| {
-            let victim = self.cached_entry(at, &name);
+            let victim = self.hinted_entry(at, &name, hint);
             self.gone_or(at, unlinkat(&**at, &name, flags).map_err(Failure::from))?;
             self.forget_removed(victim.as_deref());
             Ok(())
@@ -43,6 +59,16 @@ impl LocalTree {
         to_directory: &Handle,
         to: &[u8],
     ) -> Result<()> {
+        let hint = NameHint::Unknown;
+        self.rename_hinted(call, (from_directory, from, hint), (to_directory, to, hint))
+    }
+
+    pub(crate) fn rename_hinted(
+        &self,
+        call: Call<'_>,
+        (from_directory, from, moved): (&Handle, &[u8], NameHint<'_>),
+        (to_directory, to, replaced): (&Handle, &[u8], NameHint<'_>),
+    ) -> Result<()> {
         call.check_waits()?;
         let (from, to) = (entry_name(from)?, entry_name(to)?);
         let asked = Instant::now();
@@ -50,7 +76,8 @@ impl LocalTree {
         let is_same = Arc::ptr_eq(&from_at, &to_at);
         let from_before = self.live(&from_at)?;
         let to_before = if is_same { from_before } else { self.live(&to_at)? };
-        let (moved, victim) = (self.cached_entry(&from_at, &from), self.cached_entry(&to_at, &to));
+        let moved = self.hinted_entry(&from_at, &from, moved);
+        let victim = self.hinted_entry(&to_at, &to, replaced);
         let renamed = renameat(&*from_at, &from, &*to_at, &to);
         if renamed.is_ok() {
             self.forget_removed(victim.as_deref());

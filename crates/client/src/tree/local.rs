@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags, openat, openat2, statx};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, fstat, openat, openat2, statat};
 use rustix::io::Errno;
 use rustix::path::DecInt;
 use sys::KernelHandle;
@@ -27,7 +27,7 @@ use crate::error::Status;
 use crate::handle::{HEAD, Handle, WeakHandle};
 use crate::in_memory::is_in_memory;
 use crate::seal_queue::SealQueue;
-use crate::types::{Attributes, Found};
+use crate::types::{Attributes, Found, NameHint};
 
 /// Resolution that follows no symbolic link, enters no mount and stays below the starting directory.
 pub(super) const STRICT_RESOLVE: ResolveFlags = ResolveFlags::BENEATH
@@ -89,8 +89,8 @@ pub(crate) struct LocalTree {
     /// The server's id for the filesystem.
     fsid: u64,
     pub(super) descriptors: DescriptorCache,
-    /// The last search by name found a descriptor, so the next one probably does.
-    searches_hit: AtomicBool,
+    /// The last search by name had no file to open, so the next one probably has none.
+    opens_nothing: AtomicBool,
     pub(super) open_dirs: OpenDirs,
     /// The directory /proc/self/fd, where it is mounted.
     proc: Option<OwnedFd>,
@@ -116,7 +116,7 @@ impl LocalTree {
             head,
             fsid,
             descriptors: DescriptorCache::new(budget),
-            searches_hit: AtomicBool::new(false),
+            opens_nothing: AtomicBool::new(false),
             open_dirs: OpenDirs::new(&root),
             proc: rustix::fs::open(
                 c"/proc/self/fd",
@@ -226,22 +226,26 @@ impl LocalTree {
         directory: (&Descriptor, &Handle),
         name: &CStr,
     ) -> Result<Entry> {
-        // Two system calls if the file is known, which then was one call too many if it isn't.
-        if call.waits == Waits::Allowed && self.searches_hit.load(Relaxed) {
+        // One system call less if the name doesn't exist or the file is known, and one too many otherwise.
+        if call.waits == Waits::Allowed && self.opens_nothing.load(Relaxed) {
             let kernel = KernelHandle::of(directory.0, name)?;
             if let Some(file) = self.descriptors.get(&self.identity(&kernel)?) {
                 let attributes = self.live(&file)?;
                 let handle = self.handle_of(&file, directory.1, name)?;
                 return Ok(Entry { file, handle, attributes });
             }
-            self.searches_hit.store(false, Relaxed);
+            self.opens_nothing.store(false, Relaxed);
         }
-        let file = self.open_path(call, directory.0, name)?;
+        let file = self.open_path(call, directory.0, name).inspect_err(|failure| {
+            if *failure == Failure::Status(Status::NoEntry) {
+                self.opens_nothing.store(true, Relaxed);
+            }
+        })?;
         let attributes = self.attributes_of(&file)?;
         let identity = self.identity(&KernelHandle::of(&file, c"")?)?;
         let file = match self.descriptors.get(&identity) {
             Some(known) => {
-                self.searches_hit.store(true, Relaxed);
+                self.opens_nothing.store(true, Relaxed);
                 known
             }
             None => self.descriptors.insert(Descriptor { file, identity, handle: Mutex::default() }),
@@ -272,6 +276,20 @@ impl LocalTree {
         self.descriptors.get(&self.identity(&kernel).ok()?)
     }
 
+    /// As [`LocalTree::cached_entry`]; the caller may know the file.
+    pub(super) fn hinted_entry(
+        &self,
+        directory: &Descriptor,
+        name: &CStr,
+        hint: NameHint<'_>,
+    ) -> Option<Arc<Descriptor>> {
+        match hint {
+            NameHint::Unknown => self.cached_entry(directory, name),
+            NameHint::Nothing => None,
+            NameHint::File(handle) => self.descriptors.get(handle.identity()),
+        }
+    }
+
     /// The identity in the handle of a file.
     pub(super) fn identity(&self, kernel: &KernelHandle) -> Result<Box<[u8]>> {
         let kind = u8::try_from(kernel.kind()).map_err(|_| Failure::NotLocal)?;
@@ -291,8 +309,7 @@ impl LocalTree {
 
     /// A file's attributes.
     pub(super) fn attributes_of(&self, file: impl AsFd) -> rustix::io::Result<Attributes> {
-        let flags = AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-        Ok(Attributes::of(&statx(file, c"", flags, StatxFlags::BASIC_STATS)?, self.fsid))
+        Ok(Attributes::of_stat(&fstat(file)?, self.fsid))
     }
 
     /// The attributes of what a name in a directory belongs to.
@@ -302,7 +319,7 @@ impl LocalTree {
         name: &CStr,
     ) -> rustix::io::Result<Attributes> {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-        Ok(Attributes::of(&statx(directory, name, flags, StatxFlags::BASIC_STATS)?, self.fsid))
+        Ok(Attributes::of_stat(&statat(directory, name, flags)?, self.fsid))
     }
 
     /// A file's attributes; `Stale`, and no descriptor any longer, if its last name is gone.

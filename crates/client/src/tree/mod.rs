@@ -40,7 +40,9 @@ use lane::{Grant, OpenedGrant};
 use rustix::process::{Resource, getrlimit};
 
 use self::failure::Failure;
-use self::local::{Call, LocalTree, Waits};
+pub(crate) use self::failure::Result as LocalResult;
+use self::local::Waits;
+pub(crate) use self::local::{Call, LocalTree};
 use self::open::Opened;
 use self::user::TreeUsers;
 use crate::attribute_sink::AttributeSink;
@@ -169,6 +171,43 @@ impl Tree {
     /// The server's write verifier when it gave the tree.
     pub(crate) fn verifier(&self) -> [u8; 8] {
         self.shared.verifier
+    }
+
+    /// Performs an operation on this thread. `None`: it may have to wait, or isn't local; it has changed
+    /// nothing. Errors name it `object`.
+    pub(crate) fn perform_now<T>(
+        &self,
+        user: &User,
+        object: &'static str,
+        operation: impl FnOnce(&LocalTree, Call<'_>) -> LocalResult<T>,
+    ) -> Option<Result<T>> {
+        match self.shared.try_run(user, operation) {
+            Err(Failure::NotLocal | Failure::WouldWait) => None,
+            result => Some(result.map_err(|failure| failure.into_error(object))),
+        }
+    }
+
+    /// As [`Tree::perform_now`], for an open.
+    pub(crate) fn open_now(
+        &self,
+        user: &User,
+        target: FileTarget<'_>,
+        access: (bool, bool),
+    ) -> Option<Result<TreeOpen>> {
+        let (object, is_new) = match target {
+            FileTarget::New { .. } => ("CREATE", true),
+            FileTarget::File(_) | FileTarget::Entry { .. } => ("open", false),
+        };
+        let opened = self.perform_now(user, object, |local, call| match target {
+            FileTarget::File(file) => local.open_handle(call, file, access),
+            FileTarget::Entry { directory, name } => local.open(call, directory, name, access),
+            FileTarget::New { directory, name, how } => local.open_new(call, directory, name, how, access),
+        })?;
+        match opened {
+            Ok(opened) if is_new => Some(Ok(self.shared.granted(opened))),
+            Ok(opened) => self.shared.granted_existing(opened).ok().map(Ok),
+            Err(error) => Some(Err(error)),
+        }
     }
 }
 

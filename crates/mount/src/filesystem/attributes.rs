@@ -68,7 +68,7 @@ impl Filesystem {
             Some(attributes) if !inode.is_atime_stale() => attributes,
             _ => {
                 let attributes = match fh.and_then(|fh| self.files.get(fh)) {
-                    Some(open) => open.file.attributes().await,
+                    Some(open) => Box::pin(open.file.attributes()).await,
                     None => user.session.attributes(&inode.handle).await,
                 };
                 attributes.map_err(|error| self.errno_for(inode, &error))?
@@ -149,7 +149,7 @@ impl Filesystem {
             inode.lock().attributes.note_write(Instant::now());
             // ftruncate(2) needs a file open for writing, whatever the mode is by now.
             if let Some(open) = args.fh.and_then(|fh| self.files.get(fh)).filter(|open| open.write) {
-                self.truncate(&inode, &open.file, size, args.kill_set_id).await?;
+                Box::pin(self.truncate(&inode, &open.file, size, args.kill_set_id)).await?;
                 set.size = None;
             } else {
                 // A server lets the owner truncate the file whatever the mode is; truncate(2) doesn't.
@@ -164,7 +164,12 @@ impl Filesystem {
         let attributes = if set.is_empty() {
             None
         } else {
-            let result = user.session.set_attributes(&inode.handle, &set, None).await;
+            let open = inode.lock().opens.last_granted().and_then(|fh| self.files.get(fh));
+            // The descriptor of a new file is at hand, another one would have to be opened.
+            let result = match open.and_then(|open| open.file.set_attributes_now(&user.session, &set)) {
+                Some(result) => result.map(Some),
+                None => user.session.set_attributes(&inode.handle, &set, None).await,
+            };
             result.map_err(|error| self.errno_for(&inode, &error))?
         };
         let attributes = match attributes {
@@ -209,7 +214,7 @@ impl Filesystem {
     ) -> Result<(), Errno> {
         let granted = match cached {
             Some(granted) => granted,
-            None => self.fetch_access(user, inode, wanted).await?,
+            None => Box::pin(self.fetch_access(user, inode, wanted)).await?,
         };
         if granted == wanted { Ok(()) } else { Err(Errno::ACCESS) }
     }

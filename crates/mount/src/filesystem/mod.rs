@@ -334,9 +334,19 @@ impl Filesystem {
 
     /// Enters attributes that were requested at `asked`.
     fn update_attributes(&self, inode: &Inode, attributes: Attributes, asked: Instant) {
+        self.update_received_attributes(inode, attributes, (asked, Instant::now()));
+    }
+
+    /// As [`Filesystem::update_attributes`], for attributes that were requested and received at these times.
+    fn update_received_attributes(
+        &self,
+        inode: &Inode,
+        attributes: Attributes,
+        (asked, received): (Instant, Instant),
+    ) {
         inode.set_atime_stale(false);
         let update = AttributeUpdate { before: None, attributes: Some(attributes), asked };
-        inode.update(&update, Instant::now(), &self.options.attributes);
+        inode.update(&update, received, &self.options.attributes);
         let revoked = {
             let mut state = inode.lock();
             !state.is_searchable_by_mode() && state.search.revoke()
@@ -371,8 +381,8 @@ impl Filesystem {
     ) -> FileEntry {
         let inode = self.inodes.reference(handle);
         inode.handle.moved(&query.directory.handle, query.name);
-        self.update_attributes(&inode, *attributes, asked);
         let now = Instant::now();
+        self.update_received_attributes(&inode, *attributes, (asked, now));
         let times = self.cache_times(query.directory, &inode, now);
         let place = (query.directory.number, query.name);
         self.paths.insert(&inode, place, Some(query.version), now + times.entry);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use client::{Access, Create, Found, Node as SpecialFile, SetAttributes, Status};
+use client::{Access, Create, Found, NameHint, Node as SpecialFile, SetAttributes, Status};
 use futures_util::future::join;
 use rustix::fs::FileType;
 use rustix::io::Errno;
@@ -78,7 +78,7 @@ impl Filesystem {
     async fn may_search(&self, user: &Arc<User>, directory: &Arc<Inode>, cached: Option<Access>) -> bool {
         let granted = match cached {
             Some(granted) => Ok(granted),
-            None => self.fetch_access(user, directory, Access::LOOKUP).await,
+            None => Box::pin(self.fetch_access(user, directory, Access::LOOKUP)).await,
         };
         granted == Ok(Access::LOOKUP)
     }
@@ -274,10 +274,15 @@ impl Filesystem {
 
     pub(super) async fn unlink(&self, request: &RequestContext, name: &[u8]) -> Result<FuseReply, Errno> {
         let (directory, user) = (self.inode(request)?, self.user(request));
-        if self.hide(&directory, name, &user).await? {
+        let removed = self.paths.get(directory.number, name);
+        if removed.as_ref().is_some_and(|inode| inode.lock().opens.is_open())
+            && Box::pin(self.hide(&directory, name, &user)).await?
+        {
             return Ok(FuseReply::default());
         }
-        user.session.remove(&directory.handle, name).await.map_err(|error| self.errno(&error))?;
+        let hint = removed.as_ref().map_or(NameHint::Unknown, |inode| NameHint::File(&inode.handle));
+        let result = user.session.remove_hinted(&directory.handle, (name, hint)).await;
+        result.map_err(|error| self.errno(&error))?;
         self.paths.remove(directory.number, name);
         Ok(FuseReply::default())
     }
@@ -302,20 +307,31 @@ impl Filesystem {
         let (directory, to, user) = (self.inode(request)?, self.inode_of(args.to)?, self.user(request));
         let (name, to_name) = (&args.name[..], &args.to_name[..]);
         let is_same = directory.number == to.number && name == to_name;
-        let hidden =
-            if is_same { None } else { self.hide_target(&directory, name, &to, to_name, &user).await? };
-        // The target may be a directory.
-        self.wait_for_removals_in(to.number, to_name).await;
+        let mut hidden = None;
+        let target = self.paths.get(to.number, to_name);
+        if let Some(target) = &target {
+            if !is_same && target.lock().opens.is_open() {
+                hidden = Box::pin(self.hide_target(&directory, name, &to, to_name, &user)).await?;
+            }
+            // It may be a directory.
+            Box::pin(self.wait_for_removals_in(to.number, to_name)).await;
+        }
+        let moved = self.paths.get(directory.number, name);
         let version = self.begin_create(&to, to_name).version;
-        let renamed = user.session.rename(&directory.handle, name, &to.handle, to_name).await;
+        let moved_hint = moved.as_ref().map_or(NameHint::Unknown, |inode| NameHint::File(&inode.handle));
+        // The kernel looks a target up before it renames.
+        let target_hint = target.as_ref().filter(|_| hidden.is_none());
+        let target_hint = target_hint.map_or(NameHint::Nothing, |inode| NameHint::File(&inode.handle));
+        let from_name = (&directory.handle, name, moved_hint);
+        let renamed = user.session.rename_hinted(from_name, (&to.handle, to_name, target_hint)).await;
         if let Err(error) = renamed {
             if let Some(hidden) = hidden {
-                self.unhide(&hidden, &to, to_name).await;
+                Box::pin(self.unhide(&hidden, &to, to_name)).await;
             }
             return Err(self.errno(&error));
         }
         self.paths.rename((directory.number, name), (to.number, to_name), Some(version));
-        if let Some(inode) = self.paths.get(to.number, to_name) {
+        if let Some(inode) = moved {
             inode.handle.moved(&to.handle, to_name);
         }
         Ok(FuseReply::default())

@@ -111,7 +111,7 @@ impl Filesystem {
             self.check_access(&user, &inode, rights, cached).await?;
         }
         if args.truncates() {
-            self.truncate_at_open(&user, &inode, &file, args).await?;
+            Box::pin(self.truncate_at_open(&user, &inode, &file, args)).await?;
         }
         self.current_attributes(&user.session, &inode, asked).await?;
         let (fh, open) = self.enter_open(&inode, file, args, AttributesReported::BeforeOpen)?;
@@ -239,7 +239,7 @@ impl Filesystem {
         let wish = if pass { IoWish::Pass } else { served };
         let mut plan = state.opens.io_mode.plan(wish, args.write);
         if plan == IoPlan::Register {
-            match self.register_backing(state, file) {
+            match self.register_backing(state, file, args.write) {
                 Some(reply) => return Ok(reply),
                 None => plan = state.opens.io_mode.plan(served, args.write),
             }
@@ -267,10 +267,12 @@ impl Filesystem {
         }
     }
 
-    /// Registers a granted file as a backing file; `None` if the kernel refuses it.
-    fn register_backing(&self, state: &mut InodeState, file: &File) -> Option<OpenReply> {
+    /// Registers a granted file, which is open for writing if `write` is set, as a backing file; `None` if
+    /// the kernel refuses it.
+    fn register_backing(&self, state: &mut InodeState, file: &File, write: bool) -> Option<OpenReply> {
         let registered = file.share_granted_fd(|fd| {
-            (Backing::register(self.kernel.device(), file, fd), backing::is_read_only(fd))
+            let read_only = !write && backing::is_read_only(fd);
+            (Backing::register(self.kernel.device(), file, fd), read_only)
         });
         match registered? {
             (Ok(backing), read_only) => {

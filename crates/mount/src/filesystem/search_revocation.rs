@@ -62,14 +62,18 @@ impl SearchRevocation {
     /// Waits until every path walk to the directory is a LOOKUP. Called before the reply to a change that may
     /// have begun a revocation.
     pub(super) async fn wait_for_own_names(&self, directory: &Inode) {
-        let _ = timeout(WAIT_TIMEOUT, self.own_names.wait_until_idle(&directory.number)).await;
+        if self.own_names.contains(&directory.number) {
+            let idle = self.own_names.wait_until_idle(&directory.number);
+            let _ = Box::pin(timeout(WAIT_TIMEOUT, idle)).await;
+        }
     }
 
     /// Waits, before a reply that names the directory, until the names in it are invalidated. While its own
     /// names aren't, chmod(2) hasn't returned, and the path walk may as well have come before it.
     pub(super) async fn wait_for_entries(&self, directory: &Inode) {
         if self.is_under_way(directory) && !self.own_names.contains(&directory.number) {
-            let _ = timeout(WAIT_TIMEOUT, self.entries.wait_until_idle(&directory.number)).await;
+            let idle = self.entries.wait_until_idle(&directory.number);
+            let _ = Box::pin(timeout(WAIT_TIMEOUT, idle)).await;
         }
     }
 }

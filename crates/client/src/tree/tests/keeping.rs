@@ -16,7 +16,8 @@ use crate::tree::failure::Failure;
 use crate::tree::local::Waits;
 use crate::tree::open::Opened;
 use crate::tree::user::TreeUsers;
-use crate::types::{Create, FileKind, Node, Plus, SetAttributes};
+use crate::tree::{Call, LocalResult, LocalTree};
+use crate::types::{Create, FileKind, Handle, NameHint, Node, Plus, SetAttributes, SetTime, Timestamp};
 use crate::user::User;
 
 const fn mode(mode: u32) -> SetAttributes {
@@ -83,6 +84,84 @@ fn a_removed_file_is_not_kept_open() {
         }
         assert!(side.local().descriptors.get(file.identity()).is_none(), "{how}");
     }
+}
+
+#[test]
+fn a_removed_file_is_not_kept_open_if_the_caller_knows_it() {
+    let (side, root, dir) = plain(100);
+    let with = |work: &dyn Fn(&LocalTree, Call<'_>) -> LocalResult<()>| {
+        side.with_waits(Waits::Allowed, |local, call| work(local, call)).expect("done");
+    };
+    let is_open = |file: &Handle| side.local().descriptors.get(file.identity()).is_some();
+    let make = |name: &str| {
+        fs::write(dir.path().join(name), b"content").expect("made");
+        side.lookup(&root, name.as_bytes()).expect("there").handle
+    };
+    let (victim, other) = (make("victim"), make("other"));
+    // The hint is wrong: the other file keeps its descriptor.
+    with(&|local, call| local.remove_hinted(call, &root, b"victim", NameHint::File(&other)));
+    assert!(is_open(&other) && is_open(&victim));
+    assert_eq!(side.attributes(&victim), Err(Failure::Status(Status::Stale)));
+    let victim = make("victim");
+    with(&|local, call| local.remove_hinted(call, &root, b"victim", NameHint::File(&victim)));
+    assert!(!is_open(&victim));
+    let victim = make("victim");
+    let from = (&root, &b"other"[..], NameHint::File(&other));
+    with(&|local, call| local.rename_hinted(call, from, (&root, b"victim", NameHint::File(&victim))));
+    assert!(!is_open(&victim) && is_open(&other));
+    // Closed, it is found again by its new name.
+    side.local().descriptors.remove(other.identity());
+    assert_eq!(side.attributes(&other).expect("found again").size, 7);
+}
+
+#[test]
+fn attributes_are_set_by_the_descriptor_of_an_open_file() {
+    let (side, root, dir) = plain(100);
+    let how = Create::Guarded(mode(0o600));
+    let (file, found) = side
+        .with_waits(Waits::Allowed, |local, call| {
+            match local.open_new(call, &root, b"new", &how, (false, true))? {
+                Opened::File(file, found) => Ok((file, *found)),
+                Opened::Other(kind) => panic!("{kind:?}"),
+            }
+        })
+        .expect("created");
+    let set = |set: &SetAttributes| {
+        side.with_waits(Waits::Allowed, |local, call| {
+            local.set_attributes_of_open(call, (&found.handle, file.as_fd()), set)
+        })
+    };
+    let time = Timestamp { seconds: 1_000_000_000, nanoseconds: 7 };
+    let times = SetAttributes { mtime: Some(SetTime::To(time)), ..mode(0o4640) };
+    side.seen.take();
+    let now = set(&times).expect("set");
+    assert_eq!((now.mode, now.mtime), (0o4640, time));
+    assert!(side.local().descriptors.is_empty(), "no other descriptor was opened");
+    let seen = side.seen.take();
+    assert_eq!(seen.len(), 1);
+    assert_eq!((&seen[0].0, seen[0].1.attributes), (&found.handle, Some(now)));
+    assert!(seen[0].1.before.is_some(), "one can tell whose change it is");
+    let path = dir.path().join("new");
+    assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o7777, 0o4640);
+    // Whatever its name is, as for fchmod(2).
+    fs::rename(&path, dir.path().join("elsewhere")).expect("renamed");
+    assert_eq!(set(&mode(0o400)).expect("set").mode, 0o400);
+    let refused = side.with_waits(Waits::Forbidden, |local, call| {
+        local.set_attributes_of_open(call, (&found.handle, file.as_fd()), &mode(0o600))
+    });
+    assert_eq!(refused, Err(Failure::WouldWait));
+}
+
+#[test]
+fn a_name_that_does_not_exist_is_looked_up_as_others_are() {
+    let (side, root, dir) = plain(100);
+    // The second one in a row is looked up in another way.
+    for _ in 0..3 {
+        assert_eq!(side.lookup(&root, b"none"), Err(Failure::Status(Status::NoEntry)));
+    }
+    std::os::unix::fs::symlink("/etc", dir.path().join("none")).expect("made");
+    let found = side.lookup(&root, b"none").expect("there");
+    assert_eq!(found.attributes.expect("known").kind, FileKind::Symlink);
 }
 
 #[test]
