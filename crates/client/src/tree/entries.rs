@@ -42,13 +42,12 @@ impl LocalTree {
     ) -> Result<()> {
         call.check_waits()?;
         let name = entry_name(name)?;
-        self.changing(call, directory, |at, _| {
+        self.changing_names(call, directory, |at| {
             let victim = self.hinted_entry(at, &name, hint);
             self.gone_or(at, unlinkat(&**at, &name, flags).map_err(Failure::from))?;
             self.forget_removed(victim.as_deref());
             Ok(())
         })
-        .map(|((), _)| ())
     }
 
     pub(crate) fn rename(
@@ -112,14 +111,13 @@ impl LocalTree {
         let (asked, name) = (Instant::now(), entry_name(name)?);
         let descriptor = self.find(call, file)?;
         let (proc, number) = self.proc_entry(descriptor.as_fd())?;
-        let linked = self.changing(call, directory, |at, _| {
+        let linked = self.changing_names(call, directory, |at| {
             if self.live(&descriptor)?.kind == FileKind::Directory {
                 return Err(Status::IsDirectory.into());
             }
             let made = linkat(proc, number, &**at, &name, AtFlags::SYMLINK_FOLLOW);
             self.gone_or(at, made.map_err(Failure::from))
         });
-        let linked = linked.map(|((), _)| ());
         if linked != Err(Failure::NotLocal) {
             self.report(file, None, self.live(&descriptor).ok(), asked);
         }
