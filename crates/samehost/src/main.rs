@@ -66,6 +66,8 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> CommandResult {
+    // The threads of the logs come next.
+    descriptors::prepare();
     let cli = config_file::serve::complete(cli)?;
     let who = match &cli.command {
         Command::Mount(args) if args.report => logging::LogSource::BackgroundMount,
@@ -108,7 +110,7 @@ fn run(cli: Cli) -> CommandResult {
 
 /// Runs a command on a single-threaded runtime.
 fn block_on(command: impl Future<Output = CommandResult>) -> CommandResult {
-    descriptors::raise()?;
+    descriptors::check()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

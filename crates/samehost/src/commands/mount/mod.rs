@@ -29,7 +29,7 @@ pub fn mount(global: &Global, args: &MountArgs) -> CommandResult {
     if let Some(change) = plan::remount(args)? {
         return remount::remount(args, &change);
     }
-    descriptors::raise()?;
+    descriptors::check()?;
     let (plan, skipped) = plan::plan(global, args)?;
     for error in &skipped {
         print_error(&format!("mount: {error}; ignored"));
