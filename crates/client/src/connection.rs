@@ -32,6 +32,15 @@ pub(crate) fn rpc_options(options: &Options, connections: usize) -> rpc::client:
     }
 }
 
+/// The addresses of the URL's host.
+///
+/// # Errors
+/// [`Error::Resolve`].
+pub(crate) async fn resolve(url: &Url, port: u16) -> Result<Vec<SocketAddr>> {
+    let addresses = tokio::net::lookup_host((url.host(), port)).await;
+    Ok(addresses.map_err(|source| Error::Resolve { host: url.host().to_owned(), source })?.collect())
+}
+
 /// A connection to the first of these addresses that accepts one. `url` is for errors.
 ///
 /// # Errors

@@ -358,22 +358,6 @@ impl Error {
         }
     }
 
-    /// Whether the export may be served by NFSv3 although connecting by NFSv4 failed with this error: the
-    /// server doesn't have NFSv4.1, or the export by it, or NFS has another port, which rpcbind knows. MOUNT
-    /// also says why a host is refused.
-    pub(crate) fn may_need_nfs3(&self) -> bool {
-        use rpc::client::Error as E;
-        match self {
-            Self::Mount { .. } => true,
-            Self::Rpc { source: RpcError(source), .. } => match source {
-                E::ProgramUnavailable { .. } | E::ProgramMismatch { .. } | E::Auth { .. } => true,
-                E::Connect { source, .. } => source.kind() == io::ErrorKind::ConnectionRefused,
-                _ => false,
-            },
-            _ => false,
-        }
-    }
-
     /// The error of a write whose first `before` bytes had been written before the part that failed.
     #[doc(hidden)]
     #[must_use]

@@ -58,6 +58,7 @@ pub mod disk_waits;
 mod error;
 mod file;
 mod handle;
+mod highest;
 mod in_memory;
 mod lane;
 mod nfs3;

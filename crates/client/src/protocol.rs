@@ -9,7 +9,8 @@ use io::Stability;
 use rpc::client::Client;
 
 use crate::counters::SessionCounters;
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::highest;
 use crate::nfs3::Nfs3;
 use crate::nfs4::Nfs4;
 use crate::operations::{
@@ -44,6 +45,8 @@ pub(crate) struct Mounted {
     pub(crate) target: Vec<u8>,
     /// The directory at `path`.
     pub(crate) root: Handle,
+    /// `path` is the server's root, and the URL's path begins with a name that isn't there.
+    pub(crate) is_outside: bool,
 }
 
 impl Protocol {
@@ -59,30 +62,9 @@ impl Protocol {
         counters: Arc<SessionCounters>,
     ) -> Result<Mounted> {
         match options.version {
-            Version::Highest => Self::connect_highest(url, options, user, counters).await,
+            Version::Highest => highest::connect(url, options, user, counters).await,
             Version::V3 => Nfs3::connect(url, options, user, counters).await,
             Version::V4 | Version::V4_1 | Version::V4_2 => Nfs4::connect(url, options, user, counters).await,
-        }
-    }
-
-    /// Connects by NFSv4, and by NFSv3 if the server may have that only. Servers may also have an export, or
-    /// another path to it, by NFSv3 only. If NFSv3 can't be reached, the error is NFSv4's.
-    async fn connect_highest(
-        url: &Url,
-        options: Arc<Options>,
-        user: &Arc<User>,
-        counters: Arc<SessionCounters>,
-    ) -> Result<Mounted> {
-        let by_4 = match Nfs4::connect(url, options.clone(), user, counters.clone()).await {
-            Err(error) if error.may_need_nfs3() => error,
-            connected => return connected,
-        };
-        match Nfs3::connect(url, options, user, counters).await {
-            Err(Error::Rpc { .. }) => Err(by_4),
-            connected => {
-                tracing::debug!(%url, error = %by_4, "not by NFSv4");
-                connected
-            }
         }
     }
 

@@ -75,16 +75,6 @@ mod v4 {
     }
 
     #[tokio::test]
-    async fn the_highest_version_of_this_server_is_used() {
-        let served = Served::wire_only();
-        let session = served.wire_by(Version::Highest).await;
-        assert_eq!(session.version(), Version::V4_2);
-        let options = served.options(LaneMode::Off).version(Version::Highest);
-        let refused = Session::connect(&served.url().with_path(b"/elsewhere"), options).await;
-        assert!(matches!(refused, Err(client::Error::Mount { .. })));
-    }
-
-    #[tokio::test]
     async fn files_are_closed_together_and_before_their_removal() {
         const FILES: usize = 60;
         let served = Served::wire_only();

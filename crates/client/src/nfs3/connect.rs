@@ -10,9 +10,9 @@ use xdr::Decoder;
 
 use super::Nfs3;
 use super::mount::{MountClient, mount};
-use crate::connection::{connect_to_any, rpc_options};
+use crate::connection::{connect_to_any, resolve, rpc_options};
 use crate::counters::SessionCounters;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::options::Options;
 use crate::protocol::{Mounted, Protocol};
 use crate::url::Url;
@@ -29,7 +29,42 @@ impl Nfs3 {
         user: &User,
         counters: Arc<SessionCounters>,
     ) -> Result<Mounted> {
-        let rpc = Arc::new(connect_any(url, &options).await?);
+        let rpc = connect_any(url, &options).await?;
+        Self::mount(url, rpc, options, user, counters).await
+    }
+
+    /// As [`Nfs3::connect`], on the port that rpcbind has for NFSv3. `None` if that is 2049 or there is none,
+    /// or the port is given.
+    pub(crate) async fn connect_elsewhere(
+        url: &Url,
+        options: Arc<Options>,
+        user: &User,
+        counters: Arc<SessionCounters>,
+    ) -> Option<Result<Mounted>> {
+        if url.port().or(options.port).is_some() {
+            return None;
+        }
+        let mut registered = registered(&resolve(url, nfs3::PORT).await.ok()?, &options).await;
+        registered.retain(|address| address.port() != nfs3::PORT);
+        if registered.is_empty() {
+            return None;
+        }
+        let connected =
+            connect_to_any(url, &registered, &rpc_options(&options, options.nconnect as usize)).await;
+        Some(match connected {
+            Ok(rpc) => Self::mount(url, rpc, options, user, counters).await,
+            Err(error) => Err(error),
+        })
+    }
+
+    async fn mount(
+        url: &Url,
+        rpc: Client,
+        options: Arc<Options>,
+        user: &User,
+        counters: Arc<SessionCounters>,
+    ) -> Result<Mounted> {
+        let rpc = Arc::new(rpc);
         let mut client = MountClient { nfs: &rpc, separate: None, options: &options, user };
         let (path, root) = mount(&mut client, url).await?;
         let rest = url.path().get(path.len()..).unwrap_or_default();
@@ -42,7 +77,7 @@ impl Nfs3 {
             rpc: rpc.clone(),
             options,
         };
-        Ok(Mounted { protocol: Protocol::Nfs3(nfs), rpc, path, target, root })
+        Ok(Mounted { protocol: Protocol::Nfs3(nfs), rpc, path, target, root, is_outside: false })
     }
 }
 
@@ -50,25 +85,28 @@ impl Nfs3 {
 async fn connect_any(url: &Url, options: &Options) -> Result<Client> {
     let given = url.port().or(options.port);
     let port = given.unwrap_or(nfs3::PORT);
-    let addresses: Vec<SocketAddr> = tokio::net::lookup_host((url.host(), port))
-        .await
-        .map_err(|source| Error::Resolve { host: url.host().to_owned(), source })?
-        .collect();
+    let addresses = resolve(url, port).await?;
     let rpc_options = rpc_options(options, options.nconnect as usize);
     let failed = match connect_to_any(url, &addresses, &rpc_options).await {
         Err(error) if given.is_none() => error,
         connected => return connected,
     };
-    let mut registered = Vec::new();
-    for address in &addresses {
-        if let Some(port) = port_from_rpcbind(*address, nfs3::PROGRAM, nfs3::VERSION, options).await {
-            registered.push(SocketAddr::new(address.ip(), port));
-        }
-    }
+    let registered = registered(&addresses, options).await;
     if registered.is_empty() {
         return Err(failed);
     }
     connect_to_any(url, &registered, &rpc_options).await
+}
+
+/// The addresses at which rpcbind has NFSv3.
+async fn registered(addresses: &[SocketAddr], options: &Options) -> Vec<SocketAddr> {
+    let mut registered = Vec::new();
+    for address in addresses {
+        if let Some(port) = port_from_rpcbind(*address, nfs3::PROGRAM, nfs3::VERSION, options).await {
+            registered.push(SocketAddr::new(address.ip(), port));
+        }
+    }
+    registered
 }
 
 /// The TCP port of a program; `None` if rpcbind doesn't answer or doesn't know it.

@@ -5,7 +5,6 @@
 //! the server's pseudo-filesystem. The deepest directory on it becomes the session's root, and the rest its
 //! target.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -18,7 +17,7 @@ use super::compound::{Compound, encoded};
 use super::convert::{FILE, LIMITS};
 use super::session::SessionClient;
 use super::{Nfs4, identity};
-use crate::connection::{connect_to_any, rpc_options};
+use crate::connection::{connect_to_any, resolve, rpc_options};
 use crate::counters::SessionCounters;
 use crate::error::{Error, Result, Status};
 use crate::options::{Options, Version};
@@ -26,6 +25,7 @@ use crate::protocol::{Mounted, Protocol};
 use crate::types::{Access, Attributes, FileKind, Found, Handle};
 use crate::url::Url;
 use crate::user::User;
+use crate::wire::retry_delayed;
 
 /// NFS's port (RFC 8881 section 2.9.3).
 const PORT: u16 = 2049;
@@ -50,10 +50,7 @@ impl Nfs4 {
             ..rpc_options(&options, options.nconnect as usize)
         };
         let port = url.port().or(options.port).unwrap_or(PORT);
-        let addresses: Vec<SocketAddr> = tokio::net::lookup_host((url.host(), port))
-            .await
-            .map_err(|source| Error::Resolve { host: url.host().to_owned(), source })?
-            .collect();
+        let addresses = resolve(url, port).await?;
         let rpc = Arc::new(connect_to_any(url, &addresses, &rpc_options).await?);
         let minors: &[MinorVersion] = match options.version {
             Version::V4_1 => &[MinorVersion::V1],
@@ -72,15 +69,23 @@ impl Nfs4 {
                 options.policy(),
             );
             match client.connect().await {
-                Ok(()) => return Self::mount(url, options, user, counters, rpc, client).await,
+                Ok(()) => {
+                    let mounted = Self::mount(url, options, user, counters, rpc, client.clone()).await;
+                    if let Err(Error::Mount { .. } | Error::Status { .. }) = mounted {
+                        // The server needn't keep it until its lease expires.
+                        client.end().await;
+                    }
+                    return mounted;
+                }
                 Err(error) if error.status() == Some(Status::NotSupported) => last = Some(error),
                 Err(error) => return Err(error.about(|| url.to_string())),
             }
         }
         let reason = match options.version {
-            Version::V4_1 => "it doesn't serve NFSv4.1. Use vers=3, or leave it out",
-            Version::V4_2 => "it doesn't serve NFSv4.2. Try vers=4.1, or vers=3",
-            _ => "it serves neither NFSv4.2 nor 4.1. Use vers=3, or leave it out",
+            Version::V4_1 => "it doesn't serve NFSv4.1. Leave vers out",
+            Version::V4_2 => "it doesn't serve NFSv4.2. Leave vers out",
+            Version::V4 => "it serves neither NFSv4.2 nor 4.1. Leave vers out",
+            Version::V3 | Version::Highest => "it serves neither NFSv4.2 nor 4.1",
         };
         drop(last);
         Err(mount_error(url, &rpc, reason.to_owned()))
@@ -106,15 +111,17 @@ impl Nfs4 {
             get_attributes: trailer,
         };
         let names: Vec<&[u8]> = names(url.path()).collect();
-        let (directories, failure) =
-            nfs.walk(user, &names).await.map_err(|error| error.about(|| url.to_string()))?;
+        let (directories, failure) = retry_delayed(&options, || nfs.walk(user, &names))
+            .await
+            .map_err(|error| error.about(|| url.to_string()))?;
         let Some((root, deepest)) = directories.first().zip(directories.last()) else {
             return Err(mount_error(url, &rpc, "its root isn't a directory".to_owned()));
         };
         let depth = directories.len() - 1;
+        let is_outside = depth == 0 && failure == Some(Status::NoEntry);
         if let Some(status) = failure
             && deepest.1.fsid == root.1.fsid
-            && !nfs.is_writable(user, &deepest.0).await
+            && !retry_delayed(&options, || nfs.is_writable(user, &deepest.0)).await?
         {
             let reason = match status {
                 Status::NoEntry => "no such export",
@@ -128,11 +135,11 @@ impl Nfs4 {
         }
         let path = [b"/", &names[..depth].join(&b'/')[..]].concat();
         let target = names[depth..].join(&b'/');
-        let limits = nfs.limits(user, &deepest.0).await?;
+        let limits = retry_delayed(&options, || nfs.limits(user, &deepest.0)).await?;
         nfs.applies_umask = limits.applies_umask && nfs.client.minor >= MinorVersion::V2;
         nfs.client.keep(limits.lease);
         let root = deepest.0.clone();
-        Ok(Mounted { protocol: Protocol::Nfs4(nfs), rpc, path, target, root })
+        Ok(Mounted { protocol: Protocol::Nfs4(nfs), rpc, path, target, root, is_outside })
     }
 
     /// Walks down from the server's root while there are directories. Returns those, the root first, and why
@@ -185,17 +192,21 @@ impl Nfs4 {
         }
     }
 
-    /// Whether the user may create names in a directory.
-    pub(super) async fn is_writable(&self, user: &User, directory: &Handle) -> bool {
+    /// Whether the user may create names in a directory. Not, if the server refuses to tell.
+    pub(super) async fn is_writable(&self, user: &User, directory: &Handle) -> Result<bool> {
         let wanted = Access::MODIFY | Access::EXTEND;
         let operation = Operation::Access;
         let compound = Compound::new().put_fh(directory).then(operation, &Access4Args { access: wanted.0 });
-        let Ok(reply) = self.client.call(user, &compound, None).await else { return false };
+        let reply = self.client.call(user, &compound, None).await?;
         let access = reply.results().and_then(|mut results| {
             results.succeeded(Operation::Putfh)?;
             results.get::<Access4ResOk>(operation)
         });
-        access.is_ok_and(|ok| ok.access & wanted.0 != 0)
+        match access {
+            Ok(ok) => Ok(ok.access & wanted.0 != 0),
+            Err(error) if error.status().is_some_and(|status| status != Status::TryLater) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// The limits of a file's filesystem.

@@ -75,7 +75,7 @@ impl Nfs4 {
 
     /// The entries of a directory; `None` if it can't be one of the pseudo-filesystem.
     async fn places(&self, user: &User, path: &[u8], directory: &Handle) -> Result<Option<Vec<Place>>> {
-        if self.is_writable(user, directory).await {
+        if self.is_writable(user, directory).await? {
             return Ok(None);
         }
         let mut places = Vec::new();

@@ -87,6 +87,8 @@ pub struct OddServerState {
     pub compounds: AtomicU64,
     /// COMPOUNDs of SEQUENCE alone.
     pub sequences: AtomicU64,
+    /// Calls of MOUNT, which isn't served.
+    pub mounts: AtomicU64,
     connections: Mutex<Vec<Arc<Mutex<TcpStream>>>>,
     pub open_connections: AtomicU32,
     callback_replies: Mutex<Option<mpsc::Sender<Vec<u8>>>>,
@@ -102,6 +104,7 @@ impl OddServer {
             sessions: AtomicU64::new(0),
             compounds: AtomicU64::new(0),
             sequences: AtomicU64::new(0),
+            mounts: AtomicU64::new(0),
             connections: Mutex::new(Vec::new()),
             open_connections: AtomicU32::new(0),
             callback_replies: Mutex::new(None),
@@ -196,6 +199,7 @@ impl OddServerState {
             let mut reply = Encoder::new();
             words(&mut reply, &[header.xid, 1]);
             if header.program != nfs4::PROGRAM {
+                self.mounts.fetch_add(u64::from(header.program == proto::mount3::PROGRAM), SeqCst);
                 // PROG_UNAVAIL.
                 words(&mut reply, &[0, 0, 0, 1]);
             } else {
