@@ -6,8 +6,9 @@
 //! source's size at the beginning determines the number of chunks. Data that is appended meanwhile is copied
 //! afterwards, one chunk after the other.
 //!
-//! Small requests of a local file are made by the task itself: for them the wake-up of another thread takes
-//! longer than the request. Only reads that would wait for a disk go to another thread.
+//! Small requests of a local file are made by the task itself if nothing can wait there: reads of what the
+//! page cache has, and all requests of a filesystem in memory. Another thread's wake-up takes longer.
+//! Others go to another thread, because a disk or a network filesystem may keep them waiting.
 
 use std::fs;
 use std::sync::Arc;
@@ -132,45 +133,34 @@ struct Request {
     len: usize,
 }
 
-/// Reads from a local file. Fewer bytes than expected are its end.
+/// Reads from a local file until the request has the expected bytes. Fewer are the file's end.
 fn read_local(file: &fs::File, request: Request) -> std::io::Result<Vec<u8>> {
     let mut buffer = vec![0; request.len];
-    let count = read_rest(file, &mut buffer, 0, request)?;
-    buffer.truncate(count);
-    Ok(buffer)
-}
-
-/// As [`read_local`], if the page cache has the bytes. `None` if the read would wait for a disk.
-fn read_cached(file: &fs::File, request: Request) -> std::io::Result<Option<Vec<u8>>> {
-    // Filesystems in memory never wait. They may refuse RWF_NOWAIT.
-    if is_in_memory(file) {
-        return read_local(file, request).map(Some);
-    }
-    let mut buffer = vec![0; request.len];
-    let Some(count) = io::try_read_at(file, &mut buffer, request.offset)? else { return Ok(None) };
-    // The file ends here, or the rest isn't cached. A plain read shows which.
-    let count = read_rest(file, &mut buffer, count, request)?;
-    buffer.truncate(count);
-    Ok(Some(buffer))
-}
-
-/// Reads on behind the first `count` bytes of a request, until it has the expected bytes or the file ends.
-fn read_rest(
-    file: &fs::File,
-    buffer: &mut [u8],
-    mut count: usize,
-    request: Request,
-) -> std::io::Result<usize> {
+    let mut count = 0;
     while count < request.expected.max(1) {
-        let at = request.offset + count as u64;
-        match rustix::io::pread(file, &mut buffer[count..], at) {
+        match rustix::io::pread(file, &mut buffer[count..], request.offset + count as u64) {
             Ok(0) => break,
             Ok(more) => count += more,
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(count)
+    buffer.truncate(count);
+    Ok(buffer)
+}
+
+/// As [`read_local`], without waiting. `None` if the page cache lacks expected bytes, or may lack them.
+fn read_cached(file: &fs::File, request: Request) -> std::io::Result<Option<Vec<u8>>> {
+    // Filesystems in memory may refuse RWF_NOWAIT.
+    if is_in_memory(file) {
+        return read_local(file, request).map(Some);
+    }
+    let mut buffer = vec![0; request.len];
+    let count = io::try_read_at(file, &mut buffer, request.offset)?;
+    Ok(count.filter(|count| *count >= request.expected).map(|count| {
+        buffer.truncate(count);
+        buffer
+    }))
 }
 
 /// Writes all of `data`.
@@ -208,7 +198,7 @@ impl End<'_> {
     async fn write(self, data: Vec<u8>, offset: u64) -> Result<()> {
         match self {
             Self::Remote(file) => file.write_bytes(Bytes::from(data), offset).await,
-            Self::Local(file) if data.len() <= SMALL => {
+            Self::Local(file) if data.len() <= SMALL && is_in_memory(file) => {
                 write_all(file, &data, offset).map_err(local("the local file"))
             }
             Self::Local(file) => {

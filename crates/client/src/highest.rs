@@ -40,7 +40,9 @@ pub(crate) async fn connect(
     counters: Arc<SessionCounters>,
 ) -> Result<Mounted> {
     let by_4 = match Nfs4::connect(url, options.clone(), user, counters.clone()).await {
-        Ok(mounted) if mounted.is_outside => return inside(mounted, url, options, user, counters).await,
+        Ok(mounted) if mounted.lacks_path => {
+            return choose_for_lacking_path(mounted, url, options, user, counters).await;
+        }
         Ok(mounted) => return Ok(mounted),
         Err(error) => error,
     };
@@ -60,7 +62,7 @@ pub(crate) async fn connect(
 /// The path begins with a name that isn't in the root of NFSv4: it may be NFSv3's path of that root, or of an
 /// export that isn't below it (`fsid=0` of exports(5)). If NFSv3 doesn't have it either, NFSv4 is used, for a
 /// file that is to be created.
-async fn inside(
+async fn choose_for_lacking_path(
     by_4: Mounted,
     url: &Url,
     options: Arc<Options>,

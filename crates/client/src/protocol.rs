@@ -46,7 +46,7 @@ pub(crate) struct Mounted {
     /// The directory at `path`.
     pub(crate) root: Handle,
     /// `path` is the server's root, and the URL's path begins with a name that isn't there.
-    pub(crate) is_outside: bool,
+    pub(crate) lacks_path: bool,
 }
 
 impl Protocol {

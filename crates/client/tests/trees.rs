@@ -264,9 +264,12 @@ async fn a_granted_descriptor_sets_attributes_as_long_as_its_tree_lasts() {
     served.kill();
     wait_for("the end of the lane", || file.data_path() == DataPath::Wire).await;
     served.restart();
-    while !session.probe().await.tree {
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
+    let tree = async {
+        while !session.probe().await.tree {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(BOUND, tree).await.expect("a tree of the restarted server");
     // The grant is of the former tree.
     assert!(file.set_attributes_now(&session, &mode(0o600)).is_none());
     assert_eq!(session.attributes(&file.handle()).await.unwrap().mode, 0o640);

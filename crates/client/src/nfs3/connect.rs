@@ -77,7 +77,7 @@ impl Nfs3 {
             rpc: rpc.clone(),
             options,
         };
-        Ok(Mounted { protocol: Protocol::Nfs3(nfs), rpc, path, target, root, is_outside: false })
+        Ok(Mounted { protocol: Protocol::Nfs3(nfs), rpc, path, target, root, lacks_path: false })
     }
 }
 

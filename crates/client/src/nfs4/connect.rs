@@ -82,9 +82,9 @@ impl Nfs4 {
             }
         }
         let reason = match options.version {
-            Version::V4_1 => "it doesn't serve NFSv4.1. Leave vers out",
-            Version::V4_2 => "it doesn't serve NFSv4.2. Leave vers out",
-            Version::V4 => "it serves neither NFSv4.2 nor 4.1. Leave vers out",
+            Version::V4_1 => "it doesn't serve NFSv4.1. Use vers=highest",
+            Version::V4_2 => "it doesn't serve NFSv4.2. Use vers=highest",
+            Version::V4 => "it serves neither NFSv4.2 nor 4.1. Use vers=highest",
             Version::V3 | Version::Highest => "it serves neither NFSv4.2 nor 4.1",
         };
         drop(last);
@@ -118,7 +118,7 @@ impl Nfs4 {
             return Err(mount_error(url, &rpc, "its root isn't a directory".to_owned()));
         };
         let depth = directories.len() - 1;
-        let is_outside = depth == 0 && failure == Some(Status::NoEntry);
+        let lacks_path = depth == 0 && failure == Some(Status::NoEntry);
         if let Some(status) = failure
             && deepest.1.fsid == root.1.fsid
             && !retry_delayed(&options, || nfs.is_writable(user, &deepest.0)).await?
@@ -139,7 +139,7 @@ impl Nfs4 {
         nfs.applies_umask = limits.applies_umask && nfs.client.minor >= MinorVersion::V2;
         nfs.client.keep(limits.lease);
         let root = deepest.0.clone();
-        Ok(Mounted { protocol: Protocol::Nfs4(nfs), rpc, path, target, root, is_outside })
+        Ok(Mounted { protocol: Protocol::Nfs4(nfs), rpc, path, target, root, lacks_path })
     }
 
     /// Walks down from the server's root while there are directories. Returns those, the root first, and why

@@ -6,7 +6,6 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
 
 use client::{Follow, Timestamp};
 use rustix::fs::{AtFlags, CWD, OFlags, Timespec, Timestamps};
@@ -14,13 +13,6 @@ use rustix::fs::{AtFlags, CWD, OFlags, Timespec, Timestamps};
 use super::location::{CopyEntry, CopyItem, EntryKind, Facts, Location};
 use crate::exit::Failure;
 use crate::human;
-
-/// The mode bits that this process's umask clears in new files; all of them where /proc doesn't tell.
-static UMASK: LazyLock<u32> = LazyLock::new(|| {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let umask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
-    umask.and_then(|digits| u32::from_str_radix(digits.trim(), 8).ok()).unwrap_or(0o777)
-});
 
 /// A path as text.
 pub fn show(path: &Path) -> String {
@@ -144,8 +136,9 @@ pub fn create(path: &Path, mode: u32, named: bool) -> Result<File, Failure> {
     options.write(true).mode(mode | 0o200).custom_flags(careful(named));
     match options.clone().create_new(true).open(path) {
         Ok(file) => {
-            // This fails only on filesystems without modes.
-            if (mode | 0o200) & *UMASK != 0 {
+            // The umask or a default access control list may have cleared bits. Setting them fails only on
+            // filesystems without modes.
+            if file.metadata().is_ok_and(|made| made.mode() & 0o7777 != mode | 0o200) {
                 let _ = file.set_permissions(Permissions::from_mode(mode | 0o200));
             }
             Ok(file)
