@@ -19,6 +19,10 @@
 
 use std::time::{Duration, Instant};
 
+/// The shortest time between two renewals, whatever makes the client ask: a server that ends each connection
+/// after a reply isn't flooded.
+const MIN_RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
+
 /// State was revoked: `SEQ4_STATUS_EXPIRED_ALL_STATE_REVOKED`, `SEQ4_STATUS_EXPIRED_SOME_STATE_REVOKED`,
 /// `SEQ4_STATUS_ADMIN_STATE_REVOKED`, `SEQ4_STATUS_RECALLABLE_STATE_REVOKED`.
 const REVOKED: u32 = 0x78;
@@ -52,6 +56,8 @@ pub struct StateManager {
     lease: Duration,
     /// When the last SEQUENCE that succeeded was sent.
     renewed: Option<Instant>,
+    /// When the last connection was lost. Perhaps the server has restarted.
+    disconnected: Option<Instant>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,6 +149,7 @@ impl StateManager {
             flags: 0,
             lease,
             renewed: None,
+            disconnected: None,
         }
     }
 
@@ -162,12 +169,17 @@ impl StateManager {
             Phase::Session if self.is_reclaimed => Step::ReclaimComplete,
             Phase::Session if self.must_reclaim => Step::Reclaim { loss: self.losses },
             Phase::Session if self.must_test => Step::TestStates,
-            Phase::Session => {
-                // Two thirds, as Linux's client: there is time for a second attempt.
-                let renewal = self.renewed.map(|renewed| renewed + self.lease * 2 / 3);
-                renewal.filter(|at| *at > now).map_or(Step::Renew, Step::Wait)
-            }
+            Phase::Session => self.renewal().filter(|at| *at > now).map_or(Step::Renew, Step::Wait),
         }
+    }
+
+    /// When the next renewal is due. `None` is at once.
+    fn renewal(&self) -> Option<Instant> {
+        let renewed = self.renewed?;
+        // Two thirds, as Linux's client: there is time for a second attempt.
+        let regular = renewed + self.lease * 2 / 3;
+        let lost = self.disconnected.filter(|lost| *lost >= renewed);
+        Some(lost.map_or(regular, |lost| regular.min(lost.max(renewed + MIN_RENEWAL_INTERVAL))))
     }
 
     /// Whether ordinary requests may be sent: there is a session, and nothing is left to be reclaimed.
@@ -234,9 +246,10 @@ impl StateManager {
         };
     }
 
-    /// A connection was made again: it has no back channel yet.
-    pub const fn reconnected(&mut self) {
-        self.must_bind = matches!(self.phase, Phase::Session);
+    /// A connection was lost. A renewal is due: if the server has restarted, it waits for its clients'
+    /// reclaims; if not, it may have lost the session's back channel, and says so in its reply.
+    pub fn disconnected(&mut self, now: Instant) {
+        self.disconnected = self.disconnected.max(Some(now));
     }
 
     /// The connections are bound.

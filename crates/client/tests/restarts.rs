@@ -13,7 +13,7 @@ use bytes::Bytes;
 use samehost_client as client;
 
 use client::{Error, LaneMode, OpenOptions, Operation, Session, Stability, Url, Version};
-use support::{Served, by_each_version, on_disk, pattern, wait_for};
+use support::{BOUND, Served, by_each_version, on_disk, pattern, wait_for};
 
 by_each_version! {
     #[tokio::test]
@@ -35,6 +35,22 @@ by_each_version! {
 }
 
 const PIECE: usize = 16 << 10;
+
+/// A server that restarts waits for the reclaims of all clients that had state. An idle one notices the restart
+/// by its connection's end, long before it renews its lease.
+#[tokio::test]
+async fn an_idle_client_reclaims_at_once() {
+    let mut served = Served::wire_only();
+    served.set_lease(3600);
+    let (idle, busy) = (served.wire_by(Version::V4_2).await, served.wire_by(Version::V4_1).await);
+    let _open = idle.open(b"idle", &OpenOptions::replacing()).await.unwrap();
+    let _other = busy.open(b"busy", &OpenOptions::replacing()).await.unwrap();
+    served.kill();
+    served.restart();
+    let new = OpenOptions::replacing();
+    let opened = tokio::time::timeout(BOUND, busy.open(b"new", &new)).await.expect("the grace period ends");
+    opened.unwrap();
+}
 
 /// After unstable writes the server restarts, with a new verifier. The commit writes all unstable data again,
 /// and no other data.

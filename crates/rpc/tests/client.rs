@@ -375,11 +375,11 @@ async fn a_soft_call_to_a_server_that_never_answers_ends_in_time() {
     assert!(start.elapsed() >= Duration::from_millis(300), "{:?}", start.elapsed());
 }
 
-/// A hard client gives up a connection without progress, and resends the same call, under the same id, on the
-/// next one.
-/// A program whose results are the arguments.
-#[derive(Debug)]
-struct Echo;
+/// A program whose results are the arguments. It counts the lost connections.
+#[derive(Debug, Default)]
+struct Echo {
+    lost: AtomicUsize,
+}
 
 impl rpc::client::CallbackProgram for Echo {
     fn call(&self, header: &CallHeader<'_>, args: &mut Decoder<'_>, results: &mut Encoder) -> ReplyStatus {
@@ -388,6 +388,10 @@ impl rpc::client::CallbackProgram for Echo {
         }
         results.raw(args.rest());
         ReplyStatus::Success
+    }
+
+    fn disconnected(&self) {
+        self.lost.fetch_add(1, SeqCst);
     }
 }
 
@@ -413,10 +417,11 @@ async fn the_server_calls_the_client_on_its_connection() {
         Ok(())
     })
     .await;
-    let options = Options { callbacks: Some(Arc::new(Echo)), ..options(false, Duration::from_secs(30)) };
+    let program = Arc::<Echo>::default();
+    let options = Options { callbacks: Some(program.clone()), ..options(false, Duration::from_secs(30)) };
     let client = Client::connect(address, options).await.unwrap();
     assert_eq!(call(&client, 0).await.unwrap().results, b"good");
-    assert_eq!(client.stats().reconnects, 0);
+    assert_eq!((client.stats().reconnects, program.lost.load(SeqCst)), (0, 0));
 }
 
 #[tokio::test]
@@ -435,12 +440,15 @@ async fn calls_of_a_server_that_reads_no_replies_end_the_connection() {
         Ok(())
     })
     .await;
-    let options = Options { callbacks: Some(Arc::new(Echo)), ..options(false, Duration::from_secs(60)) };
+    let program = Arc::<Echo>::default();
+    let options = Options { callbacks: Some(program.clone()), ..options(false, Duration::from_secs(60)) };
     let client = Client::connect(address, options).await.unwrap();
     assert_eq!(call(&client, 0).await.unwrap().results, b"done");
-    assert_eq!(connections.load(SeqCst), 2);
+    assert_eq!((connections.load(SeqCst), program.lost.load(SeqCst)), (2, 1));
 }
 
+/// A hard client gives up a connection without progress, and resends the same call, under the same id, on the
+/// next one.
 #[tokio::test]
 async fn a_hard_call_reconnects_and_keeps_its_number() {
     let (seen, mut xids) = tokio::sync::mpsc::unbounded_channel();

@@ -46,14 +46,33 @@ fn an_idle_client_renews_its_lease() {
 }
 
 #[test]
+fn a_client_renews_its_lease_when_a_connection_was_lost() {
+    let (mut manager, start) = running();
+    let at = |seconds| start + Duration::from_secs(seconds);
+    manager.disconnected(at(10));
+    assert_eq!(manager.step(at(10)), Step::Renew);
+    // The reply to a request that was sent before says nothing of the server's instance now.
+    manager.sequenced(1, at(9), 0);
+    assert_eq!(manager.step(at(10)), Step::Renew);
+    manager.sequenced(1, at(11), 0);
+    assert_eq!(manager.step(at(11)), Step::Wait(at(71)));
+    // A server that ends each connection after a reply is asked once a second.
+    manager.disconnected(at(11));
+    assert_eq!(manager.step(at(11)), Step::Wait(at(12)));
+    assert_eq!(manager.step(at(12)), Step::Renew);
+    // No renewal is later than without a loss.
+    manager.set_lease(Duration::from_millis(300));
+    assert_eq!(manager.step(at(11)), Step::Wait(at(11) + Duration::from_millis(200)));
+}
+
+#[test]
 fn a_lost_session_is_replaced() {
     let (mut manager, now) = running();
     manager.failed(1, SessionError::Unknown);
     assert!(!manager.is_ready());
     assert_eq!(manager.step(now), Step::CreateSession { client: 7, sequence: 4 });
-    // The other requests of the session fail, too, and connections are made again.
+    // The other requests of the session fail, too.
     manager.failed(1, SessionError::Unknown);
-    manager.reconnected();
     manager.session_created();
     assert_eq!((manager.session(), manager.is_ready()), (2, true), "nothing is reclaimed");
     manager.failed(1, SessionError::StaleClientId);
@@ -172,15 +191,9 @@ fn status_flags_lead_to_steps() {
     manager.bound();
     assert_eq!(manager.step(now), Step::TestStates);
     manager.tested();
-    for has_reconnected in [true, false] {
-        if has_reconnected {
-            manager.reconnected();
-        } else {
-            manager.failed(1, SessionError::NotBound);
-        }
-        assert_eq!(manager.step(now), Step::BindConnections);
-        manager.bound();
-    }
+    manager.failed(1, SessionError::NotBound);
+    assert_eq!(manager.step(now), Step::BindConnections);
+    manager.bound();
     manager.sequenced(1, now, RECLAIM_NEEDED);
     assert!(!manager.is_ready());
     reclaim(&mut manager, now, 2);

@@ -211,12 +211,12 @@ impl Host {
     }
 
     /// The connections are lost, and with them replies: everything is sent again.
-    pub fn reconnect(&mut self) {
+    pub fn reconnect(&mut self, server: &Server) {
         for sent in &mut self.sent {
             sent.reply = None;
             self.network.push(sent.message);
         }
-        self.manager.reconnected();
+        self.manager.disconnected(self.now(server));
     }
 
     /// Nothing waits for the reply of an I/O request any more.

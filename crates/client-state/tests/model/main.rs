@@ -76,7 +76,7 @@ impl World {
             Event::Deliver(which, again) => host.deliver(server, which, again),
             Event::Reply(which) => host.receive(which),
             Event::Settle => self.settle(),
-            Event::Reconnect => host.reconnect(),
+            Event::Reconnect => host.reconnect(server),
             Event::Abandon(which) => host.abandon(which),
             Event::DestroySession => host.destroy_session(server),
             Event::Restart => server.restart(),

@@ -136,7 +136,7 @@ impl LaneManager {
                     // The mode was changed during the probe.
                     self.give_up(number);
                 } else {
-                    self.request_first_tree().await;
+                    self.await_tree().await;
                     self.open_call_socket().await;
                     self.report_change();
                 }

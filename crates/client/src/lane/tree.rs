@@ -2,7 +2,7 @@
 //!
 //! A session that has a lane asks for the tree of its root, once for each lane and once after each recall.
 //! The server may refuse; the session then uses the lane for files only. A refusal because of another
-//! client's opens is temporary, and the session asks again.
+//! client's opens or of the server's grace period is temporary, and the session asks again.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,8 +20,12 @@ use crate::tree::{Tree, TreeFile, TreeOpen};
 use crate::types::FileKind;
 use crate::user::User;
 
-/// The interval between two requests for a tree that the server refuses temporarily.
-const RETRY_INTERVAL: Duration = Duration::from_secs(5);
+/// The pause after the first temporary refusal of a tree. It doubles with each further one: a grace period may
+/// end with the reclaims of this client, and another client's open may last for days.
+const MIN_RETRY_PAUSE: Duration = Duration::from_millis(100);
+
+/// The longest pause.
+const MAX_RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 /// The tree of a session, with the number of the lane that it came over.
 #[derive(Debug)]
@@ -37,6 +41,8 @@ pub(super) struct TreeRequests {
     last: Option<(u64, u64)>,
     /// When to request it again nevertheless.
     again: Option<Instant>,
+    /// The temporary refusals since the last other answer.
+    refusals: u32,
     /// The reason if the server gave none.
     refusal: Option<String>,
 }
@@ -53,8 +59,15 @@ impl TreeRequests {
 
     /// Notes the result of a request.
     fn end(&mut self, refusal: Option<String>, is_temporary: bool, now: Instant) {
-        self.again = is_temporary.then(|| now + RETRY_INTERVAL);
+        let pause = MIN_RETRY_PAUSE.saturating_mul(1 << self.refusals.min(16)).min(MAX_RETRY_PAUSE);
+        self.again = is_temporary.then(|| now + pause);
+        self.refusals = if is_temporary { self.refusals.saturating_add(1) } else { 0 };
         self.refusal = refusal;
+    }
+
+    /// Ends the pause after a temporary refusal.
+    fn end_pause(&mut self, now: Instant) {
+        self.again = self.again.map(|_| now);
     }
 }
 
@@ -101,8 +114,14 @@ impl LaneManager {
         (has_tree, self.tree_requests.lock().refusal.clone())
     }
 
-    /// Requests the tree of a new lane, and waits for the reply.
-    pub(super) async fn request_first_tree(self: &Arc<Self>) {
+    /// As [`LaneManager::await_tree`], also if the server has refused temporarily just now.
+    pub(crate) async fn await_tree_now(self: &Arc<Self>) {
+        self.tree_requests.lock().end_pause(Instant::now());
+        self.await_tree().await;
+    }
+
+    /// Requests a tree if a request is due, and waits for the reply.
+    pub(super) async fn await_tree(self: &Arc<Self>) {
         if let Some(established) = self.live()
             && self.begin_request(&established)
         {
@@ -230,14 +249,26 @@ mod tests {
         assert!(requests.begin((1, 1), start));
         assert!(!requests.begin((1, 1), start), "a request is under way");
         requests.end(Some("squashed".into()), false, start);
-        assert!(!requests.begin((1, 1), start + 100 * RETRY_INTERVAL));
+        assert!(!requests.begin((1, 1), start + 100 * MAX_RETRY_PAUSE));
         assert!(requests.begin((1, 2), start));
+        let mut pauses = Vec::new();
+        for _ in 0..8 {
+            requests.end(Some("another client's open".into()), true, start);
+            let at = requests.again.unwrap();
+            assert!(!requests.begin((1, 2), at - Duration::from_millis(1)));
+            assert!(requests.begin((1, 2), at));
+            assert!(!requests.begin((1, 2), at), "a request is under way");
+            pauses.push((at - start).as_millis());
+        }
+        assert_eq!(pauses, [100, 200, 400, 800, 1600, 3200, 5000, 5000]);
         requests.end(Some("another client's open".into()), true, start);
-        assert!(!requests.begin((1, 2), start));
-        assert!(requests.begin((1, 2), start + RETRY_INTERVAL));
-        assert!(!requests.begin((1, 2), start + RETRY_INTERVAL), "a request is under way");
+        requests.end_pause(start);
+        assert!(requests.begin((1, 2), start));
         requests.end(None, false, start);
-        assert!(!requests.begin((1, 2), start + 100 * RETRY_INTERVAL));
+        requests.end_pause(start);
+        assert!(!requests.begin((1, 2), start + 100 * MAX_RETRY_PAUSE));
+        requests.end(Some("the grace period".into()), true, start);
+        assert!(requests.begin((1, 2), start + MIN_RETRY_PAUSE), "pauses begin anew");
         assert!(requests.begin((2, 2), start));
     }
 }

@@ -4,7 +4,7 @@
 //! CB_SEQUENCE are answered by what the RFC has for a client without the object: it has no layouts, no write
 //! delegations and no asynchronous copies. A slot's reply is kept, so that a retry gets the same.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use client_state::StateId;
 use parking_lot::Mutex;
@@ -18,6 +18,7 @@ use rpc::message::{CallHeader, ReplyStatus};
 use xdr::{Decoder, Encoder};
 
 use super::lock::LockWaiters;
+use super::session::SessionClient;
 use super::state::state_id;
 
 /// The number of the callback program, the one of the kernel's client (`NFS4_CALLBACK`).
@@ -72,14 +73,12 @@ pub(super) enum Recall<'a> {
     Delegations { keep: usize },
 }
 
-/// Begins to give back what the server recalls.
-pub(super) type RecallHandler = dyn Fn(Recall<'_>) -> Nfsstat4 + Send + Sync;
-
 /// The callback program of a client.
 #[derive(Default)]
 pub(super) struct Callbacks {
     channel: Mutex<Option<Channel>>,
-    handler: Mutex<Option<Arc<RecallHandler>>>,
+    /// Whom the calls concern.
+    client: Mutex<Weak<SessionClient>>,
     pub(super) lock_waiters: LockWaiters,
 }
 
@@ -96,14 +95,17 @@ impl Callbacks {
         *self.channel.lock() = Some(Channel { session, slots });
     }
 
-    /// Says what recalls are handed to.
-    pub(super) fn set_handler(&self, handler: Arc<RecallHandler>) {
-        *self.handler.lock() = Some(handler);
+    /// Says whom the calls concern.
+    pub(super) fn set_client(&self, client: &Arc<SessionClient>) {
+        *self.client.lock() = Arc::downgrade(client);
+    }
+
+    fn client(&self) -> Option<Arc<SessionClient>> {
+        self.client.lock().upgrade()
     }
 
     fn recall(&self, recall: Recall<'_>) -> Nfsstat4 {
-        let handler = self.handler.lock().clone();
-        handler.map_or(Nfsstat4::Badhandle, |handler| handler(recall))
+        self.client().map_or(Nfsstat4::Badhandle, |client| client.recall(recall))
     }
 
     /// CB_COMPOUND.
@@ -236,6 +238,12 @@ impl CallbackProgram for Callbacks {
                 Err(_) => ReplyStatus::GarbageArgs,
             },
             _ => ReplyStatus::ProcUnavail,
+        }
+    }
+
+    fn disconnected(&self) {
+        if let Some(client) = self.client() {
+            client.disconnected();
         }
     }
 }

@@ -176,10 +176,11 @@ impl Session {
         self.inner.lane.report()
     }
 
-    /// Looks for a lane now, whatever the backoff says, and reports.
+    /// Looks for a lane and a tree now, whatever the backoff says, and reports.
     pub async fn probe(&self) -> LaneReport {
         if self.inner.lane.mode() != LaneMode::Off {
             self.inner.lane.probe_once(true).await;
+            self.inner.lane.await_tree_now().await;
         }
         self.lane()
     }

@@ -17,6 +17,10 @@ pub trait CallbackProgram: Debug + Send + Sync {
     /// Executes a call, and appends its results to `results` if the status is [`ReplyStatus::Success`]. It
     /// runs on the task that drives the connection, so it must not block.
     fn call(&self, header: &CallHeader<'_>, args: &mut Decoder<'_>, results: &mut Encoder) -> ReplyStatus;
+
+    /// A connection on which the server could make calls is lost. The client makes another when it has a call
+    /// to make. Must not block.
+    fn disconnected(&self) {}
 }
 
 /// Whether a record is a call.

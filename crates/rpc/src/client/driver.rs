@@ -45,6 +45,9 @@ pub(super) async fn drive(connection: Arc<Connection>, mut first: Option<Transpo
             break;
         }
         recovery.lost(Instant::now(), random());
+        if let Some(program) = &connection.options.callbacks {
+            program.disconnected();
+        }
     }
     abort(&connection);
 }

@@ -80,7 +80,6 @@ impl SessionClient {
                 if let Some(session) = created {
                     self.bind(&session).await?;
                 }
-                self.manager.lock().bound();
             }
             Step::Reclaim { loss } => {
                 if let Some(session) = created {
@@ -166,8 +165,9 @@ impl SessionClient {
         Err(StepError::Again)
     }
 
-    /// Binds a connection to the session, for both channels.
-    pub(super) async fn bind(&self, session: &EstablishedSession) -> Result<()> {
+    /// Binds a connection to the session, for both channels. If the server doesn't know the session, a step
+    /// that replaces it is due.
+    pub(super) async fn bind(&self, session: &Arc<EstablishedSession>) -> Result<()> {
         let operation = Operation::BindConnToSession;
         let args = BindConnToSession4Args {
             sessionid: session.id,
@@ -175,7 +175,15 @@ impl SessionClient {
             use_conn_in_rdma_mode: false,
         };
         let reply = self.send(&self.owner, &Compound::new().then(operation, &args), None, None).await?;
-        let _: BindConnToSession4ResOk = Results::new(&reply.results)?.get(operation)?;
+        let mut results = Results::new(&reply.results)?;
+        match results.status(operation)? {
+            Nfsstat4::Ok => {
+                let _: BindConnToSession4ResOk = results.value(operation)?;
+                self.manager.lock().bound();
+            }
+            Nfsstat4::Badsession | Nfsstat4::Deadsession => self.discard(session, SessionError::Unknown),
+            status => return Err(refused(operation, status)),
+        }
         Ok(())
     }
 

@@ -152,11 +152,7 @@ impl SessionClient {
             policy,
             state: ClientState::default(),
         });
-        let weak = Arc::downgrade(&client);
-        client.callbacks.set_handler(Arc::new(move |recall| match weak.upgrade() {
-            Some(client) => client.recall(recall),
-            None => Nfsstat4::Badhandle,
-        }));
+        client.callbacks.set_client(&client);
         client
     }
 
@@ -357,7 +353,6 @@ impl SessionClient {
                 // The server has executed nothing.
                 session.give_back(|slots| slots.not_executed(taken));
                 self.bind(session).await?;
-                self.manager.lock().bound();
             }
             SequenceOutcome::Refused(status) => {
                 session.give_back(|slots| slots.not_executed(taken));
@@ -423,8 +418,14 @@ impl SessionClient {
         }
     }
 
+    /// A connection was lost.
+    pub(super) fn disconnected(&self) {
+        self.manager.lock().disconnected(Instant::now());
+        self.wake.notify_one();
+    }
+
     /// The server recalls something.
-    fn recall(self: &Arc<Self>, recall: Recall<'_>) -> Nfsstat4 {
+    pub(super) fn recall(self: &Arc<Self>, recall: Recall<'_>) -> Nfsstat4 {
         match recall {
             Recall::Slots { session, highest } => self.recall_slot(session, highest),
             Recall::Delegation { id, file } => {
