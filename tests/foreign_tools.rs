@@ -159,6 +159,45 @@ fn showmount_and_rpcinfo_through_rpcbind() {
     );
 }
 
+/// NFSv4's port is 2049. Without a version a client also finds a server elsewhere, as rpcbind knows the port
+/// for NFSv3. If rpcbind names 2049 the server is starting, or has been killed: that is no reason for NFSv3.
+#[test]
+fn a_server_at_another_port_is_found_by_rpcbind() {
+    need_root();
+    let scratch = Scratch::new();
+    let export = scratch.mkdir("export");
+    let netns = Netns::new("op");
+    let rpcbind = Rpcbind::start(&netns, &scratch);
+    let enter = rpcbind.command("");
+    let mut words: Vec<String> = vec![enter.get_program().to_string_lossy().into_owned()];
+    words.extend(enter.get_args().map(|a| a.to_string_lossy().into_owned()).filter(|a| !a.is_empty()));
+    let start = |port: u16| {
+        let server = Serve::openly(&export).listen(format!("127.0.0.1:{port}"));
+        server.through(words.clone()).with_rpcbind().start()
+    };
+    let probe = |options: &str| {
+        let url = format!("nfs://127.0.0.1{}{options}", export.display());
+        let mut command = rpcbind.command(binary());
+        run(command.args(["probe", "--json", &url]).env("SAMEHOST_RUN_DIR", scratch.path()))
+    };
+    let version = |options: &str| {
+        let answer: serde_json::Value = serde_json::from_slice(&probe(options).stdout).unwrap_or_default();
+        answer["version"].as_str().map(str::to_owned)
+    };
+    let mut elsewhere = start(20_490);
+    assert_eq!(version("").as_deref(), Some("3"));
+    let by_4 = probe("?vers=4.2");
+    assert_eq!(by_4.status.code(), Some(4), "{by_4:?}");
+    assert!(elsewhere.stop().success());
+
+    let mut server = start(2049);
+    assert_eq!(version("").as_deref(), Some("4.2"));
+    server.kill();
+    let killed = probe("");
+    assert_eq!(killed.status.code(), Some(4), "{killed:?}");
+    assert!(String::from_utf8_lossy(&killed.stderr).contains("127.0.0.1:2049"), "{killed:?}");
+}
+
 /// Different clients with a capture of their traffic: tshark finds no malformed packet, every call has a
 /// reply, and the expected programs are called.
 #[test]

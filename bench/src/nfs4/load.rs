@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
 use client::blocking::Session as Client;
-use client::{Follow, LaneMode, Options, Url};
+use client::{Follow, LaneMode, Options, Url, Version};
 use proto::nfs4::{Operation, Read4Args, SHARE_ACCESS_BOTH, StableHow4, Write4Args};
 use proto::{nfs3, nfs4};
 use xdr::{Encode as _, Opaque};
@@ -108,7 +108,7 @@ impl Load {
     fn connect(&self) -> Result<Connection> {
         let wire = Wire::connect(self.port)?;
         if self.vers == 3 {
-            let options = Options::new().lane(LaneMode::Off);
+            let options = Options::new().version(Version::V3).lane(LaneMode::Off);
             let session = Client::connect(&self.url, options)?;
             let inner = session.session();
             let found = session.run(inner.walk(inner.target(), Follow::Yes))?;

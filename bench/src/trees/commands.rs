@@ -79,7 +79,9 @@ impl Step {
             }
             Some(reached) => {
                 command.arg(binary()).args(self.words.iter().map(|word| place(word, &reached.url)));
-                command.args(["--lane", reached.lane]).env("SAMEHOST_RUN_DIR", reached.run_dir);
+                command
+                    .args(["--vers", "3", "--lane", reached.lane])
+                    .env("SAMEHOST_RUN_DIR", reached.run_dir);
                 if !self.option.is_empty() {
                     command.arg(self.option);
                 }

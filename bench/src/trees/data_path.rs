@@ -46,7 +46,7 @@ struct Setup {
 enum Client {
     /// A mount with these options.
     Mount(&'static str),
-    /// The commands with this `--lane`.
+    /// The commands with this `--lane`, by NFSv3.
     Command(&'static str),
 }
 
@@ -99,7 +99,7 @@ pub const MOUNTED: [DataPath; 7] = [
         heading: "files only",
         name: "files",
         setups: &[
-            setup("files", Client::Mount("lane=required,uring=off")),
+            setup("files", Client::Mount("lane=required,uring=off,vers=3")),
             setup("files", Client::Mount("lane=required")),
             setup("on", Client::Mount("lane=required")),
         ],
@@ -366,7 +366,8 @@ impl Site {
             let files = Scratch::in_memory();
             create_files(files.path())?;
             let mut command = Command::new(binary());
-            command.args(["cp", "-r", "--quiet", "--lane", reached.lane]).arg(files.path()).arg(reached.url);
+            command.args(["cp", "-r", "--quiet", "--vers", "3", "--lane", reached.lane]);
+            command.arg(files.path()).arg(reached.url);
             run_ok(command.env("SAMEHOST_RUN_DIR", reached.run_dir));
         } else {
             let files = self.root().join("probe");

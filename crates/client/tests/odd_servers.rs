@@ -40,7 +40,8 @@ fn attributes(kind: Ftype3, size: u64) -> Fattr3 {
 const HANDLE: &[u8] = b"a handle";
 
 /// A server whose NFS replies come from `script`. Procedures that the script calls unavailable get an
-/// ordinary reply. MOUNT and LOCALIO work. It has only NFSv3, so this is the highest version.
+/// ordinary reply. MOUNT and LOCALIO work. It has only NFSv3, so the session, whose
+/// version is the default, uses that.
 async fn odd(
     script: impl Fn(Procedure, &mut Decoder<'_>, &mut Reply) -> Result<(), CallError> + Send + Sync + 'static,
 ) -> (Server, Session) {
@@ -48,7 +49,6 @@ async fn odd(
     let port = server.local_addrs()[0].port();
     let empty = tempfile::tempdir().unwrap();
     let options = Options::new()
-        .version(Version::Highest)
         .run_dir(empty.path())
         .search_namespaces(false)
         .hard(false)

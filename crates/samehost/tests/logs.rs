@@ -77,8 +77,8 @@ impl Drop for LoggingServer {
 #[test]
 fn audit_lines_say_who_mounted_what_and_who_was_refused() {
     let server = LoggingServer::start(&["--log-format", "json"]);
-    run(&mut server.client("probe", "")).exits(0);
-    run(&mut server.client("cat", "/no-such-file")).exits(1);
+    run(&mut server.client("probe", "?vers=3")).exits(0);
+    run(&mut server.client("cat", "/no-such-file?vers=3")).exits(1);
     run(samehost(["ls", &server.url.replace("/export", "/elsewhere")]).arg("--soft")).exits(1);
     let export = server.scratch.path().join("export");
     let log = server.stop();

@@ -22,6 +22,20 @@ fn probe_reports_a_lane() {
 }
 
 #[test]
+fn probe_tells_the_version_of_nfs() {
+    let server = Server::start();
+    for (options, version) in [("", "4.2"), ("?vers=4", "4.2"), ("?vers=4.1", "4.1"), ("?vers=3", "3")] {
+        let url = format!("{}{options}", server.url(""));
+        let probed = server.run(&["probe", &url]).exits(0);
+        let text = probed.text();
+        assert_eq!(text.lines().last(), Some(&*format!("version over the wire: NFSv{version}")), "{text}");
+        let json = server.run(&["probe", "--json", &url]).exits(0);
+        let answer: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+        assert_eq!(answer["version"], version);
+    }
+}
+
+#[test]
 fn probe_reports_why_there_is_no_lane() {
     let server = Server::with(&["--lane", "off"], "127.0.0.1(rw,insecure)");
     let no = server.run(&["probe", "{}"]).exits(3);

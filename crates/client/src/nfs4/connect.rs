@@ -82,9 +82,9 @@ impl Nfs4 {
             }
         }
         let reason = match options.version {
-            Version::V4_1 => "it doesn't serve NFSv4.1. Use vers=highest",
-            Version::V4_2 => "it doesn't serve NFSv4.2. Use vers=highest",
-            Version::V4 => "it serves neither NFSv4.2 nor 4.1. Use vers=highest",
+            Version::V4_1 => "it doesn't serve NFSv4.1. Leave vers out",
+            Version::V4_2 => "it doesn't serve NFSv4.2. Leave vers out",
+            Version::V4 => "it serves neither NFSv4.2 nor 4.1. Leave vers out",
             Version::V3 | Version::Highest => "it serves neither NFSv4.2 nor 4.1",
         };
         drop(last);

@@ -74,17 +74,30 @@ impl FromStr for LaneMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Version {
-    /// NFSv3 (RFC 1813).
-    #[default]
-    V3,
     /// The highest that the server has: 4.2, 4.1 or 3.
+    #[default]
     Highest,
+    /// NFSv3 (RFC 1813).
+    V3,
     /// The highest minor version of NFSv4 that the server has, from 4.1 on.
     V4,
     /// NFSv4.1 (RFC 8881).
     V4_1,
     /// NFSv4.2 (RFC 7862).
     V4_2,
+}
+
+/// As the option `vers` has it.
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Highest => "highest",
+            Self::V3 => "3",
+            Self::V4 => "4",
+            Self::V4_1 => "4.1",
+            Self::V4_2 => "4.2",
+        })
+    }
 }
 
 /// Whether to connect from a port below 1024, which exports with the option `secure` require.
@@ -145,7 +158,7 @@ impl Credential {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Options {
-    /// The version of NFS. Default: [`Version::V3`].
+    /// The version of NFS. Default: [`Version::Highest`].
     pub version: Version,
     /// Distinguishes this client from others of the same host to an NFSv4 server, and is the same after a
     /// restart, so that the server drops the state from before at once. Two clients that exist at the same
@@ -219,7 +232,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            version: Version::V3,
+            version: Version::Highest,
             unique_id: None,
             delegations: false,
             lane: LaneMode::Auto,

@@ -33,17 +33,17 @@ pub const SESSION: &[Descriptor<Options>] = &[
         sources: ALL,
         kind: Kind::Word {
             words: &[
+                ("highest", |options| options.version = Version::Highest),
                 ("3", |options| options.version = Version::V3),
                 ("4", |options| options.version = Version::V4),
                 ("4.1", |options| options.version = Version::V4_1),
                 ("4.2", |options| options.version = Version::V4_2),
-                ("highest", |options| options.version = Version::Highest),
             ],
             refused: &[("2", "NFSv2 is gone. Use vers=3"), ("4.0", NO_SESSIONS)],
         },
-        default: Some("3"),
-        help: "NFS version; 4 is the higher one of 4.1 and 4.2 that the server has, highest the highest of \
-               3, 4.1 and 4.2",
+        default: Some("highest"),
+        help: "NFS version; highest is the highest of 4.2, 4.1 and 3 that the server has, 4 the higher one \
+               of 4.2 and 4.1",
     },
     Descriptor {
         name: "port",

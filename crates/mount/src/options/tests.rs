@@ -88,9 +88,9 @@ fn options_of_our_own() {
 fn the_version_is_given_by_the_names_of_nfs() {
     use client::Version;
     for (text, version) in [
-        ("", Version::V3),
-        ("vers=highest", Version::Highest),
-        ("lock,vers=highest", Version::V4),
+        ("", Version::Highest),
+        ("vers=3,vers=highest", Version::Highest),
+        ("lock", Version::V4),
         ("vers=highest,local_lock=none", Version::V4),
         ("vers=3", Version::V3),
         ("nfsvers=4", Version::V4),
@@ -120,7 +120,7 @@ fn what_is_wrong_is_named_with_what_would_be_right() {
         ("rsiz=4096", &["'rsiz'", "'rsize'"][..]),
         ("frobnicate", &["'frobnicate' is not known"]),
         ("vers=4.0", &["vers=4.0", "no sessions", "vers=4.1"]),
-        ("vers=5", &["vers=5", "must be 3, 4, 4.1, 4.2 or highest"]),
+        ("vers=5", &["vers=5", "must be highest, 3, 4, 4.1 or 4.2"]),
         ("v4.0", &["'v4.0'", "v4.1"]),
         ("minorversion=1", &["minorversion=1", "vers=4.1"]),
         ("proto=udp", &["proto=udp", "proto=tcp"]),
@@ -132,8 +132,8 @@ fn what_is_wrong_is_named_with_what_would_be_right() {
         ("port=65536", &["port=65536", "0 to 65535"]),
         ("port=+5", &["port=+5"]),
         ("sec=krb5p", &["sec=krb5p", "sec=sys"]),
-        ("lock", &["'lock'", "on this host", "vers=4.2"]),
-        ("local_lock=none", &["'local_lock=none'", "on this host", "vers=4.2"]),
+        ("lock,vers=3", &["'lock'", "on this host", "vers=4.2"]),
+        ("vers=3,local_lock=none", &["'local_lock=none'", "on this host", "vers=4.2"]),
         ("vers=4.2,lock,vers=3", &["'lock'", "on this host", "vers=4.2"]),
         ("nocto", &["'nocto'", "Leave it out"]),
         ("lane=maybe", &["lane=maybe", "auto, off or required"]),

@@ -39,8 +39,9 @@ them. name = false stands for noname.
 With `remount`, ro, suid, dev, exec and symfollow of the mounted filesystem change;
 all other options stay as they are.
 
-Locks (flock, fcntl) are the server's with vers=4.1 and vers=4.2, unless nolock
-or local_lock keeps them on this host, as vers=3 does in any case. In sticky
+Without vers= the highest version that the server has is used. By NFSv4 locks
+(flock, fcntl) are the server's, unless nolock or local_lock keeps them on this
+host, as NFSv3 does in any case; with lock the mount is never by NFSv3. In sticky
 directories that every user may write to the sysctls fs.protected_symlinks,
 protected_regular and protected_fifos have no effect on a FUSE mount: use
 nosymfollow.

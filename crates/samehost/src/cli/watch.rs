@@ -79,7 +79,7 @@ pub struct StatusArgs {
 pub const PROBE_LONG_HELP: &str = "\
 Connects to the server, looks for it in every rendezvous that this process can see, and tries the \
 handshake. Prints \"local: yes\" and the rendezvous, or \"local: no\" and for each rendezvous the \
-reason and a remedy.
+reason and a remedy. The last line has the version of NFS that is used over the wire.
 
 Exit codes:
   0  a lane came up

@@ -1,4 +1,4 @@
-//! `probe`: whether a lane comes up, and if not, why not.
+//! `probe`: whether a lane comes up, and if not, why not; and the version of NFS.
 
 use client::{LaneMode, LaneReport};
 use serde::Serialize;
@@ -13,6 +13,7 @@ use crate::output::Output;
 #[derive(Serialize)]
 struct ProbeJson<'a> {
     url: String,
+    version: String,
     local: bool,
     instance: Option<&'a str>,
     through: Option<&'a str>,
@@ -34,10 +35,12 @@ pub async fn probe(global: &Global, args: ProbeArgs) -> CommandResult {
     let url = &args.target.url;
     let session = connector.session(url).await?;
     let report = session.probe().await;
+    let version = session.version().to_string();
     let mut output = Output::stdout();
     if args.json {
         output.json(&ProbeJson {
             url: url.to_string(),
+            version,
             local: report.local,
             instance: report.instance.as_deref(),
             through: report.through.as_deref(),
@@ -49,6 +52,7 @@ pub async fn probe(global: &Global, args: ProbeArgs) -> CommandResult {
         for line in words(&report) {
             output.line(line)?;
         }
+        output.line(format!("version over the wire: NFSv{version}"))?;
     }
     output.flush()?;
     connector.close().await;
