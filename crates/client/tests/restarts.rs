@@ -36,8 +36,8 @@ by_each_version! {
 
 const PIECE: usize = 16 << 10;
 
-/// A server that restarts waits for the reclaims of all clients that had state. An idle one notices the restart
-/// by its connection's end, long before it renews its lease.
+/// A server that restarts waits for the reclaims of all clients that had state. An idle one notices the
+/// restart by its connection's end, long before it renews its lease.
 #[tokio::test]
 async fn an_idle_client_reclaims_at_once() {
     let mut served = Served::wire_only();

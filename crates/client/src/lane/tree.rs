@@ -20,8 +20,8 @@ use crate::tree::{Tree, TreeFile, TreeOpen};
 use crate::types::FileKind;
 use crate::user::User;
 
-/// The pause after the first temporary refusal of a tree. It doubles with each further one: a grace period may
-/// end with the reclaims of this client, and another client's open may last for days.
+/// The pause after the first temporary refusal of a tree. It doubles with each further one: a grace period
+/// may end with the reclaims of this client, and another client's open may last for days.
 const MIN_RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// The longest pause.
