@@ -7,6 +7,7 @@
 
 mod cluster;
 mod data_paths;
+mod enable_uring;
 mod figure;
 mod io_modes;
 mod metrics;

@@ -7,7 +7,6 @@
 mod commands;
 mod comparison;
 mod data_path;
-mod enable_uring;
 mod fixture;
 mod operations;
 mod passthrough_ll;
@@ -20,9 +19,9 @@ use anyhow::Result;
 
 pub use operations::Timed;
 
+use crate::enable_uring::EnableUring;
 use crate::figure::Table;
 use crate::{Effort, Place};
-use enable_uring::EnableUring;
 
 /// The parts of this module.
 pub const PARTS: [&str; 3] = ["trees", "operations", "commands"];

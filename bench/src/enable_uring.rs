@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::Read as _;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
@@ -18,6 +19,11 @@ const SCRIPT: &str =
 pub struct EnableUring(Option<Child>);
 
 impl EnableUring {
+    /// Whether the kernel has it.
+    pub fn exists() -> bool {
+        Path::new(PARAMETER).exists()
+    }
+
     /// Switches it on, if the kernel has it.
     ///
     /// # Errors
