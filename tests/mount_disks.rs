@@ -140,26 +140,56 @@ fn run_on_first_cpu() {
     sched_setaffinity(None, &first).expect("an allowed CPU");
 }
 
-/// When the device refuses written data, fsync(2) fails; after a repair newly written data is synced.
+/// When the device refuses written data, fsync(2) fails, by any data path and version of NFS; after a repair
+/// newly written data is synced.
 #[test]
 fn fsync_reports_write_errors_of_the_device() {
     need_root();
-    for options in ["lane=required", SERVED, "lane=off"] {
-        let disk = FailingDisk::new("ext4", "");
-        let server = Serve::openly(disk.path()).start();
-        let mount = Mount::new(&server, disk.path(), options);
-        let (here, there) = (mount.join("file"), disk.path().join("file"));
-        let size = 256 << 10;
-        fs::write(&here, pattern(1, size)).expect("there is room");
-        let file = writing(&here);
-        file.sync_all().expect("the disk works");
-        disk.fail(&there);
-        file.write_all_at(&pattern(2, size), 0).expect("it goes to the page cache");
-        let refused = file.sync_all().expect_err("the data isn't on the device");
-        assert!(matches!(refused.raw_os_error(), Some(5 | 28)), "{options}: {refused}");
-        disk.heal();
-        file.write_all_at(&pattern(3, size), 0).expect("it goes to the page cache");
-        file.sync_all().expect("it is repaired");
-        assert!(disk.contents(&there) == pattern(3, size), "{options}: synced data is on the device");
+    for version in ["3", "4.2"] {
+        for lane in ["lane=required", SERVED, "lane=off"] {
+            fsync_reports_errors(&format!("{lane},vers={version}"), |_| ());
+        }
     }
+}
+
+/// So it does when the mount has given up the file's grant, and has found the error while it synced that.
+#[test]
+fn fsync_reports_write_errors_of_a_grant_given_up() {
+    need_root();
+    for version in ["3", "4.2"] {
+        fsync_reports_errors(&format!("nopassthrough,vers={version}"), |mount| {
+            mount.set_lane("off");
+            wait_for("the end of the granted descriptor", || {
+                let open = fs::read_dir(format!("/proc/{}/fd", mount.pid())).ok()?;
+                let mut targets = open.flatten().filter_map(|fd| fs::read_link(fd.path()).ok());
+                (!targets.any(|target| target.ends_with("file"))).then_some(())
+            });
+        });
+    }
+}
+
+/// `meanwhile` happens after the write that the device will refuse.
+fn fsync_reports_errors(options: &str, meanwhile: impl FnOnce(&Mount)) {
+    let disk = FailingDisk::new("ext4", "");
+    let server = Serve::openly(disk.path()).start();
+    let mount = Mount::new(&server, disk.path(), options);
+    let (here, there) = (mount.join("file"), disk.path().join("file"));
+    let size = 256 << 10;
+    fs::write(&here, pattern(1, size)).expect("there is room");
+    let file = writing(&here);
+    file.sync_all().expect("the disk works");
+    disk.fail(&there);
+    file.write_all_at(&pattern(2, size), 0).expect("it goes to the page cache");
+    meanwhile(&mount);
+    // As a child process does that begins another program. Nobody learns what this close(2) says.
+    drop(file.try_clone().expect("a second descriptor"));
+    let Err(refused) = file.sync_all() else {
+        let is_there = disk.contents(&there) == pattern(2, size);
+        panic!("{options}: fsync(2) succeeds, and that the data is on the device is {is_there}");
+    };
+    assert!(matches!(refused.raw_os_error(), Some(5 | 28)), "{options}: {refused}");
+    disk.heal();
+    file.write_all_at(&pattern(3, size), 0).expect("it goes to the page cache");
+    file.sync_all().expect("it is repaired");
+    assert!(disk.contents(&there) == pattern(3, size), "{options}: synced data is on the device");
 }

@@ -405,7 +405,7 @@ impl Inner {
             Ok(true) => self.count_commit(began),
             Ok(false) => {}
             Err(error) => {
-                self.sync_error.lock().get_or_insert(error);
+                self.sync_error.lock().get_or_insert(Errno::from_io_error(&error).unwrap_or(Errno::IO));
             }
         }
         if grant.is_shared() {

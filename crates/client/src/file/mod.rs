@@ -36,6 +36,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
+use rustix::io::Errno;
 use sys::ReadMostly;
 use tokio::sync::OnceCell;
 
@@ -76,7 +77,7 @@ pub(crate) struct Inner {
     /// Grants that were given up and may have unsynced writes.
     revoked: Mutex<Vec<Arc<FileGrant>>>,
     /// The first error of a sync in the background.
-    sync_error: Mutex<Option<std::io::Error>>,
+    sync_error: Mutex<Option<Errno>>,
     /// The file's uncommitted writes, which all its opens share. Empty until this open writes over the wire.
     uncommitted: OnceLock<Arc<UncommittedWrites>>,
     /// The failed writes of the file that this open was told of.
@@ -264,6 +265,16 @@ impl Inner {
         uncommitted.report_failure(&self.known_failures).and(committed)
     }
 
+    /// As [`Inner::commit_uncommitted`] and [`Inner::take_sync_error`], for a close of one of the open's
+    /// descriptors: the next commit reports the same errors again.
+    async fn commit_at_close(&self) -> Result<()> {
+        if let Some(uncommitted) = self.existing_uncommitted() {
+            let committed = uncommitted.commit().await;
+            uncommitted.report_failure_at_close(&self.known_failures).and(committed)?;
+        }
+        self.sync_result(*self.sync_error.lock())
+    }
+
     /// Waits until the server has answered what was written behind so far.
     async fn settle_writes(&self) {
         if let Some(uncommitted) = self.existing_uncommitted() {
@@ -286,7 +297,12 @@ impl Inner {
 
     /// Returns the error of a sync in the background, once.
     pub(crate) fn take_sync_error(&self) -> Result<()> {
-        self.sync_error.lock().take().map_or(Ok(()), |error| Err(self.local_error(error)))
+        let error = self.sync_error.lock().take();
+        self.sync_result(error)
+    }
+
+    fn sync_result(&self, error: Option<Errno>) -> Result<()> {
+        error.map_or(Ok(()), |errno| Err(self.local_error(errno.into())))
     }
 
     /// Registers the file with the session, which makes it give up its grant when the lane ends.

@@ -178,11 +178,14 @@ impl File {
     /// the lane is in the page cache of this host's kernel, as after the close of a local file; only
     /// [`File::commit`] makes it durable.
     ///
+    /// This is for the close of one of several descriptors that share the file. The error of an earlier write
+    /// or sync is reported, and [`File::commit`] reports it again: whoever closes a descriptor may be another
+    /// than whoever relies on the data.
+    ///
     /// # Errors
     /// As [`File::commit`].
     pub async fn flush(&self) -> Result<()> {
-        let uncommitted = self.inner.commit_uncommitted().await;
-        uncommitted.and(self.inner.take_sync_error())
+        self.inner.commit_at_close().await
     }
 
     /// The file's current attributes, from the granted file or from the server.

@@ -14,9 +14,9 @@ impl File {
     /// with writes that continue it. Reads, attributes and every other operation of this session on the file
     /// behave as if it were written; [`File::commit`] makes it durable.
     ///
-    /// A failure is reported by the next `write_behind`, [`File::commit`], [`File::sync`], [`File::flush`] or
-    /// [`File::close`] of this and every other open that has written to the file. The file's writes then wait
-    /// for the server until a commit succeeds.
+    /// A failure is reported by the next `write_behind`, [`File::commit`], [`File::sync`] or [`File::close`]
+    /// of this and every other open that has written to the file, and by each [`File::flush`] before. The
+    /// file's writes then wait for the server until a commit succeeds.
     ///
     /// The data is part of what [`Options::unstable_max`](crate::Options::unstable_max) bounds, and a file
     /// with a quarter of that on its way makes its writers wait. While the session has a lane the write waits

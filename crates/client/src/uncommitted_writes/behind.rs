@@ -8,8 +8,10 @@
 //! 1. A write waits until no overlapping one is under way: the server may execute WRITEs in any order.
 //! 2. The data has room in the pool until it is durable. One file's data on its way takes at most a share of
 //!    it ([`UncommittedPool::share`]); a write beyond that waits.
-//! 3. A failed write is reported to every open that has written to the file, once, by its next write, fsync
-//!    or close. Until the next commit that succeeds, the file's writes wait for the server.
+//! 3. A failed write is reported to every open that has written to the file: by each close, and once by its
+//!    next write or fsync. A close doesn't end it, because an open has as many as it has descriptors, and
+//!    most programs ignore it: a child process that begins another program closes those it has inherited.
+//!    Until the next commit that succeeds, the file's writes wait for the server.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -273,15 +275,26 @@ impl UncommittedWrites {
         if state.is_reported { state.failures } else { 0 }
     }
 
-    /// Reports a failed write to an open, which knows of `known` failures.
+    /// Reports a failed write to an open, which knows of `known` failures, and knows of all after this.
     pub(crate) fn report_failure(&self, known: &AtomicU64) -> Result<()> {
+        self.report(known, true)
+    }
+
+    /// As [`UncommittedWrites::report_failure`], but the open's next write or commit reports it again.
+    pub(crate) fn report_failure_at_close(&self, known: &AtomicU64) -> Result<()> {
+        self.report(known, false)
+    }
+
+    fn report(&self, known: &AtomicU64, is_known_now: bool) -> Result<()> {
         let mut state = self.behind.state.lock();
         let reported = match known.load(Relaxed) {
             NOT_A_WRITER if state.is_reported => state.failures,
             NOT_A_WRITER => 0,
             reported => reported,
         };
-        known.store(state.failures, Relaxed);
+        if is_known_now {
+            known.store(state.failures, Relaxed);
+        }
         match &state.error {
             Some(error) if state.failures > reported => {
                 let source = error.clone();

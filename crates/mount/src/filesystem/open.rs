@@ -334,8 +334,8 @@ impl Filesystem {
         }
         if let Err(error) = open.file.flush().await {
             self.kernel.invalidate_data(&open.inode);
-            // FLUSH has reported earlier errors; this data came after it (mmap).
-            tracing::warn!(%error, "data written after the last close is lost");
+            // FLUSH has reported what it found; data of a mapping came after it.
+            tracing::warn!(%error, "data of a file that has been closed is lost");
         }
         if let Some(removal) = hidden {
             let inode = open.inode.clone();
