@@ -1,6 +1,9 @@
 //! Errors: each names its object, the reason and, where there is one, what to do about it.
 
+use std::fmt::{self, Write as _};
 use std::io;
+
+use proto::nfs4::Nfsstat4;
 
 use crate::url::UrlError;
 
@@ -115,6 +118,27 @@ pub enum Status {
     /// operation, and returns this only if it is soft and gives up.
     #[error("the server needs more time: try again later")]
     TryLater,
+    /// An NFSv4 status that the operation must not have (RFC 8881 section 15.2), or that is about the
+    /// session.
+    #[error("the server refused it with {0}")]
+    Unexpected(UnexpectedStatus),
+}
+
+/// An NFSv4 status that has no meaning for the caller, displayed by its name in RFC 8881 section 15.1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct UnexpectedStatus(pub(crate) Nfsstat4);
+
+impl fmt::Display for UnexpectedStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("NFS4ERR")?;
+        for letter in format!("{:?}", self.0).chars() {
+            if letter.is_ascii_uppercase() {
+                f.write_char('_')?;
+            }
+            f.write_char(letter.to_ascii_uppercase())?;
+        }
+        Ok(())
+    }
 }
 
 impl Status {
@@ -125,7 +149,7 @@ impl Status {
         let errno = match self {
             Self::NotPermitted => Errno::PERM,
             Self::NoEntry => Errno::NOENT,
-            Self::Io | Self::ServerFault => Errno::IO,
+            Self::Io | Self::ServerFault | Self::Unexpected(_) => Errno::IO,
             Self::NoDevice => Errno::NXIO,
             Self::Access | Self::ShareDenied => Errno::ACCESS,
             Self::Exists => Errno::EXIST,
@@ -415,5 +439,17 @@ impl Error {
             Self::EarlierWrite { source } => return source.errno(),
         };
         errno.raw_os_error()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unexpected_status_is_named_as_in_the_rfc() {
+        let shown = |status| Status::Unexpected(UnexpectedStatus(status)).to_string();
+        assert_eq!(shown(Nfsstat4::Badsession), "the server refused it with NFS4ERR_BADSESSION");
+        assert!(shown(Nfsstat4::ConnNotBoundToSession).ends_with("NFS4ERR_CONN_NOT_BOUND_TO_SESSION"));
     }
 }

@@ -88,7 +88,7 @@ pub use client_state::{ByteRange, LockKind};
 pub use control::Latencies;
 pub use copy::{CopyOptions, Progress, copy, read_from, write_to};
 pub use counters::{Counters, DataPathCounters, DataPathTimes, SessionEvents};
-pub use error::{Error, OpenFileLimit, Result, RpcError, Status};
+pub use error::{Error, OpenFileLimit, Result, RpcError, Status, UnexpectedStatus};
 pub use file::{DataPath, File};
 pub use io::Stability;
 pub use lane::{MountGrant, MountRefusal};

@@ -54,6 +54,27 @@ mod v4 {
         assert_eq!(&buffer, b"012ab56789");
     }
 
+    /// As a mount and the one that was unmounted before it, whose process hasn't ended.
+    #[tokio::test]
+    async fn clients_of_one_id_at_the_same_time_leave_each_other_their_state() {
+        let served = Served::wire_only();
+        std::fs::write(served.export().join("file"), b"0123456789").unwrap();
+        let options =
+            || served.options(LaneMode::Off).version(Version::V4_2).unique_id("the mount point".to_owned());
+        let mut sessions = Vec::new();
+        for _ in 0..2 {
+            let session = Session::connect(&served.url(), options()).await.unwrap();
+            let file = session.open(b"file", &OpenOptions::reading()).await.unwrap();
+            sessions.push((session, file));
+        }
+        let mut buffer = [0; 10];
+        for (session, file) in sessions.iter().chain(&sessions) {
+            let before = session.counters().wire.round_trips;
+            assert_eq!(file.read_at(&mut buffer, 0).await.unwrap(), 10);
+            assert_eq!(session.counters().wire.round_trips, before + 1, "nothing was to be recovered");
+        }
+    }
+
     #[tokio::test]
     async fn a_file_is_closed_when_nothing_of_the_user_has_it_open() {
         let served = Served::wire_only();

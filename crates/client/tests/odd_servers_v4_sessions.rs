@@ -245,6 +245,23 @@ async fn a_faulty_back_channel_delays_no_request() {
 }
 
 /// A page is requested with the session's sizes, also while the session is being replaced.
+/// The server ends the session between the SEQUENCE that says that its connection isn't bound and the
+/// binding.
+#[tokio::test]
+async fn a_session_that_ends_before_it_is_bound_is_replaced() {
+    let unbound = AtomicBool::new(false);
+    let server = OddServer::new(move |request| match request.operation {
+        Operation::Sequence if request.is_ordinary_sequence() && !unbound.swap(true, SeqCst) => {
+            ScriptedAnswer::Status(Nfsstat4::ConnNotBoundToSession)
+        }
+        Operation::BindConnToSession => ScriptedAnswer::Status(Nfsstat4::Badsession),
+        _ => ScriptedAnswer::Good,
+    });
+    let session = server.session().await;
+    session.attributes(&session.root()).await.unwrap();
+    assert_eq!(server.shared.sessions.load(SeqCst), 2);
+}
+
 #[tokio::test]
 async fn a_listing_waits_for_another_session() {
     let (is_lost, may_create) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(true)));

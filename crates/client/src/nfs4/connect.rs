@@ -64,12 +64,14 @@ impl Nfs4 {
                 user.clone(),
                 counters.clone(),
                 *minor,
-                identity::new(&options)?,
+                identity::new(&options, rpc.address()).await?,
                 callbacks.clone(),
                 options.policy(),
             );
             match client.connect().await {
                 Ok(()) => {
+                    // From here on the server may lose the session.
+                    client.keep();
                     let mounted = Self::mount(url, options, user, counters, rpc, client.clone()).await;
                     if let Err(Error::Mount { .. } | Error::Status { .. }) = mounted {
                         // The server needn't keep it until its lease expires.
@@ -137,7 +139,9 @@ impl Nfs4 {
         let target = names[depth..].join(&b'/');
         let limits = retry_delayed(&options, || nfs.limits(user, &deepest.0)).await?;
         nfs.applies_umask = limits.applies_umask && nfs.client.minor >= MinorVersion::V2;
-        nfs.client.keep(limits.lease);
+        if let Some(seconds) = limits.lease {
+            nfs.client.set_lease(seconds);
+        }
         let root = deepest.0.clone();
         Ok(Mounted { protocol: Protocol::Nfs4(nfs), rpc, path, target, root, lacks_path })
     }

@@ -10,7 +10,7 @@ use xdr::{Decoder, Encoder, Opaque};
 
 use super::aces::{self, AclAttribute};
 use super::owners::{self, OwnerKind};
-use crate::error::Status;
+use crate::error::{Status, UnexpectedStatus};
 use crate::types::{
     AclEntry, Attributes, FileKind, FsInfo, FsStat, PathConf, SetAttributes, SetTime, Timestamp,
 };
@@ -362,6 +362,7 @@ pub(super) const fn status(from: Nfsstat4) -> Status {
         | N::AdminRevoked
         | N::DelegRevoked
         | N::Io => Status::Io,
-        _ => Status::ServerFault,
+        N::Serverfault | N::Ok => Status::ServerFault,
+        other => Status::Unexpected(UnexpectedStatus(other)),
     }
 }

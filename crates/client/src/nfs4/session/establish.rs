@@ -244,7 +244,8 @@ impl SessionClient {
         match results.status(operation)? {
             Nfsstat4::Ok => {}
             Nfsstat4::Delay => return Err(StepError::Again),
-            Nfsstat4::StaleClientid | Nfsstat4::SeqMisordered => {
+            // The last: another instance of the client has ended it meanwhile.
+            Nfsstat4::StaleClientid | Nfsstat4::SeqMisordered | Nfsstat4::Badsession => {
                 self.manager.lock().session_refused();
                 return Err(StepError::Again);
             }

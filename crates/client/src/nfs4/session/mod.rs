@@ -34,6 +34,7 @@ use xdr::Encoder;
 
 use super::callbacks::{Callbacks, Recall};
 use super::compound::{Compound, Results, refused};
+use super::identity::OwnerClaim;
 use super::lock::LockWaiters;
 use super::state::ClientState;
 use crate::connection::send;
@@ -73,6 +74,7 @@ pub(super) struct SessionClient {
     owner_id: Vec<u8>,
     /// `co_verifier`: another in each instance of the client.
     verifier: [u8; 8],
+    _claim: Option<OwnerClaim>,
     callbacks: Arc<Callbacks>,
     manager: Mutex<StateManager>,
     /// The last session that was created.
@@ -120,6 +122,8 @@ impl CompoundReply {
 pub(super) struct ClientIdentity {
     pub(super) owner_id: Vec<u8>,
     pub(super) verifier: [u8; 8],
+    /// For an owner that a later instance has again.
+    pub(super) claim: Option<OwnerClaim>,
 }
 
 impl SessionClient {
@@ -141,6 +145,7 @@ impl SessionClient {
             minor,
             owner_id: identity.owner_id,
             verifier: identity.verifier,
+            _claim: identity.claim,
             callbacks,
             manager: Mutex::new(StateManager::new(DEFAULT_LEASE)),
             created: Mutex::new(None),
@@ -171,13 +176,15 @@ impl SessionClient {
         session.as_ref().map_or(1, |session| session.max_operations.saturating_sub(1).max(1) as usize)
     }
 
-    /// Takes the steps that keep the session, until the client is dropped. `lease` is the server's lease time
-    /// in seconds.
-    pub(super) fn keep(self: &Arc<Self>, lease: Option<u32>) {
-        if let Some(seconds) = lease {
-            self.manager.lock().set_lease(Duration::from_secs(seconds.max(1).into()));
-        }
+    /// Takes the steps that keep the session, until the client is dropped.
+    pub(super) fn keep(self: &Arc<Self>) {
         self.runtime.spawn(establish::keep(Arc::downgrade(self), self.wake.clone()));
+    }
+
+    /// The server's lease time, in seconds.
+    pub(super) fn set_lease(&self, seconds: u32) {
+        self.manager.lock().set_lease(Duration::from_secs(seconds.max(1).into()));
+        self.wake.notify_one();
     }
 
     /// Sends a request in the session and waits for its reply. The operations behind SEQUENCE may have

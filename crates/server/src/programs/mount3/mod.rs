@@ -7,7 +7,9 @@ use std::ops::RangeInclusive;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
+use fairness::LogLimit;
 use proto::mount3::{
     self, Dirpath, Exportnode, Exports, Groups, Mountbody, Mountlist, Mountres3, Mountres3Ok, Mountstat3,
     Procedure,
@@ -132,8 +134,8 @@ impl Mount3 {
     }
 }
 
-/// A store's error as MNT's status.
-const fn status(error: store::Error) -> Mountstat3 {
+/// A store's error as MNT's status. What MNT has no status for is logged.
+fn status(error: store::Error) -> Mountstat3 {
     use store::Error;
     match error {
         Error::NotFound | Error::Stale => Mountstat3::Noent,
@@ -144,6 +146,12 @@ const fn status(error: store::Error) -> Mountstat3 {
         Error::Invalid => Mountstat3::Inval,
         Error::NotSupported => Mountstat3::Notsupp,
         Error::Io(_) => Mountstat3::Io,
-        _ => Mountstat3::Serverfault,
+        _ => {
+            static LIMIT: LogLimit = LogLimit::new(10);
+            if let Some(skipped) = LIMIT.admit(Instant::now()) {
+                tracing::warn!(%error, skipped, "MNT is answered MNT3ERR_SERVERFAULT");
+            }
+            Mountstat3::Serverfault
+        }
     }
 }

@@ -74,7 +74,9 @@ pub(super) fn resolve(
             }
             Err(Refusal::NotExported) => {}
             // Not a refusal, and MOUNT has no status for "try later".
-            Err(Refusal::NotKnownYet) => return Err(Mountstat3::Serverfault.into()),
+            Err(refusal @ Refusal::NotKnownYet) => {
+                return Err(Unresolved { status: Mountstat3::Serverfault, refusal: Some(refusal) });
+            }
             Err(refusal) => {
                 unresolved.refusal = Some(refusal);
                 break;

@@ -91,7 +91,7 @@ pub(super) fn run(
 
 /// Repeats an answer: the handle that became the current one, the status, and what followed it.
 fn replay(c: &mut Context<'_>, kept: &[u8]) -> Result<()> {
-    let (length, rest) = kept.split_first().ok_or(Nfsstat4::Serverfault)?;
+    let (length, rest) = kept.split_first().ok_or_else(damaged)?;
     let (handle, answer) = rest.split_at(usize::from(*length));
     if !handle.is_empty() {
         let opened = lookup::object_of_handle(c, handle)?;
@@ -107,8 +107,14 @@ fn replay(c: &mut Context<'_>, kept: &[u8]) -> Result<()> {
             c.failure = body.to_vec();
             Err(status)
         }
-        Err(_) => Err(Nfsstat4::Serverfault),
+        Err(_) => Err(damaged()),
     }
+}
+
+/// The status for a kept answer that isn't as [`run`] has made it.
+fn damaged() -> Nfsstat4 {
+    tracing::error!("the answer that is kept for an open or lock owner can't be decoded");
+    Nfsstat4::Serverfault
 }
 
 /// Whether a failure with this status uses its sequence number up (RFC 7530 section 9.1.7).
