@@ -19,7 +19,7 @@ use crate::open_prefetch::OpenTarget;
 use crate::operations::{FileTarget, OpenReply, Operations as _};
 use crate::options::OpenOptions;
 use crate::session::{Follow, PathWalk, Session};
-use crate::types::{Attributes, Create, FileKind, Found, Handle, SetAttributes, SetTime};
+use crate::types::{Attributes, Create, DirEntry, FileKind, Found, Handle, SetAttributes, SetTime};
 
 /// The maximum number of attempts of an open that creates a file while another client creates and removes the
 /// same name.
@@ -97,6 +97,31 @@ impl Session {
         Box::pin(self.open_handle_anywhere(file, name, options)).await
     }
 
+    /// Opens a regular file that a listing of `directory` has shown, and creates none. In a directory tree of
+    /// the server's host, an entry that came without a handle ([`Plus::Attributes`](crate::Plus)) is opened
+    /// by one system call. Its name may belong to another file by now:
+    /// [`File::attributes_at_open`] are those of the file that was opened.
+    ///
+    /// # Errors
+    /// As [`Session::open`], and [`Error::Loop`] for a symbolic link.
+    pub async fn open_listed(
+        &self,
+        directory: &Handle,
+        entry: &DirEntry,
+        options: &OpenOptions,
+    ) -> Result<File> {
+        let name = &entry.name[..];
+        if let Some(file) = &entry.handle {
+            return self.open_handle(file, name, options).await;
+        }
+        let target = FileTarget::Entry { directory, name, listed: entry.kind };
+        if let Some(opening) = self.open_in_tree_now(target, name, options)? {
+            return self.opened(opening, name, options).await;
+        }
+        let existing = OpenOptions { create: false, create_new: false, no_follow: true, ..*options };
+        self.open_at(directory, name, &existing).await
+    }
+
     async fn open_handle_anywhere(&self, file: &Handle, name: &[u8], options: &OpenOptions) -> Result<File> {
         let found = Found { handle: file.clone(), attributes: None };
         self.open_found(&found, None, name, options, OpenPurpose::FirstOpen).await
@@ -112,7 +137,7 @@ impl Session {
         let how = how_to_create(options);
         let target = match &how {
             Some(how) => FileTarget::New { directory, name, how },
-            None => FileTarget::Entry { directory, name },
+            None => FileTarget::Entry { directory, name, listed: None },
         };
         if let Some(opening) = self.open_in_tree_now(target, path, options)? {
             return self.opened(opening, path, options).await;
@@ -194,7 +219,7 @@ impl Session {
         path: &[u8],
         options: &OpenOptions,
     ) -> Result<File> {
-        let target = FileTarget::Entry { directory, name };
+        let target = FileTarget::Entry { directory, name, listed: None };
         let opened = self.open_in_tree(target, path, options).await?;
         if let Some(OpenedInTree::File(opening)) = opened {
             return self.opened(*opening, path, options).await;
@@ -213,11 +238,12 @@ impl Session {
                 return self.opened(opening, path, options).await;
             }
             self.caller.seal(&[directory]).await?;
-            let target = lane::Target::Entry { directory: directory.as_bytes(), name };
+            let on_lane = lane::Target::Entry { directory: directory.as_bytes(), name };
+            let access = (options.read, options.write);
             match self
                 .inner
                 .lane
-                .open(&self.caller.user, target, path, (options.read, options.write), OpenPurpose::FirstOpen)
+                .open(&self.caller.user, on_lane, path, access, OpenPurpose::FirstOpen)
                 .await?
             {
                 LaneOpen::Granted(opening) => return self.opened(*opening, path, options).await,
@@ -232,7 +258,7 @@ impl Session {
             }
         }
         let (mut found, state) = if is_regular {
-            self.open_on_wire(FileTarget::Entry { directory, name }, path, options).await?
+            self.open_on_wire(target, path, options).await?
         } else {
             (self.lookup(directory, name).await.map_err(|error| error.about(|| shown(path)))?, None)
         };
@@ -269,7 +295,7 @@ impl Session {
         let OpenReply { found, access, state: open } = opened.map_err(|error| error.about(|| shown(path)))?;
         match (found, target) {
             (Some(found), _) => Ok((found, Some(WireState { open, access }))),
-            (None, FileTarget::Entry { directory, name } | FileTarget::New { directory, name, .. }) => {
+            (None, FileTarget::Entry { directory, name, .. } | FileTarget::New { directory, name, .. }) => {
                 Ok((self.lookup(directory, name).await?, None))
             }
             (None, FileTarget::File(file)) => Ok((Found { handle: file.clone(), attributes: None }, None)),

@@ -20,8 +20,8 @@ use io::Stability;
 use crate::error::Result;
 pub(crate) use crate::nfs4::WireOpen;
 use crate::types::{
-    Access, AclEntry, Advice, Attributes, Create, ExportEntry, Fallocate, Found, FsInfo, FsStat, Handle,
-    Node, Page, PathConf, Plus, SeekTo, SetAttributes, SetXattr, Timestamp, XattrPage,
+    Access, AclEntry, Advice, Attributes, Create, ExportEntry, Fallocate, FileKind, Found, FsInfo, FsStat,
+    Handle, Node, Page, PathConf, Plus, SeekTo, SetAttributes, SetXattr, Timestamp, XattrPage,
 };
 use crate::user::User;
 
@@ -77,8 +77,8 @@ pub(crate) struct WriteReply {
 pub(crate) enum FileTarget<'a> {
     /// The file of a handle.
     File(&'a Handle),
-    /// The file of a name.
-    Entry { directory: &'a Handle, name: &'a [u8] },
+    /// The file of a name. `listed` is the kind that a listing has shown; another file may have the name now.
+    Entry { directory: &'a Handle, name: &'a [u8], listed: Option<FileKind> },
     /// The file of a name, which is created, or opened if it exists and `how` allows that.
     New { directory: &'a Handle, name: &'a [u8], how: &'a Create },
 }
@@ -102,7 +102,7 @@ pub(crate) async fn open_without_state(
 ) -> Result<OpenReply> {
     let found = match target {
         FileTarget::File(file) => Some(Found { handle: file.clone(), attributes: None }),
-        FileTarget::Entry { directory, name } => Some(nfs.lookup(user, directory, name).await?),
+        FileTarget::Entry { directory, name, .. } => Some(nfs.lookup(user, directory, name).await?),
         FileTarget::New { directory, name, how } => nfs.create(user, directory, name, how).await?,
     };
     Ok(OpenReply { found, access: None, state: None })

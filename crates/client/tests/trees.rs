@@ -247,6 +247,45 @@ async fn a_tree_takes_over_what_the_wire_has_found() {
 }
 
 #[tokio::test]
+async fn a_listed_file_is_opened_by_its_name() {
+    if !is_root() {
+        return;
+    }
+    let served = Served::with_trees();
+    let session = Session::connect(&served.url(), served.options(LaneMode::Auto)).await.unwrap();
+    wait_for("a tree", || session.lane().tree).await;
+    let root = session.root();
+    let path = served.export().join("file");
+    std::fs::write(&path, b"content").unwrap();
+    let reading = OpenOptions::reading();
+    for plus in [Plus::All, Plus::Attributes] {
+        let listed = session.read_dir(&root, plus).collect().await.unwrap();
+        let entry = listed.into_iter().find(|entry| entry.name == b"file").unwrap();
+        assert_eq!(entry.handle.is_some(), matches!(plus, Plus::All));
+        let before = session.counters().wire.round_trips;
+        let file = session.open_listed(&root, &entry, &reading).await.unwrap();
+        assert_eq!(file.attributes_at_open().unwrap().fileid, entry.fileid);
+        assert_eq!(file.read_into(Vec::new(), 0, 10).await.unwrap(), b"content");
+        assert_eq!(session.attributes(&file.handle()).await.unwrap().size, 7);
+        assert_eq!(session.counters().wire.round_trips, before);
+        if entry.handle.is_none() {
+            // A file that has the name by now is opened, and a link isn't followed.
+            std::fs::rename(&path, path.with_file_name("moved")).unwrap();
+            std::fs::write(&path, b"another").unwrap();
+            let another = session.open_listed(&root, &entry, &reading.create(true)).await.unwrap();
+            assert_ne!(another.attributes_at_open().unwrap().fileid, entry.fileid);
+            std::fs::remove_file(&path).unwrap();
+            std::os::unix::fs::symlink("moved", &path).unwrap();
+            let error = session.open_listed(&root, &entry, &reading).await.unwrap_err();
+            assert!(matches!(error, Error::Loop { .. }), "{error}");
+            std::fs::remove_file(&path).unwrap();
+            let error = session.open_listed(&root, &entry, &reading.create(true)).await.unwrap_err();
+            assert_eq!(error.status(), Some(Status::NoEntry), "it creates none");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_granted_descriptor_sets_attributes_as_long_as_its_tree_lasts() {
     if !is_root() {
         return;

@@ -193,7 +193,9 @@ impl LaneManager {
         let Some(tree) = granted.tree.as_tree() else { return Ok(None) };
         let opened = match target {
             FileTarget::File(file) => tree.open_handle(user, file, access).await,
-            FileTarget::Entry { directory, name } => tree.open(user, directory, name, access).await,
+            FileTarget::Entry { directory, name, listed } => {
+                tree.open(user, directory, name, listed, access).await
+            }
             FileTarget::New { directory, name, how } => {
                 tree.open_new(user, directory, name, how, access).await
             }

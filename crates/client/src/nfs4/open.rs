@@ -268,7 +268,7 @@ impl Nfs4 {
                 let compound = open_handle(file, share, want, &owner);
                 (Operation::Open, OpenKind::File(file.clone()), compound, None)
             }
-            FileTarget::Entry { directory, name } => {
+            FileTarget::Entry { directory, name, .. } => {
                 let compound = Compound::once()
                     .put_fh(directory)
                     .then(Op::Open, &open_args(share, want, &owner.name(), OpenClaim4::Null(Opaque(name))))

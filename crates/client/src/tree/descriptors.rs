@@ -20,6 +20,8 @@ pub(crate) struct Descriptor {
     pub(super) file: OwnedFd,
     /// What names it: [`Handle::identity`].
     pub(super) identity: Box<[u8]>,
+    /// False if that isn't known.
+    pub(super) is_directory: bool,
     /// The handle that was made of it last. A cached descriptor keeps no handle in use: what is out of use
     /// needs no seal.
     pub(super) handle: Mutex<Option<WeakHandle>>,
@@ -53,6 +55,8 @@ struct Clock {
     /// The slots' indices by identity.
     indices: HashMap<Box<[u8]>, usize>,
     slots: Vec<Slot>,
+    /// The number of slots with something else than a directory.
+    files: usize,
     /// Where the next search begins.
     hand: usize,
 }
@@ -88,6 +92,7 @@ impl DescriptorCache {
         }
         let evicted = if clock.slots.len() >= self.budget { Some(clock.evict()) } else { None };
         let descriptor = Arc::new(new);
+        clock.files += usize::from(!descriptor.is_directory);
         let index = clock.slots.len();
         clock.indices.insert(descriptor.identity.clone(), index);
         clock.slots.push(Slot { descriptor: Arc::clone(&descriptor), used: false });
@@ -104,6 +109,11 @@ impl DescriptorCache {
     /// Whether there are no descriptors.
     pub(crate) fn is_empty(&self) -> bool {
         self.clock.lock().slots.is_empty()
+    }
+
+    /// Whether there are descriptors of anything else than directories.
+    pub(crate) fn has_files(&self) -> bool {
+        self.clock.lock().files > 0
     }
 
     /// Removes a file's descriptor.
@@ -158,6 +168,7 @@ impl Clock {
     /// Removes a slot; the last one takes its place.
     fn remove(&mut self, index: usize) -> Arc<Descriptor> {
         let removed = self.slots.swap_remove(index).descriptor;
+        self.files -= usize::from(!removed.is_directory);
         self.indices.remove(&removed.identity);
         if let Some(moved) = self.slots.get(index) {
             self.indices.insert(moved.descriptor.identity.clone(), index);
@@ -172,9 +183,11 @@ mod tests {
 
     use super::*;
 
+    /// Every third one is a directory's.
     fn descriptor(number: u32) -> Descriptor {
         let file = File::open("/dev/null").expect("a descriptor").into();
-        Descriptor { file, identity: number.to_be_bytes().into(), handle: Mutex::default() }
+        let (identity, is_directory) = (number.to_be_bytes().into(), number.is_multiple_of(3));
+        Descriptor { file, identity, is_directory, handle: Mutex::default() }
     }
 
     fn holds(cache: &DescriptorCache, number: u32) -> bool {
@@ -188,6 +201,7 @@ mod tests {
         for (identity, index) in &clock.indices {
             assert_eq!(clock.slots[*index].descriptor.identity, *identity);
         }
+        assert_eq!(clock.files, clock.slots.iter().filter(|slot| !slot.descriptor.is_directory).count());
         (0..end).filter(|number| clock.indices.contains_key(&number.to_be_bytes()[..])).collect()
     }
 
@@ -233,6 +247,9 @@ mod tests {
         assert!(holds(&cache, 3) && holds(&cache, 5));
         cache.close_idle();
         assert_eq!(held(&cache, 10), [3, 5]);
+        assert!(holds(&cache, 3));
+        cache.close_idle();
+        assert!(!cache.has_files() && !cache.is_empty(), "a directory's");
         cache.close_idle();
         assert!(cache.is_empty());
     }

@@ -43,7 +43,12 @@ impl LocalTree {
         call.check_waits()?;
         let name = entry_name(name)?;
         self.changing_names(call, directory, |at| {
-            let victim = self.hinted_entry(at, &name, hint);
+            // A directory needs REMOVEDIR, so there may be nothing to look for.
+            let victim = match flags {
+                AtFlags::REMOVEDIR => self.hinted_entry(at, &name, hint),
+                _ if self.descriptors.has_files() => self.hinted_entry(at, &name, hint),
+                _ => None,
+            };
             self.gone_or(at, unlinkat(&**at, &name, flags).map_err(Failure::from))?;
             self.forget_removed(victim.as_deref());
             Ok(())

@@ -27,13 +27,16 @@ use crate::error::Status;
 use crate::handle::{HEAD, Handle, WeakHandle};
 use crate::in_memory::is_in_memory;
 use crate::seal_queue::SealQueue;
-use crate::types::{Attributes, Found, NameHint};
+use crate::types::{Attributes, FileKind, Found, NameHint};
 
 /// Resolution that follows no symbolic link, enters no mount and stays below the starting directory.
 pub(super) const STRICT_RESOLVE: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_XDEV);
+
+/// The flags of opens for reading and writing. They neither wait for a lease nor block on a pipe.
+pub(super) const NO_WAIT: OFlags = OFlags::CLOEXEC.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
 const PATH_ONLY: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
@@ -50,6 +53,16 @@ pub(crate) enum Waits {
     Allowed,
     /// It fails with [`Failure::WouldWait`] instead.
     Forbidden,
+}
+
+impl Waits {
+    /// The flags for openat2(2).
+    pub(super) const fn resolve_flags(self) -> ResolveFlags {
+        match self {
+            Self::Allowed => ResolveFlags::empty(),
+            Self::Forbidden => ResolveFlags::CACHED,
+        }
+    }
 }
 
 /// On whose behalf an operation runs.
@@ -127,6 +140,7 @@ impl LocalTree {
             root: Arc::new(Descriptor {
                 file: root,
                 identity: handle.identity().into(),
+                is_directory: true,
                 handle: Mutex::default(),
             }),
             sink,
@@ -190,18 +204,16 @@ impl LocalTree {
                 return Err(Failure::NotLocal);
             }
             let handle = Mutex::new(file.downgrade());
-            from = self.descriptors.insert(Descriptor { file: opened, identity, handle });
+            from =
+                self.descriptors.insert(Descriptor { file: opened, identity, is_directory: false, handle });
         }
         Ok(from)
     }
 
     /// Opens a name without following a symbolic link, for use as a [`Descriptor`].
     pub(super) fn open_path(&self, call: Call<'_>, directory: &Descriptor, name: &CStr) -> Result<OwnedFd> {
-        let cached = match call.waits {
-            Waits::Allowed => ResolveFlags::empty(),
-            Waits::Forbidden => ResolveFlags::CACHED,
-        };
-        let open = || openat2(directory, name, PATH_ONLY, Mode::empty(), STRICT_RESOLVE | cached);
+        let resolve = STRICT_RESOLVE | call.waits.resolve_flags();
+        let open = || openat2(directory, name, PATH_ONLY, Mode::empty(), resolve);
         match self.with_room(open) {
             Err(Errno::AGAIN) if call.waits == Waits::Forbidden => Err(Failure::WouldWait),
             other => Ok(other?),
@@ -248,14 +260,19 @@ impl LocalTree {
                 self.opens_nothing.store(true, Relaxed);
                 known
             }
-            None => self.descriptors.insert(Descriptor { file, identity, handle: Mutex::default() }),
+            None => self.descriptors.insert(Descriptor {
+                file,
+                identity,
+                is_directory: attributes.kind == FileKind::Directory,
+                handle: Mutex::default(),
+            }),
         };
         let handle = self.handle_of(&file, directory.1, name)?;
         Ok(Entry { file, handle, attributes })
     }
 
     /// The handle of a file that was found by this name: the one in use, if there is one.
-    fn handle_of(&self, file: &Descriptor, directory: &Handle, name: &CStr) -> Result<Handle> {
+    pub(super) fn handle_of(&self, file: &Descriptor, directory: &Handle, name: &CStr) -> Result<Handle> {
         let mut last = file.handle.lock();
         if let Some(handle) = last.as_ref().and_then(WeakHandle::upgrade) {
             drop(last);
@@ -400,11 +417,10 @@ impl LocalTree {
         self.report(&found.handle, None, found.attributes, asked);
     }
 
-    /// Opens a file again with these flags, whatever its names are now. Neither waits for a lease nor blocks
-    /// on a pipe.
+    /// Opens a file again with these flags and [`NO_WAIT`], whatever its names are now.
     pub(super) fn open_again(&self, file: impl AsFd, flags: OFlags) -> Result<OwnedFd> {
         let (proc, number) = self.proc_entry(file.as_fd())?;
-        let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let flags = flags | NO_WAIT;
         Ok(self.with_room(|| openat(proc, number.as_c_str(), flags, Mode::empty()))?)
     }
 

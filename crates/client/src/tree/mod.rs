@@ -200,7 +200,9 @@ impl Tree {
         };
         let opened = self.perform_now(user, object, |local, call| match target {
             FileTarget::File(file) => local.open_handle(call, file, access),
-            FileTarget::Entry { directory, name } => local.open(call, directory, name, access),
+            FileTarget::Entry { directory, name, listed } => {
+                local.open(call, directory, name, listed, access)
+            }
             FileTarget::New { directory, name, how } => local.open_new(call, directory, name, how, access),
         })?;
         match opened {
@@ -300,9 +302,10 @@ impl Tree {
         user: &User,
         directory: &Handle,
         name: &[u8],
+        listed: Option<FileKind>,
         access: (bool, bool),
     ) -> Result<TreeOpen> {
-        let opened = perform!(self, "open", user, open(directory, name; access))?;
+        let opened = perform!(self, "open", user, open(directory, name; listed, access))?;
         self.shared.granted_existing(opened)
     }
 

@@ -3,14 +3,17 @@
 //! Only regular files are opened. An open that a lease of an NFSv4 client delays (EWOULDBLOCK), and one that
 //! open(2) refuses, goes to the server: NFS allows some users more than open(2) does (RFC 1813 section 4.4).
 
+use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::fs::{Mode, OFlags, fcntl_setfl, openat2};
+use rustix::io::Errno;
+use sys::KernelHandle;
 
 use super::descriptors::Descriptor;
 use super::failure::{Failure, Result};
-use super::local::{Call, LocalTree, entry_name};
+use super::local::{Call, LocalTree, NO_WAIT, STRICT_RESOLVE, Waits, entry_name};
 use crate::error::Status;
 use crate::handle::Handle;
 use crate::types::{Attributes, Create, FileKind, Found};
@@ -33,18 +36,55 @@ fn access_flags((read, write): (bool, bool)) -> OFlags {
 }
 
 impl LocalTree {
-    /// Opens the file `name` in a directory for reading, writing or both.
+    /// Opens the file `name` in a directory for reading, writing or both. A listing may have shown its kind.
     pub(crate) fn open(
         &self,
         call: Call<'_>,
         directory: &Handle,
         name: &[u8],
+        listed: Option<FileKind>,
         access: (bool, bool),
     ) -> Result<Opened> {
         let (asked, name) = (Instant::now(), entry_name(name)?);
         let at = self.find(call, directory)?;
+        if listed == Some(FileKind::Regular) {
+            return self.open_regular(call, (&at, directory), &name, access, asked);
+        }
         let entry = self.gone_or(&at, self.entry(call, (&at, directory), &name))?;
         self.open_known(&entry.file, &entry.handle, entry.attributes, access, asked)
+    }
+
+    /// Opens a file by its name, without a look at its kind before. If a pipe has the name by now, its writer
+    /// is woken.
+    fn open_regular(
+        &self,
+        call: Call<'_>,
+        (at, directory): (&Descriptor, &Handle),
+        name: &CStr,
+        access: (bool, bool),
+        asked: Instant,
+    ) -> Result<Opened> {
+        let flags = access_flags(access) | NO_WAIT;
+        let resolve = STRICT_RESOLVE | call.waits.resolve_flags();
+        let file = match self.with_room(|| openat2(at, name, flags, Mode::empty(), resolve)) {
+            Ok(file) => file,
+            Err(Errno::AGAIN) if call.waits == Waits::Forbidden => return Err(Failure::WouldWait),
+            Err(Errno::LOOP) => return Ok(Opened::Other(FileKind::Symlink)),
+            Err(Errno::ISDIR) => return Ok(Opened::Other(FileKind::Directory)),
+            // Also of sockets, devices, and pipes without a reader.
+            Err(Errno::ACCESS | Errno::PERM | Errno::NXIO) => return Err(Failure::NotLocal),
+            Err(errno) => return self.gone_or(at, Err(errno.into())),
+        };
+        let attributes = self.attributes_of(&file)?;
+        if attributes.kind != FileKind::Regular {
+            return Ok(Opened::Other(attributes.kind));
+        }
+        let identity = self.identity(&KernelHandle::of(&file, c"")?)?;
+        let handle = match self.descriptors.get(&identity) {
+            Some(known) => self.handle_of(&known, directory, name)?,
+            None => self.handle(&identity, directory, name)?,
+        };
+        self.opened(file, Found { handle, attributes: Some(attributes) }, asked)
     }
 
     /// Opens the file of a handle.
@@ -71,9 +111,13 @@ impl LocalTree {
             Failure::Status(Status::Access | Status::NotPermitted) => Failure::NotLocal,
             other => other,
         })?;
+        self.opened(file, Found { handle: handle.clone(), attributes: Some(attributes) }, asked)
+    }
+
+    /// A file that was opened with [`NO_WAIT`].
+    fn opened(&self, file: OwnedFd, found: Found, asked: Instant) -> Result<Opened> {
         // Clears O_NONBLOCK, the only status flag that is set.
         fcntl_setfl(&file, OFlags::empty())?;
-        let found = Found { handle: handle.clone(), attributes: Some(attributes) };
         self.report_found(&found, asked);
         Ok(Opened::File(file, Box::new(found)))
     }

@@ -41,7 +41,7 @@ async fn link(copy: &Copy<'_>, job: &Job) -> Result<(), Failure> {
         if there.facts.kind == EntryKind::Link && there.at.read_link().await? == target {
             return Ok(());
         }
-        refuse_same(job, &there)?;
+        refuse_same(job, &there).await?;
         goal.remove().await?;
     }
     goal.make_link(&target).await?;
@@ -56,13 +56,15 @@ async fn file(copy: &Copy<'_>, job: &Job) -> Result<(), Failure> {
         if there.facts.kind == EntryKind::Directory {
             return Err(Failure::new(job.goal.show(), "is a directory and isn't replaced by a file"));
         }
-        refuse_same(job, there)?;
+        refuse_same(job, there).await?;
     }
-    let from = job.item.at.open().await?;
+    let from = job.item.open().await?;
     let mode = facts.mode & 0o777;
     let (to, at) = job.goal.create(mode).await?;
-    let beside = match (&job.item.at, &at) {
-        (Location::Remote(source), Location::Remote(goal)) => source.open_beside(goal).await,
+    let beside = match (&job.item.at, &from, &at) {
+        (Location::Remote(source), Open::Remote(file), Location::Remote(goal)) => {
+            source.open_beside(file, goal).await
+        }
         _ => None,
     };
     let from = beside.map_or(from, Open::Remote);
@@ -85,10 +87,10 @@ async fn file(copy: &Copy<'_>, job: &Job) -> Result<(), Failure> {
 
 /// Refuses to copy a file onto itself, which would truncate it first. A server can hide that two names are
 /// one file.
-fn refuse_same(job: &Job, there: &CopyItem) -> Result<(), Failure> {
+async fn refuse_same(job: &Job, there: &CopyItem) -> Result<(), Failure> {
     let same = match (&job.item.at, &there.at) {
         (Location::Remote(one), Location::Remote(other)) if one.url.host() == other.url.host() => {
-            one.handle == other.handle
+            one.handle().await? == other.handle().await?
         }
         _ => job.item.facts.same_file(&there.facts),
     };

@@ -107,6 +107,16 @@ pub enum Open {
     Remote(client::File),
 }
 
+impl CopyItem {
+    /// Opens this regular file for reading.
+    pub async fn open(&self) -> Result<Open, Failure> {
+        match &self.at {
+            Location::Local(path) => local::open(path).map(|file| Open::Local(Arc::new(file))),
+            Location::Remote(remote) => remote.open(&self.facts).await.map(Open::Remote),
+        }
+    }
+}
+
 impl Location {
     /// Its path or URL.
     pub fn show(&self) -> String {
@@ -151,14 +161,6 @@ impl Location {
         match self {
             Location::Local(path) => local::read_link(path),
             Location::Remote(remote) => remote.read_link().await,
-        }
-    }
-
-    /// Opens this regular file for reading.
-    pub async fn open(&self) -> Result<Open, Failure> {
-        match self {
-            Location::Local(path) => local::open(path).map(|file| Open::Local(Arc::new(file))),
-            Location::Remote(remote) => remote.open().await.map(Open::Remote),
         }
     }
 

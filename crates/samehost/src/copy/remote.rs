@@ -1,8 +1,8 @@
 //! The remote end of a copy.
 
 use client::{
-    Attributes, Error, File, FileKind, Follow, Found, Handle, OpenOptions, Plus, Session, SetAttributes,
-    SetTime, Status, Url, Version,
+    Attributes, DirEntry, Error, File, FileKind, Follow, Found, Handle, OpenOptions, Plus, Session,
+    SetAttributes, SetTime, Status, Url, Version,
 };
 
 use super::location::{CopyEntry, CopyItem, EntryKind, Facts, Location};
@@ -14,10 +14,17 @@ use crate::exit::{Exit, Failure};
 pub struct RemoteFile {
     /// A session with the server.
     pub session: Session,
-    /// The file.
-    pub handle: Handle,
     /// Its URL.
     pub url: Url,
+    place: Place,
+}
+
+/// What is known of a file on a server.
+#[derive(Clone)]
+enum Place {
+    Handle(Handle),
+    /// An entry of this directory that was listed without its handle.
+    Listed(Handle, Box<DirEntry>),
 }
 
 /// The file that `url` names; `None` if there is none.
@@ -38,7 +45,7 @@ pub async fn split(connector: &Connector, url: &Url) -> Result<(RemoteFile, Vec<
         parent = rest;
     }
     let parent = url.with_path(parent.strip_suffix(&name[..]).unwrap_or(parent));
-    Ok((RemoteFile { session, handle: directory, url: parent }, name))
+    Ok((RemoteFile::new(session, directory, parent), name))
 }
 
 async fn item(session: Session, url: Url, found: Found) -> Result<CopyItem, Failure> {
@@ -48,7 +55,7 @@ async fn item(session: Session, url: Url, found: Found) -> Result<CopyItem, Fail
     };
     Ok(CopyItem {
         facts: attributes_to_facts(&attributes),
-        at: Location::Remote(RemoteFile { session, handle: found.handle, url }),
+        at: Location::Remote(RemoteFile::new(session, found.handle, url)),
     })
 }
 
@@ -73,6 +80,21 @@ fn attributes_to_facts(attributes: &Attributes) -> Facts {
 }
 
 impl RemoteFile {
+    fn new(session: Session, handle: Handle, url: Url) -> Self {
+        Self { session, url, place: Place::Handle(handle) }
+    }
+
+    /// Its handle. A listed entry is looked up; another file may have its name by now.
+    pub async fn handle(&self) -> Result<Handle, Failure> {
+        match &self.place {
+            Place::Handle(handle) => Ok(handle.clone()),
+            Place::Listed(directory, entry) => {
+                let found = self.session.lookup(directory, &entry.name).await;
+                found.map(|found| found.handle).map_err(self.to_failure())
+            }
+        }
+    }
+
     fn to_failure(&self) -> impl Fn(Error) -> Failure + '_ {
         |error| failure(&self.url, error)
     }
@@ -82,56 +104,74 @@ impl RemoteFile {
     }
 
     pub async fn facts(&self) -> Result<Facts, Failure> {
-        self.session
-            .attributes(&self.handle)
-            .await
-            .map(|attributes| attributes_to_facts(&attributes))
-            .map_err(self.to_failure())
+        let attributes = self.session.attributes(&self.handle().await?).await;
+        attributes.map(|attributes| attributes_to_facts(&attributes)).map_err(self.to_failure())
     }
 
     pub async fn list(&self) -> Result<Vec<CopyEntry>, Failure> {
-        let mut listing = self.session.read_dir(&self.handle, Plus::All);
+        let directory = self.handle().await?;
+        let mut listing = self.session.read_dir(&directory, Plus::Attributes);
         let mut entries = Vec::new();
         while let Some(entry) = listing.next().await.map_err(self.to_failure())? {
             let url = self.child_url(&entry.name);
-            let found = match entry.handle {
-                Some(handle) => Ok(Found { handle, attributes: entry.attributes }),
-                None => {
-                    self.session.lookup(&self.handle, &entry.name).await.map_err(|error| failure(&url, error))
-                }
-            };
-            let item = match found {
-                Ok(found) => item(self.session.clone(), url, found).await,
-                Err(failure) => Err(failure),
-            };
-            entries.push((entry.name, item));
+            let name = entry.name.clone();
+            entries.push((name, self.listed(&directory, entry, url).await));
         }
         Ok(entries)
     }
 
+    /// The item of an entry of this directory.
+    async fn listed(&self, directory: &Handle, entry: DirEntry, url: Url) -> Result<CopyItem, Failure> {
+        let session = self.session.clone();
+        let found = match (&entry.handle, &entry.attributes) {
+            (Some(handle), _) => Found { handle: handle.clone(), attributes: entry.attributes },
+            (None, Some(attributes)) if attributes.kind == FileKind::Regular => {
+                let facts = attributes_to_facts(attributes);
+                let place = Place::Listed(directory.clone(), Box::new(entry));
+                return Ok(CopyItem { facts, at: Location::Remote(Self { session, url, place }) });
+            }
+            (None, _) => {
+                session.lookup(directory, &entry.name).await.map_err(|error| failure(&url, error))?
+            }
+        };
+        item(session, url, found).await
+    }
+
     pub async fn read_link(&self) -> Result<Vec<u8>, Failure> {
-        self.session.read_link(&self.handle).await.map_err(self.to_failure())
+        self.session.read_link(&self.handle().await?).await.map_err(self.to_failure())
     }
 
-    pub async fn open(&self) -> Result<File, Failure> {
+    /// Opens this regular file for reading, which had these attributes when it was found.
+    pub async fn open(&self, facts: &Facts) -> Result<File, Failure> {
         let reading = OpenOptions::reading();
-        self.session.open_handle(&self.handle, self.url.path(), &reading).await.map_err(self.to_failure())
+        let opened = match &self.place {
+            Place::Handle(handle) => self.session.open_handle(handle, self.url.path(), &reading).await,
+            Place::Listed(directory, entry) => self.session.open_listed(directory, entry, &reading).await,
+        };
+        let file = opened.map_err(self.to_failure())?;
+        // The copy gets the mode of the file that was found.
+        let is_another = |now: Attributes| (now.fsid, now.fileid) != facts.file_id();
+        if matches!(self.place, Place::Listed(..)) && file.attributes_at_open().is_some_and(is_another) {
+            let failure = Failure::new(self.url.to_string(), "was replaced while it was copied");
+            return Err(failure.next("copy it again"));
+        }
+        Ok(file)
     }
 
-    /// The file opened once more, in the session of `goal` on the same server, which can then copy by itself.
-    /// `None` if it can't: it doesn't speak NFSv4.2, or the URLs have other options.
-    pub async fn open_beside(&self, goal: &Self) -> Option<File> {
+    /// This file, which is open as `file`, opened once more in the session of `goal` on the same server. That
+    /// can then copy by itself. `None` if it can't: it doesn't speak NFSv4.2, or the URLs have other options.
+    pub async fn open_beside(&self, file: &File, goal: &Self) -> Option<File> {
         let root = |file: &Self| file.url.with_path(b"/").to_string();
         if goal.session.version() != Version::V4_2 || root(self) != root(goal) {
             return None;
         }
         let reading = OpenOptions::reading();
-        goal.session.open_handle(&self.handle, self.url.path(), &reading).await.ok()
+        goal.session.open_handle(&file.handle(), self.url.path(), &reading).await.ok()
     }
 
     pub async fn existing(&self, name: &[u8], follow: Follow) -> Result<Option<CopyItem>, Failure> {
         let url = self.child_url(name);
-        let found = match self.session.lookup(&self.handle, name).await {
+        let found = match self.session.lookup(&self.handle().await?, name).await {
             Err(error) if error.status() == Some(Status::NoEntry) => return Ok(None),
             found => found.map_err(|error| failure(&url, error))?,
         };
@@ -156,11 +196,12 @@ impl RemoteFile {
     pub async fn make_dir(&self, name: &[u8], mode: u32) -> Result<RemoteFile, Failure> {
         let url = self.child_url(name);
         let set = SetAttributes { mode: Some(mode | 0o700), ..SetAttributes::default() };
-        match self.session.make_dir(&self.handle, name, &set).await {
-            Ok(found) => Ok(RemoteFile { session: self.session.clone(), handle: found.handle, url }),
+        let directory = self.handle().await?;
+        match self.session.make_dir(&directory, name, &set).await {
+            Ok(found) => Ok(Self::new(self.session.clone(), found.handle, url)),
             Err(error) if error.status() == Some(Status::Exists) => {
                 let found =
-                    self.session.lookup(&self.handle, name).await.map_err(|error| failure(&url, error))?;
+                    self.session.lookup(&directory, name).await.map_err(|error| failure(&url, error))?;
                 let there = item(self.session.clone(), url, found).await?;
                 match there.at {
                     Location::Remote(remote) if there.facts.kind == EntryKind::Directory => Ok(remote),
@@ -172,20 +213,22 @@ impl RemoteFile {
     }
 
     pub async fn make_link(&self, name: &[u8], target: &[u8]) -> Result<(), Failure> {
-        let made = self.session.symlink(&self.handle, name, target, &SetAttributes::default()).await;
+        let directory = self.handle().await?;
+        let made = self.session.symlink(&directory, name, target, &SetAttributes::default()).await;
         made.map(drop).map_err(|error| failure(&self.child_url(name), error))
     }
 
     pub async fn remove(&self, name: &[u8]) -> Result<(), Failure> {
-        self.session.remove(&self.handle, name).await.map_err(|error| failure(&self.child_url(name), error))
+        let removed = self.session.remove(&self.handle().await?, name).await;
+        removed.map_err(|error| failure(&self.child_url(name), error))
     }
 
     pub async fn create(&self, name: &[u8], mode: u32, named: bool) -> Result<(File, RemoteFile), Failure> {
         let url = self.child_url(name);
         let options = OpenOptions::replacing().mode(mode | 0o200).no_follow(!named);
-        let opened = self.session.open_at(&self.handle, name, &options).await;
+        let opened = self.session.open_at(&self.handle().await?, name, &options).await;
         let file = opened.map_err(|error| failure(&url, error))?;
-        let remote = RemoteFile { session: self.session.clone(), handle: file.handle(), url };
+        let remote = Self::new(self.session.clone(), file.handle(), url);
         Ok((file, remote))
     }
 
@@ -194,12 +237,13 @@ impl RemoteFile {
     }
 
     async fn set(&self, set: &SetAttributes) -> Result<(), Failure> {
-        self.session.set_attributes(&self.handle, set, None).await.map(drop).map_err(self.to_failure())
+        let set = self.session.set_attributes(&self.handle().await?, set, None).await;
+        set.map(drop).map_err(self.to_failure())
     }
 
     pub async fn preserve(&self, facts: &Facts) -> Result<(), Failure> {
         let owner = SetAttributes { uid: Some(facts.uid), gid: Some(facts.gid), ..SetAttributes::default() };
-        let given = match self.session.set_attributes(&self.handle, &owner, None).await {
+        let given = match self.session.set_attributes(&self.handle().await?, &owner, None).await {
             Ok(_) => true,
             Err(error)
                 if matches!(

@@ -227,7 +227,7 @@ async fn refuse_root(source: &CopyItem, root: &CopyItem, copy: &Copy<'_>) -> Res
 async fn is_same(one: &Location, other: &Location, copy: &Copy<'_>) -> Result<bool, Failure> {
     if let (Location::Remote(one), Location::Remote(other)) = (one, other)
         && (one.url.host(), one.url.port()) == (other.url.host(), other.url.port())
-        && one.handle == other.handle
+        && one.handle().await? == other.handle().await?
     {
         return Ok(true);
     }

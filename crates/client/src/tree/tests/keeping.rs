@@ -183,7 +183,10 @@ fn what_may_wait_is_left_to_threads_that_may() {
     side.with_waits(Waits::Forbidden, |local, call| {
         assert!(local.attributes(call, &file).is_ok(), "its descriptor is open");
         assert!(local.lookup(call, &root, b"file").is_ok(), "the kernel has the name");
-        assert!(matches!(local.open(call, &root, b"file", (true, false)), Ok(Opened::File(..))));
+        for listed in [None, Some(FileKind::Regular)] {
+            let opened = local.open(call, &root, b"file", listed, (true, false));
+            assert!(matches!(opened, Ok(Opened::File(..))));
+        }
         let refused = Err(Failure::WouldWait);
         assert_eq!(local.create(call, &root, b"new", &Create::Guarded(mode(0o600))), refused);
         assert_eq!(local.make_dir(call, &root, b"new", &mode(0o700)), refused);
@@ -203,21 +206,26 @@ fn only_regular_files_are_opened() {
     std::os::unix::fs::symlink("file", dir.path().join("link")).expect("made");
     fs::create_dir(dir.path().join("dir")).expect("made");
     side.make_node(&root, b"pipe", Node::Fifo, &mode(0o600)).expect("made");
-    let opened = |name: &[u8]| {
-        side.with_waits(Waits::Allowed, |local, call| local.open(call, &root, name, (true, true)))
-    };
-    for (name, kind) in
-        [(&b"link"[..], FileKind::Symlink), (b"dir", FileKind::Directory), (b"pipe", FileKind::Fifo)]
-    {
-        assert!(matches!(opened(name), Ok(Opened::Other(other)) if other == kind), "{kind:?}");
+    // A listing may have shown another file by the same name.
+    for listed in [None, Some(FileKind::Regular)] {
+        let opened = |name: &[u8]| {
+            side.with_waits(Waits::Allowed, |local, call| local.open(call, &root, name, listed, (true, true)))
+        };
+        for (name, kind) in
+            [(&b"link"[..], FileKind::Symlink), (b"dir", FileKind::Directory), (b"pipe", FileKind::Fifo)]
+        {
+            assert!(matches!(opened(name), Ok(Opened::Other(other)) if other == kind), "{kind:?}");
+        }
+        let Ok(Opened::File(file, found)) = opened(b"file") else { panic!("it is regular") };
+        assert_eq!(
+            rustix::fs::fcntl_getfl(&file).expect("flags") & !rustix::fs::OFlags::LARGEFILE,
+            rustix::fs::OFlags::RDWR
+        );
+        let fileid = found.attributes.expect("attributes").fileid;
+        assert_eq!(rustix::fs::fstat(&file).expect("stat").st_ino, fileid);
+        assert_eq!(side.attributes(&found.handle).expect("its handle").fileid, fileid);
+        assert!(matches!(opened(b"none"), Err(Failure::Status(Status::NoEntry))));
     }
-    let Ok(Opened::File(file, found)) = opened(b"file") else { panic!("it is regular") };
-    assert_eq!(
-        rustix::fs::fcntl_getfl(&file).expect("flags") & !rustix::fs::OFlags::LARGEFILE,
-        rustix::fs::OFlags::RDWR
-    );
-    assert_eq!(rustix::fs::fstat(&file).expect("stat").st_ino, found.attributes.expect("attributes").fileid);
-    assert!(matches!(opened(b"none"), Err(Failure::Status(Status::NoEntry))));
 }
 
 #[test]
@@ -231,7 +239,10 @@ fn an_open_that_a_lease_delays_is_left_to_the_server() {
     sys::lease::take(&leased, LeaseType::Write, watcher).expect("leased");
     side.with_waits(Waits::Allowed, |local, call| {
         assert!(matches!(local.open_handle(call, &file, (true, false)), Err(Failure::NotLocal)));
-        assert!(matches!(local.open(call, &root, b"file", (true, false)), Err(Failure::NotLocal)));
+        for listed in [None, Some(FileKind::Regular)] {
+            let opened = local.open(call, &root, b"file", listed, (true, false));
+            assert!(matches!(opened, Err(Failure::NotLocal)));
+        }
         let empty = SetAttributes { size: Some(0), ..SetAttributes::default() };
         assert_eq!(local.set_attributes(call, &file, &empty, None), Err(Failure::NotLocal));
         Ok(())
