@@ -16,12 +16,12 @@ pub struct RemoteFile {
     pub session: Session,
     /// Its URL.
     pub url: Url,
-    place: Place,
+    found_by: FoundBy,
 }
 
-/// What is known of a file on a server.
+/// How a file on a server is found again.
 #[derive(Clone)]
-enum Place {
+enum FoundBy {
     Handle(Handle),
     /// An entry of this directory that was listed without its handle.
     Listed(Handle, Box<DirEntry>),
@@ -81,14 +81,14 @@ fn attributes_to_facts(attributes: &Attributes) -> Facts {
 
 impl RemoteFile {
     fn new(session: Session, handle: Handle, url: Url) -> Self {
-        Self { session, url, place: Place::Handle(handle) }
+        Self { session, url, found_by: FoundBy::Handle(handle) }
     }
 
     /// Its handle. A listed entry is looked up; another file may have its name by now.
     pub async fn handle(&self) -> Result<Handle, Failure> {
-        match &self.place {
-            Place::Handle(handle) => Ok(handle.clone()),
-            Place::Listed(directory, entry) => {
+        match &self.found_by {
+            FoundBy::Handle(handle) => Ok(handle.clone()),
+            FoundBy::Listed(directory, entry) => {
                 let found = self.session.lookup(directory, &entry.name).await;
                 found.map(|found| found.handle).map_err(self.to_failure())
             }
@@ -127,8 +127,8 @@ impl RemoteFile {
             (Some(handle), _) => Found { handle: handle.clone(), attributes: entry.attributes },
             (None, Some(attributes)) if attributes.kind == FileKind::Regular => {
                 let facts = attributes_to_facts(attributes);
-                let place = Place::Listed(directory.clone(), Box::new(entry));
-                return Ok(CopyItem { facts, at: Location::Remote(Self { session, url, place }) });
+                let found_by = FoundBy::Listed(directory.clone(), Box::new(entry));
+                return Ok(CopyItem { facts, at: Location::Remote(Self { session, url, found_by }) });
             }
             (None, _) => {
                 session.lookup(directory, &entry.name).await.map_err(|error| failure(&url, error))?
@@ -144,14 +144,14 @@ impl RemoteFile {
     /// Opens this regular file for reading, which had these attributes when it was found.
     pub async fn open(&self, facts: &Facts) -> Result<File, Failure> {
         let reading = OpenOptions::reading();
-        let opened = match &self.place {
-            Place::Handle(handle) => self.session.open_handle(handle, self.url.path(), &reading).await,
-            Place::Listed(directory, entry) => self.session.open_listed(directory, entry, &reading).await,
+        let opened = match &self.found_by {
+            FoundBy::Handle(handle) => self.session.open_handle(handle, self.url.path(), &reading).await,
+            FoundBy::Listed(directory, entry) => self.session.open_listed(directory, entry, &reading).await,
         };
         let file = opened.map_err(self.to_failure())?;
         // The copy gets the mode of the file that was found.
         let is_another = |now: Attributes| (now.fsid, now.fileid) != facts.file_id();
-        if matches!(self.place, Place::Listed(..)) && file.attributes_at_open().is_some_and(is_another) {
+        if matches!(self.found_by, FoundBy::Listed(..)) && file.attributes_at_open().is_some_and(is_another) {
             let failure = Failure::new(self.url.to_string(), "was replaced while it was copied");
             return Err(failure.next("copy it again"));
         }
