@@ -284,6 +284,47 @@ async fn a_write_verifier_that_always_changes_is_an_error() {
     assert!(session.counters().events.bytes_resent >= 4);
 }
 
+/// Of two COMMITs the first fails, and the second succeeds with the same write verifier: the kernel has told
+/// the server of the lost data once. The data is durable after it was written again.
+#[tokio::test]
+async fn data_of_a_commit_that_failed_is_written_again() {
+    let (writes, commits) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let counts = (writes.clone(), commits.clone());
+    let (_server, session) = odd(move |procedure, args, reply| {
+        match procedure {
+            Procedure::Write => {
+                counts.0.fetch_add(1, SeqCst);
+                let args: nfs3::Write3Args<'_> = args.get()?;
+                let ok = nfs3::Write3ResOk {
+                    file_wcc: nfs3::WccData::default(),
+                    count: args.data.0.len() as u32,
+                    committed: StableHow::Unstable,
+                    verf: [0; 8],
+                };
+                reply.encoder().put(&Outcome::<_, nfs3::WccData>::Ok(ok));
+            }
+            Procedure::Commit => {
+                let wcc = nfs3::WccData::default();
+                let ok = nfs3::Commit3ResOk { file_wcc: wcc, verf: [0; 8] };
+                let is_first = counts.1.fetch_add(1, SeqCst) == 0;
+                let outcome = if is_first { Outcome::Fail(Nfsstat3::Io, wcc) } else { Outcome::Ok(ok) };
+                reply.encoder().put(&outcome);
+            }
+            _ => return Err(CallError::ProcedureUnavailable),
+        }
+        Ok(())
+    })
+    .await;
+    let file = session.open(b"file", &both()).await.unwrap();
+    file.write_at(b"data", 0).await.unwrap();
+    assert_eq!(file.commit().await.unwrap_err().status(), Some(Status::Io));
+    assert_eq!(writes.load(SeqCst), 1);
+    file.commit().await.unwrap();
+    assert_eq!((writes.load(SeqCst), commits.load(SeqCst)), (2, 3), "written again, and committed then");
+    file.commit().await.unwrap();
+    assert_eq!(commits.load(SeqCst), 3, "nothing is left to be committed");
+}
+
 #[tokio::test]
 async fn jukebox_is_retried_and_in_the_end_an_error_of_a_soft_session() {
     let asked = AtomicU64::new(0);

@@ -10,6 +10,9 @@
 //! 3. [`UncommittedExtents::committed`] takes the reply. An extent from before the mark with the same
 //!    verifier is durable and removed. One with another verifier was lost in a restart of the server: it is
 //!    returned to be written again, which replaces it by `insert`.
+//! 4. After a COMMIT that failed, [`UncommittedExtents::commit_failed`] lets no verifier fit the extents that
+//!    it covered. A server whose fsync(2) has failed has lost the data. The next one succeeds, because the
+//!    kernel reports an error once, and not every server changes its verifier in between.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -24,7 +27,8 @@ struct Extent<W> {
     data: Bytes,
     /// The size of the allocation behind `data`, in bytes.
     allocated: usize,
-    verifier: Verifier,
+    /// `None` after a COMMIT that failed.
+    verifier: Option<Verifier>,
     number: u64,
     writer: W,
 }
@@ -88,7 +92,7 @@ impl<W: Clone> UncommittedExtents<W> {
         let number = self.next;
         self.next += 1;
         let allocated = data.len();
-        self.extents.insert(offset, Extent { data, allocated, verifier, number, writer });
+        self.extents.insert(offset, Extent { data, allocated, verifier: Some(verifier), number, writer });
     }
 
     /// Removes the data in `from..to`, which was written over or truncated.
@@ -130,7 +134,7 @@ impl<W: Clone> UncommittedExtents<W> {
             if extent.number >= mark {
                 return true;
             }
-            if extent.verifier == verifier {
+            if extent.verifier == Some(verifier) {
                 *bytes -= extent.data.len();
                 return false;
             }
@@ -138,6 +142,13 @@ impl<W: Clone> UncommittedExtents<W> {
             true
         });
         lost
+    }
+
+    /// Notes that a COMMIT failed that was sent after `mark`.
+    pub(crate) fn commit_failed(&mut self, mark: u64) {
+        for extent in self.extents.values_mut().filter(|extent| extent.number < mark) {
+            extent.verifier = None;
+        }
     }
 
     /// All extents.
@@ -148,7 +159,7 @@ impl<W: Clone> UncommittedExtents<W> {
 
     /// Whether all extents have this verifier.
     pub(crate) fn all_have(&self, verifier: Verifier) -> bool {
-        self.extents.values().all(|extent| extent.verifier == verifier)
+        self.extents.values().all(|extent| extent.verifier == Some(verifier))
     }
 
     /// Removes all extents, which have become durable.

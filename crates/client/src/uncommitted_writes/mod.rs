@@ -206,11 +206,14 @@ impl UncommittedWrites {
         Ok(committed >= stability)
     }
 
-    /// Makes one COMMIT call for the whole file. Returns the server's verifier.
-    async fn commit_call(&self, writer: &WireCaller) -> Result<Verifier> {
+    /// Makes one COMMIT call for the whole file, after `mark`. Returns the server's verifier.
+    async fn commit_call(&self, writer: &WireCaller, mark: u64) -> Result<Verifier> {
         let began = Instant::now();
         let committed = writer.perform(&[&self.handle], |nfs, user| nfs.commit(user, &self.handle)).await;
-        let verifier = committed.map_err(|error| error.about(|| self.display_name()))?;
+        let verifier = committed.map_err(|error| {
+            self.change(|extents| extents.commit_failed(mark));
+            error.about(|| self.display_name())
+        })?;
         let counters = &writer.wire.counters;
         counters.wire_times.commits.record(began.elapsed());
         bump(&counters.wire.commits);
@@ -235,7 +238,7 @@ impl UncommittedWrites {
                 let Some(writer) = extents.any_writer().cloned() else { return Ok(()) };
                 (writer, extents.mark())
             };
-            let verifier = self.commit_call(&writer).await?;
+            let verifier = self.commit_call(&writer, mark).await?;
             if self.change(|extents| extents.committed(mark, verifier)).is_empty() {
                 return Ok(());
             }
@@ -273,7 +276,7 @@ impl UncommittedWrites {
             (writer, extents.mark(), extents.all_have(verifier))
         };
         let lost = if is_remembered {
-            let verifier = self.commit_call(&writer).await?;
+            let verifier = self.commit_call(&writer, mark).await?;
             self.change(|extents| extents.committed(mark, verifier))
         } else {
             self.extents.lock().all()
