@@ -1,6 +1,7 @@
 //! Copies of whole files, with several requests in flight.
 //!
 //! Between two files of one session the server copies, or the kernel if both are granted, where they can.
+//! From a granted file to a local one of the same filesystem the kernel copies.
 //!
 //! The source is read in chunks, several at once, and each chunk is written as soon as it arrives. The
 //! source's size at the beginning determines the number of chunks. Data that is appended meanwhile is copied
@@ -11,11 +12,14 @@
 //! Others go to another thread, because a disk or a network filesystem may keep them waiting.
 
 use std::fs;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
+use rustix::fs::copy_file_range;
+use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 use crate::file::File;
@@ -279,11 +283,12 @@ async fn copy_within(from: &File, to: &File, options: &CopyOptions) -> Result<Op
 
 /// Whether this is the error of a copy that neither the server nor the kernel can make.
 fn is_left_to_the_client(error: &Error) -> bool {
-    use rustix::io::Errno;
-    matches!(
-        Errno::from_raw_os_error(error.errno()),
-        Errno::OPNOTSUPP | Errno::XDEV | Errno::NOSYS | Errno::INVAL
-    )
+    is_no_copy(Errno::from_raw_os_error(error.errno()))
+}
+
+/// Whether copy_file_range(2) fails so for files that it can't copy.
+fn is_no_copy(errno: Errno) -> bool {
+    matches!(errno, Errno::OPNOTSUPP | Errno::XDEV | Errno::NOSYS | Errno::INVAL)
 }
 
 /// Copies the whole of `from` to the local file `to`. Returns the number of bytes copied.
@@ -291,7 +296,51 @@ fn is_left_to_the_client(error: &Error) -> bool {
 /// # Errors
 /// The first error of either side.
 pub async fn read_from(from: &File, to: &Arc<fs::File>, options: &CopyOptions) -> Result<u64> {
+    if let Some(done) = copy_to_local(from, to, options).await? {
+        return Ok(done);
+    }
     transfer(End::Remote(from), End::Local(to), from.session().transfer_sizes().0, options).await
+}
+
+/// As [`read_from`], by copy_file_range(2), for which a filesystem may share blocks. `None` without a grant,
+/// or if the kernel can't copy between the two; what it has copied is then copied again.
+async fn copy_to_local(from: &File, to: &Arc<fs::File>, options: &CopyOptions) -> Result<Option<u64>> {
+    let Some(in_memory) = from.is_in_memory() else { return Ok(None) };
+    let size = from.size().await?;
+    if size == 0 {
+        // A file without a size may have data nevertheless.
+        return Ok(None);
+    }
+    // As for a read and a write, a short copy that can't wait for a disk is made here.
+    let is_quick = in_memory && size <= SMALL as u64 && is_in_memory(to);
+    let step = options.chunk.map_or(COPY_STEP, |chunk| chunk.clamp(1, 16 << 20) as u64) as usize;
+    let mut done = 0;
+    loop {
+        let (source, target) = (from.clone(), to.clone());
+        let copy = move || {
+            let (mut at, mut to_at) = (done, done);
+            let copy =
+                |fd: BorrowedFd<'_>| copy_file_range(fd, Some(&mut at), &target, Some(&mut to_at), step);
+            source.with_granted_fd(copy)
+        };
+        let copied =
+            if is_quick { copy() } else { run_blocking("the local file", move || Ok(copy())).await? };
+        match copied {
+            // Some filesystems copy nothing instead of failing.
+            None | Some(Ok(0)) if done < size => return Ok(None),
+            None | Some(Ok(0)) => break,
+            Some(Ok(count)) => done += count as u64,
+            Some(Err(errno)) if is_no_copy(errno) && done == 0 => return Ok(None),
+            Some(Err(errno)) => return Err(local("the copy to the local file")(errno.into())),
+        }
+        if let Some(progress) = &options.progress {
+            progress(Progress { bytes: done, total: size.max(done) });
+        }
+    }
+    if options.commit {
+        End::Local(to).commit().await?;
+    }
+    Ok(Some(done))
 }
 
 /// Copies the whole of the local file `from` to `to`. Returns the number of bytes copied.

@@ -285,6 +285,32 @@ async fn a_listed_file_is_opened_by_its_name() {
     }
 }
 
+/// Within a filesystem the kernel copies: the client reads nothing.
+#[tokio::test]
+async fn a_granted_file_is_copied_to_a_local_file() {
+    if !is_root() {
+        return;
+    }
+    let served = Served::with_trees();
+    let session = Session::connect(&served.url(), served.options(LaneMode::Required)).await.unwrap();
+    for size in [0, 1, 4096, 100_000, (16 << 20) + 1] {
+        let data = pattern(size as u64, size);
+        std::fs::write(served.export().join("file"), &data).unwrap();
+        let file = session.open(b"file", &OpenOptions::reading()).await.unwrap();
+        let here = tempfile::tempfile_in(served.export().parent().unwrap());
+        for (is_here, local) in [(true, here), (false, tempfile::tempfile())] {
+            let local = Arc::new(local.unwrap());
+            let before = session.counters().lane.bytes_read;
+            let copied = client::read_from(&file, &local, &client::CopyOptions::new()).await.unwrap();
+            assert_eq!(copied, size as u64);
+            assert!(session.counters().lane.bytes_read == before || !is_here, "{size}");
+            let mut read = vec![0; size + 1];
+            assert_eq!(io::read_at(&*local, &mut read, 0).unwrap(), size);
+            assert!(read[..size] == data, "{size}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_granted_descriptor_sets_attributes_as_long_as_its_tree_lasts() {
     if !is_root() {
