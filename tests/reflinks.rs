@@ -9,7 +9,7 @@ mod common;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::v4::{ANYBODY, NFS_OK, PUTFH, SEQUENCE, Session, get};
@@ -17,7 +17,7 @@ use common::{Scratch, encoded};
 use proto::nfs4::*;
 use samehost_tests::disk::Disk;
 use samehost_tests::scratch::pattern;
-use samehost_tests::{need_root, run_ok};
+use samehost_tests::{Serve, need_root, run_ok};
 use server::{Config, Server};
 use xdr::{Array, Encode, Opaque};
 
@@ -105,14 +105,18 @@ impl Rig {
         values.iter().fold(0, |value, byte| value << 8 | u64::from(*byte))
     }
 
-    /// Whether all blocks of a file are shared with another.
     fn is_shared(&self, name: &str) -> bool {
-        run_ok(Command::new("sync").arg("-f").arg(self.disk.path()));
-        let said = run_ok(Command::new("filefrag").arg("-v").arg(self.path(name)));
-        let extents = said.lines().filter(|line| line.trim_start().starts_with(|c: char| c.is_ascii_digit()));
-        let shared: Vec<bool> = extents.map(|line| line.contains("shared")).collect();
-        !shared.is_empty() && shared.iter().all(|shared| *shared)
+        is_shared(&self.path(name))
     }
+}
+
+/// Whether all blocks of a file are shared with another.
+fn is_shared(file: &Path) -> bool {
+    run_ok(Command::new("sync").arg("-f").arg(file));
+    let said = run_ok(Command::new("filefrag").arg("-v").arg(file));
+    let extents = said.lines().filter(|line| line.trim_start().starts_with(|c: char| c.is_ascii_digit()));
+    let shared: Vec<bool> = extents.map(|line| line.contains("shared")).collect();
+    !shared.is_empty() && shared.iter().all(|shared| *shared)
 }
 
 fn check_clone(kind: &str) {
@@ -209,6 +213,21 @@ fn xfs_clones_share_blocks() {
 #[test]
 fn btrfs_clones_share_blocks() {
     check_clone("btrfs");
+}
+
+#[test]
+fn a_copy_from_a_server_to_the_same_filesystem_shares_blocks() {
+    need_root();
+    let disk = Disk::new("xfs", 320);
+    let export = disk.path().join("export");
+    fs::create_dir(&export).unwrap();
+    fs::write(export.join("a"), pattern(3, SIZE as usize)).unwrap();
+    let server = Serve::openly(&export).start();
+    let copy = disk.path().join("copy");
+    let url = server.url(export.join("a"));
+    run_ok(&mut server.client(&["cp", "--lane", "required", &url, copy.to_str().unwrap()]));
+    assert_eq!(fs::read(&copy).unwrap(), pattern(3, SIZE as usize));
+    assert!(is_shared(&copy));
 }
 
 #[test]
