@@ -134,6 +134,36 @@ fn concurrent_commits_both_notice_a_write_error() {
     }
 }
 
+/// Concurrent stable writes to parts of a file: one must not receive the error of another, which would then
+/// be answered as durable. No verifier tells its client otherwise.
+#[test]
+fn concurrent_stable_writes_all_notice_their_write_error() {
+    const WRITERS: usize = 4;
+    let rig = Rig::new();
+    let node = rig.find(&rig.user_context(), "file");
+    for round in 0..20 {
+        rig.disk.fail(&rig.path);
+        let start = Barrier::new(WRITERS);
+        let writing = &|writer: usize| {
+            let (user_context, len) = (rig.user_context(), SIZE / WRITERS);
+            let data = pattern(2, len);
+            start.wait();
+            let at = (writer * len) as u64;
+            user_context.write(&node, at, &data, Stability::FileSync, &mut Wcc::default()).err()
+        };
+        let errors = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..WRITERS).map(|i| scope.spawn(move || writing(i))).collect();
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).collect::<Vec<_>>()
+        });
+        assert!(errors.iter().all(Option::is_some), "round {round}: {errors:?}");
+        rig.disk.heal();
+        let all = pattern(3, SIZE);
+        let repaired = rig.user_context().write(&node, 0, &all, Stability::FileSync, &mut Wcc::default());
+        assert_eq!(repaired.expect("it is repaired").committed, Stability::FileSync);
+        assert!(rig.disk.contents(&rig.path) == all, "stable data is on the device");
+    }
+}
+
 /// Closing a store (its export was removed or changed) closes the descriptors that would have reported the
 /// error.
 #[test]

@@ -16,13 +16,16 @@
 //!    failure.
 //! 3. *A WRITE replies with the verifier from before the write*, a COMMIT with that from after the sync. (The
 //!    server does that.)
+//!
+//! A stable WRITE has no verifier by which its client could learn of a failure later. So it must receive its
+//! own error: a synchronous write has the shared descriptor to itself, or one of its own.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use ::io::Stability;
-use parking_lot::RwLock;
+use parking_lot::Mutex;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 const PINNED: u32 = 1;
 const DIRTY: u32 = 2;
@@ -82,6 +85,8 @@ struct Last {
     number: u64,
     how: Stability,
     result: Result<()>,
+    /// The number and the error of the last one that failed.
+    failed: Option<(u64, Error)>,
 }
 
 /// The syncs of one file: which thread may receive a write-back error, and when.
@@ -89,14 +94,14 @@ struct Last {
 pub(crate) struct FileSyncs {
     /// Number of whole-file syncs begun.
     begun: AtomicU64,
-    /// Read-locked by synchronous writes, write-locked by syncs of the whole file.
-    last: RwLock<Last>,
+    /// Locked by syncs of the whole file, and by synchronous writes with the shared descriptor.
+    last: Mutex<Last>,
 }
 
 impl Default for FileSyncs {
     fn default() -> FileSyncs {
-        let last = Last { number: 0, how: Stability::Unstable, result: Ok(()) };
-        FileSyncs { begun: AtomicU64::new(0), last: RwLock::new(last) }
+        let last = Last { number: 0, how: Stability::Unstable, result: Ok(()), failed: None };
+        FileSyncs { begun: AtomicU64::new(0), last: Mutex::new(last) }
     }
 }
 
@@ -109,7 +114,7 @@ impl FileSyncs {
 
     /// For a caller that came when `seen` syncs had begun.
     fn sync_since(&self, seen: u64, how: Stability, sync: impl FnOnce() -> Result<()>) -> Result<()> {
-        let mut last = self.last.write();
+        let mut last = self.last.lock();
         if last.number > seen && (last.how >= how || last.result.is_err()) {
             return last.result;
         }
@@ -118,28 +123,50 @@ impl FileSyncs {
 
     /// As [`FileSyncs::whole`], unless a sync or a synchronous write is in progress.
     pub fn try_whole(&self, how: Stability, sync: impl FnOnce() -> Result<()>) -> Option<Result<()>> {
-        self.last.try_write().map(|mut last| self.run(&mut last, how, sync))
+        self.last.try_lock().map(|mut last| self.run(&mut last, how, sync))
+    }
+
+    /// Runs a write and then a sync of the whole file, as [`FileSyncs::whole`]. A sync by another thread that
+    /// failed since the write began may have received the write's error: its error is returned.
+    pub fn write_and_sync<T>(
+        &self,
+        how: Stability,
+        write: impl FnOnce() -> Result<T>,
+        sync: impl FnOnce() -> Result<()>,
+    ) -> Result<T> {
+        let before = self.begun.load(Ordering::SeqCst);
+        // One that runs now receives errors from now on, too.
+        let before = before.saturating_sub(u64::from(self.last.is_locked()));
+        let written = write()?;
+        let synced = self.whole(how, sync);
+        let failed = self.last.lock().failed.filter(|(number, _)| *number > before);
+        synced.and(failed.map_or(Ok(()), |(_, error)| Err(error))).map(|()| written)
     }
 
     fn run(&self, last: &mut Last, how: Stability, sync: impl FnOnce() -> Result<()>) -> Result<()> {
         let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
         let result = sync();
-        *last = Last { number, how, result };
+        let failed = result.err().map(|error| (number, error)).or(last.failed);
+        *last = Last { number, how, result, failed };
         result
     }
 
-    /// Runs a synchronous write, which may receive the error of other threads' data. No sync of the whole
-    /// file runs meanwhile.
-    pub fn in_write<T>(&self, write: impl FnOnce() -> T) -> T {
-        let _shared = self.last.read();
-        write()
+    /// Runs `receiver`, which may receive errors through the shared descriptor, while nothing else does.
+    pub fn alone<T>(&self, receiver: impl FnOnce() -> T) -> T {
+        let _alone = self.last.lock();
+        receiver()
+    }
+
+    /// As [`FileSyncs::alone`], unless that would have to wait.
+    pub fn try_alone<T>(&self, receiver: impl FnOnce() -> T) -> Option<T> {
+        let _alone = self.last.try_lock()?;
+        Some(receiver())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Error;
     use rustix::io::Errno;
 
     const LOST: Result<()> = Err(Error::Io(Errno::IO));
@@ -182,7 +209,10 @@ mod tests {
     #[test]
     fn a_sync_waits_for_synchronous_writes_and_the_reaper_does_not() {
         let syncs = FileSyncs::default();
-        syncs.in_write(|| assert_eq!(syncs.try_whole(Stability::DataSync, || Ok(())), None));
+        syncs.alone(|| {
+            assert_eq!(syncs.try_whole(Stability::DataSync, || Ok(())), None);
+            assert_eq!(syncs.try_alone(|| ()), None);
+        });
         let alone = syncs.whole(Stability::FileSync, || {
             assert_eq!(syncs.try_whole(Stability::DataSync, || Ok(())), None, "one at a time");
             Ok(())
@@ -190,5 +220,19 @@ mod tests {
         assert_eq!(alone, Ok(()));
         assert_eq!(syncs.try_whole(Stability::DataSync, || LOST), Some(LOST));
         assert_eq!(syncs.whole(Stability::DataSync, || Ok(())), Ok(()), "the next one knows nothing of it");
+    }
+
+    #[test]
+    fn a_write_fails_with_a_sync_that_may_have_received_its_error() {
+        let syncs = FileSyncs::default();
+        let all = Stability::FileSync;
+        assert_eq!(syncs.whole(all, || LOST), LOST);
+        assert_eq!(syncs.write_and_sync(all, || Ok(1), || Ok(())), Ok(1), "an earlier failure");
+        let meanwhile = || {
+            assert_eq!(syncs.whole(all, || LOST), LOST);
+            syncs.whole(all, || Ok(())).map(|()| 1)
+        };
+        assert_eq!(syncs.write_and_sync(all, meanwhile, || Ok(())), LOST.map(|()| 1));
+        assert_eq!(syncs.write_and_sync(all, || Ok(1), || LOST), LOST.map(|()| 1));
     }
 }

@@ -112,7 +112,7 @@ impl UserContext<'_> {
     ) -> Result<WriteResult> {
         let mode = self.store.fallbacks.instead_of(self.modes.write);
         let direct = self.direct_file(node, true, mode)?;
-        let write = |stability| {
+        let write_by = |file: &Arc<OwnedFd>, stability| {
             let at_once =
                 if self.store.tree.filesystem.syncs_in_writes { stability } else { Stability::Unstable };
             ::io::write(
@@ -125,6 +125,7 @@ impl UserContext<'_> {
             )
             .map_err(|error| self.failed(node, error, stability))
         };
+        let write = |stability| write_by(file, stability);
         if stability == Stability::Unstable {
             if !self.promises {
                 return Ok(WriteResult { count: write(stability)?, committed: stability });
@@ -135,11 +136,30 @@ impl UserContext<'_> {
         }
         // There is no room for a promise, so the data is made durable.
         let committed = stability.max(Stability::DataSync);
-        let count = node.syncs().in_write(|| write(committed))?;
-        if !self.store.tree.filesystem.syncs_in_writes {
-            node.syncs().whole(committed, || self.store.sync_whole(node, file, committed))?;
+        let syncs = node.syncs();
+        let sync = || self.store.sync_whole(node, file, committed);
+        let count = if !self.store.tree.filesystem.syncs_in_writes {
+            syncs.write_and_sync(committed, || write(committed), sync)
+        } else if let Some(written) = syncs.try_alone(|| write(committed)) {
+            written
+        } else if let Some(own) = self.own_file(node) {
+            write_by(&own, committed).inspect_err(|_| {
+                // The shared descriptor has the same error, which isn't that of the next write.
+                let _ = syncs.whole(committed, sync);
+            })
+        } else {
+            syncs.alone(|| write(committed))
+        };
+        Ok(WriteResult { count: count?, committed })
+    }
+
+    /// A descriptor for writing of the caller's own, opened now. `None` where it isn't possible: the file is
+    /// leased, its mode has changed, or there are too many descriptors.
+    fn own_file(&self, node: &Node) -> Option<Arc<OwnedFd>> {
+        if node.is_leased() {
+            return None;
         }
-        Ok(WriteResult { count, committed })
+        self.reopen(node.file(), OFlags::WRONLY).ok().map(Arc::new)
     }
 
     /// Makes all data written to the file durable. `offset` and `count` (0: to the end) are the range that

@@ -26,14 +26,20 @@ impl UserContext<'_> {
             Err(Error::Access) => return Ok(()),
             other => other?,
         };
-        let Err(error) = ::io::sync(&file, Stability::FileSync) else { return Ok(()) };
+        let sync = || {
+            ::io::sync(&file, Stability::FileSync).inspect_err(|_| {
+                if node.kind() == FileKind::Regular {
+                    self.store.verifier.change();
+                }
+            })
+        };
+        // A leased file has one descriptor, which COMMITs and stable writes use, too.
+        let synced = if node.is_leased() { node.syncs().alone(sync) } else { sync() };
+        let Err(error) = synced else { return Ok(()) };
         if node.kind() == FileKind::Directory && error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) {
             return Ok(());
         }
         tracing::warn!(handle = ?node.handle(), %error, "syncing failed");
-        if node.kind() == FileKind::Regular {
-            self.store.verifier.change();
-        }
         Err(error.into())
     }
 }
