@@ -99,7 +99,7 @@ pub use options::{
 pub use session::{CookieLoopDetector, Directory, Follow, Listed, Session};
 pub use types::{
     Access, AclEntry, Advice, Attributes, Create, DirEntry, ExportEntry, Fallocate, FileKind, Found, FsInfo,
-    FsStat, Handle, LaneReport, NameHint, Node, Operation, Page, PathConf, Plus, SeekTo, SetAttributes,
-    SetTime, SetXattr, Timestamp,
+    FsStat, Handle, LaneReport, MadeDirectory, NameHint, Node, Operation, Page, PathConf, Plus, SeekTo,
+    SetAttributes, SetTime, SetXattr, Timestamp,
 };
 pub use url::{Url, UrlError};

@@ -21,7 +21,7 @@ use crate::error::Result;
 pub(crate) use crate::nfs4::WireOpen;
 use crate::types::{
     Access, AclEntry, Advice, Attributes, Create, ExportEntry, Fallocate, FileKind, Found, FsInfo, FsStat,
-    Handle, Node, Page, PathConf, Plus, SeekTo, SetAttributes, SetXattr, Timestamp, XattrPage,
+    Handle, MadeDirectory, Node, Page, PathConf, Plus, SeekTo, SetAttributes, SetXattr, Timestamp, XattrPage,
 };
 use crate::user::User;
 
@@ -265,6 +265,17 @@ pub(crate) trait Operations {
         name: &[u8],
         set: &SetAttributes,
     ) -> impl Future<Output = Result<Option<Found>>> + Send;
+
+    /// As [`Operations::make_dir`], and asks in the same request which of the rights `wanted` the user has
+    /// there, and for the access control list, if a request of this version can.
+    fn make_dir_asking(
+        &self,
+        user: &User,
+        directory: &Handle,
+        name: &[u8],
+        set: &SetAttributes,
+        wanted: Access,
+    ) -> impl Future<Output = Result<Option<MadeDirectory>>> + Send;
 
     /// Creates a symbolic link to `target`.
     fn symlink(

@@ -21,7 +21,7 @@ use crate::options::{Options, Version};
 use crate::tree::Tree;
 use crate::types::{
     Access, AclEntry, Advice, Attributes, Create, ExportEntry, Fallocate, Found, FsInfo, FsStat, Handle,
-    Node, Page, PathConf, Plus, SeekTo, SetAttributes, SetXattr, Timestamp, XattrPage,
+    MadeDirectory, Node, Page, PathConf, Plus, SeekTo, SetAttributes, SetXattr, Timestamp, XattrPage,
 };
 use crate::url::Url;
 use crate::user::User;
@@ -163,6 +163,13 @@ forward! {
     fn commit(user: &User, file: &Handle) -> Result<[u8; 8]>;
     fn create(user: &User, directory: &Handle, name: &[u8], mode: &Create) -> Result<Option<Found>>;
     fn make_dir(user: &User, directory: &Handle, name: &[u8], set: &SetAttributes) -> Result<Option<Found>>;
+    fn make_dir_asking(
+        user: &User,
+        directory: &Handle,
+        name: &[u8],
+        set: &SetAttributes,
+        wanted: Access
+    ) -> Result<Option<MadeDirectory>>;
     fn symlink(
         user: &User,
         directory: &Handle,

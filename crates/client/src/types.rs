@@ -25,6 +25,23 @@ pub struct Found {
     pub attributes: Option<Attributes>,
 }
 
+/// A directory that was made, and what the same reply said about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MadeDirectory {
+    /// The directory.
+    pub found: Found,
+    /// Those of the rights asked for that the user has.
+    pub access: Option<Access>,
+    /// Its POSIX access control list, or what the server's list says in that form.
+    pub acl: Option<Vec<AclEntry>>,
+}
+
+impl From<Found> for MadeDirectory {
+    fn from(found: Found) -> Self {
+        Self { found, access: None, acl: None }
+    }
+}
+
 /// What CREATE does if the name exists (RFC 1813 section 3.3.8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Create {

@@ -7,6 +7,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+use client::Version;
 use samehost_mount::MountOptions;
 use support::{Mounted, Served, TRANSPORTS, Transport, shell_as};
 
@@ -16,6 +17,12 @@ const OUTCAST: u32 = 4321;
 /// Sets `system.posix_acl_access` so that everybody but [`OUTCAST`] may search the directory. Its mode
 /// stays 0755.
 fn deny_outcast(directory: &Path) {
+    set_list(directory, "system.posix_acl_access");
+    assert_eq!(fs::metadata(directory).unwrap().permissions().mode() & 0o777, 0o755);
+}
+
+/// Sets a list that denies [`OUTCAST`] everything, as one of the directory's two lists.
+fn set_list(directory: &Path, name: &str) {
     let nobody = u32::MAX;
     let entries = [(1_u16, 7_u16, nobody), (2, 0, OUTCAST), (4, 5, nobody), (16, 5, nobody), (32, 5, nobody)];
     let mut bytes = 2_u32.to_le_bytes().to_vec();
@@ -25,8 +32,7 @@ fn deny_outcast(directory: &Path) {
         bytes.extend(id.to_le_bytes());
     }
     let flags = rustix::fs::XattrFlags::empty();
-    rustix::fs::setxattr(directory, "system.posix_acl_access", &bytes, flags).unwrap();
-    assert_eq!(fs::metadata(directory).unwrap().permissions().mode() & 0o777, 0o755);
+    rustix::fs::setxattr(directory, name, &bytes, flags).unwrap();
 }
 
 fn remove_list(directory: &Path) {
@@ -73,6 +79,28 @@ fn cached_lookups_of_one_user_give_no_access_to_another() {
             // The listing fills the kernel's cache with every name.
             assert!(shell_as(FRIEND, FRIEND, "", &format!("ls -lR {}", mounted.root().display())).1);
             assert_eq!(accesses(&mounted, OUTCAST), [false; 5], "{transport:?}: after a listing");
+        }
+    }
+}
+
+/// A directory that is made through the mount inherits a list, which the reply may have.
+#[test]
+fn a_list_that_a_new_directory_inherits_counts() {
+    let served = Served::start();
+    set_list(&served.export(), "system.posix_acl_default");
+    for version in [Version::V3, Version::V4_2] {
+        for transport in TRANSPORTS {
+            let mounted = served.mount_by(version, transport, MountOptions::default());
+            let script = format!("umask 022; cd {} && mkdir -p directory/below", mounted.root().display());
+            assert!(shell_as(0, 0, "", &script).1);
+            for name in ["file", "below/file"] {
+                fs::write(mounted.path("directory").join(name), b"not for everybody").unwrap();
+            }
+            for _ in 0..3 {
+                assert_eq!(accesses(&mounted, FRIEND), [true; 5], "{version:?}, {transport:?}");
+                assert_eq!(accesses(&mounted, OUTCAST), [false; 5], "{version:?}, {transport:?}");
+            }
+            fs::remove_dir_all(mounted.path("directory")).unwrap();
         }
     }
 }

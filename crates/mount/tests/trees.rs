@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::{Duration, UNIX_EPOCH};
 
 use client::Operation::{
-    self, Access, Commit, Create, Lookup, Read, Readdir, Readdirplus, Remove, Setattr, Write,
+    self, Access, Commit, Create, Lookup, Mkdir, Read, Readdir, Readdirplus, Remove, Setattr, Write,
 };
 use client::{Counters, Version};
 use samehost_mount::{AttributeTimes, MountOptions};
@@ -128,6 +128,38 @@ fn each_file_of_a_tree_takes_the_fewest_round_trips() {
         for name in ["copied", "written"] {
             fs::remove_dir_all(served.export().join(name)).unwrap();
         }
+    }
+}
+
+/// By NFSv4 the reply to MKDIR says what the user may do in the new directory, and what its access control
+/// list is, so that names in it need no further requests.
+#[test]
+fn a_directory_that_is_made_by_nfsv4_costs_one_call() {
+    let served = Served::with(FILES_ONLY);
+    // Nothing expires during the test.
+    let forever = Duration::from_secs(3600);
+    let attributes =
+        AttributeTimes { directory_min: forever, directory_max: forever, ..AttributeTimes::default() };
+    for (version, expected) in [(Version::V3, 3 * FILES), (Version::V4_2, FILES)] {
+        let mounted = served.mount_by(version, Transport::Wire, MountOptions { attributes, ..calls_only() });
+        // All names in a directory that was made here are known.
+        let tree = mounted.path("tree");
+        fs::create_dir(&tree).unwrap();
+        let before = mounted.mount.session().counters();
+        for path in names(&tree) {
+            fs::create_dir(&path).unwrap();
+            for name in ["one", "two", "three"] {
+                assert!(!path.join(name).exists());
+            }
+        }
+        let after = mounted.mount.session().counters();
+        let calls = after.wire.round_trips - before.wire.round_trips;
+        assert!(
+            (expected..=expected + AROUND).contains(&calls),
+            "{version:?}: {calls}, {before:?} {after:?}"
+        );
+        assert_eq!(after.calls(Mkdir) - before.calls(Mkdir), FILES);
+        fs::remove_dir_all(&tree).unwrap();
     }
 }
 

@@ -16,7 +16,7 @@ use crate::operations::{
 };
 use crate::types::{
     Access, AclEntry, Advice, Attributes, Create, DirEntry, ExportEntry, Fallocate, Found, FsInfo, FsStat,
-    Handle, Node, Page, PathConf, Plus, SeekTo, SetAttributes, SetXattr, Timestamp, XattrPage,
+    Handle, MadeDirectory, Node, Page, PathConf, Plus, SeekTo, SetAttributes, SetXattr, Timestamp, XattrPage,
 };
 use crate::user::User;
 
@@ -247,6 +247,17 @@ impl Operations for Nfs3 {
         let attributes = convert::sattr3(&user.masked_set(set));
         let args = nfs3::Mkdir3Args { where_: entry(directory, name), attributes };
         self.make(user, Procedure::Mkdir, (directory, name), &args).await
+    }
+
+    async fn make_dir_asking(
+        &self,
+        user: &User,
+        directory: &Handle,
+        name: &[u8],
+        set: &SetAttributes,
+        _wanted: Access,
+    ) -> Result<Option<MadeDirectory>> {
+        Ok(self.make_dir(user, directory, name, set).await?.map(MadeDirectory::from))
     }
 
     async fn symlink(

@@ -35,8 +35,8 @@ use crate::operations::{
 };
 use crate::types::{
     Access, AclEntry, Advice, Attributes, Create, DirEntry, ExportEntry, Fallocate, FileKind, Found, FsInfo,
-    FsStat, Handle, Node, Operation, Page, PathConf, Plus, SeekTo, SetAttributes, SetXattr, Timestamp,
-    XattrPage,
+    FsStat, Handle, MadeDirectory, Node, Operation, Page, PathConf, Plus, SeekTo, SetAttributes, SetXattr,
+    Timestamp, XattrPage,
 };
 use crate::user::User;
 
@@ -81,6 +81,10 @@ impl Encode for WriteHead {
         to.put(&self.stable);
     }
 }
+
+/// The operations of a request that makes a directory and asks for rights and the access control list,
+/// SEQUENCE not counted. A session may permit fewer.
+const OPERATIONS_THAT_ASK: usize = 10;
 
 /// How often I/O is sent again because the server doesn't know its state id.
 const MAX_ATTEMPTS: u32 = 8;
@@ -149,18 +153,39 @@ impl Nfs4 {
         kind: Createtype4<'_>,
         set: &SetAttributes,
     ) -> Result<Option<Found>> {
+        let made = self.make_and_ask(user, operation, (directory, name), kind, set, None).await?;
+        Ok(made.map(|made| made.found))
+    }
+
+    /// As [`Nfs4::make`]. Also asks which of the rights `wanted` the user has, and for the access control
+    /// list. These are last: if they fail, what was made is known.
+    async fn make_and_ask(
+        &self,
+        user: &User,
+        operation: Operation,
+        (directory, name): (&Handle, &[u8]),
+        kind: Createtype4<'_>,
+        set: &SetAttributes,
+        wanted: Option<Access>,
+    ) -> Result<Option<MadeDirectory>> {
+        let wanted = wanted.filter(|_| self.client.max_operations() >= OPERATIONS_THAT_ASK);
         let report = self.report();
         let set = match kind {
             Createtype4::Lnk(_) => Settable::new(set),
             _ => self.settable_of_new(user, set),
         };
         let args = Create4Args { objtype: kind, objname: Opaque(name), createattrs: set.fattr() };
-        let compound = Compound::once()
-            .put_fh(directory)
-            .then(Op::Create, &args)
-            .get_file(&FILE)
-            .put_fh(directory)
-            .get_attributes(&FILE);
+        let mut compound = Compound::once().put_fh(directory).then(Op::Create, &args).get_file(&FILE);
+        if wanted.is_some() {
+            compound = compound.then(Op::Savefh, &());
+        }
+        compound = compound.put_fh(directory).get_attributes(&FILE);
+        if let Some(wanted) = wanted {
+            compound = compound
+                .then(Op::Restorefh, &())
+                .then(Op::Access, &Access4Args { access: wanted.0 })
+                .get_attributes(&ACL);
+        }
         let reply = self.call(user, operation, &compound).await?;
         let mut results = reply.results()?;
         results.succeeded(Op::Putfh)?;
@@ -168,15 +193,26 @@ impl Nfs4 {
         let _set: Bitmap4 = results.value(Op::Create)?;
         let made = found(&mut results);
         let made = made.map(|made| Found { handle: made.handle.found_at(directory, name), ..made });
-        if let Ok(made) = &made {
-            report.send(&made.handle, None, made.attributes);
-            results.succeeded(Op::Putfh)?;
-            report.file(&mut results, directory, before(info));
-        } else {
+        let Ok(made) = made else {
             report.send(directory, None, None);
+            // It was made, even if its handle isn't known.
+            return Ok(None);
+        };
+        report.send(&made.handle, None, made.attributes);
+        if wanted.is_some() {
+            results.succeeded(Op::Savefh)?;
         }
-        // The directory was made, even if its handle isn't known.
-        Ok(made.ok())
+        results.succeeded(Op::Putfh)?;
+        report.file(&mut results, directory, before(info));
+        let mut made = MadeDirectory::from(made);
+        if let Some(wanted) = wanted
+            && results.succeeded(Op::Restorefh).is_ok()
+            && let Ok(Access4ResOk { access, .. }) = results.get(Op::Access)
+        {
+            made.access = Some(Access(access & wanted.0));
+            made.acl = reply_attributes(&mut results).ok().and_then(|attributes| attributes.acl);
+        }
+        Ok(Some(made))
     }
 
     /// REMOVE of a directory, or of anything else. NFSv4 has one operation for both, so the type is checked
@@ -536,6 +572,18 @@ impl Operations for Nfs4 {
         self.make(user, Operation::Mkdir, (directory, name), kind, set).await
     }
 
+    async fn make_dir_asking(
+        &self,
+        user: &User,
+        directory: &Handle,
+        name: &[u8],
+        set: &SetAttributes,
+        wanted: Access,
+    ) -> Result<Option<MadeDirectory>> {
+        let kind = Createtype4::Other(NfsFtype4::Dir as u32);
+        self.make_and_ask(user, Operation::Mkdir, (directory, name), kind, set, Some(wanted)).await
+    }
+
     async fn symlink(
         &self,
         user: &User,
@@ -719,7 +767,7 @@ impl Operations for Nfs4 {
 
     async fn acl(&self, user: &User, file: &Handle) -> Result<Vec<AclEntry>> {
         let compound = Compound::new().put_fh(file).get_attributes(&ACL);
-        let reply = self.client.call(user, &compound, None).await?;
+        let reply = self.call(user, Operation::Getacl, &compound).await?;
         let mut results = reply.results()?;
         results.succeeded(Op::Putfh)?;
         reply_attributes(&mut results)?.acl.ok_or_else(|| refused(Op::Getattr, Nfsstat4::Attrnotsupp))

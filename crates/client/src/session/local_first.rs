@@ -43,17 +43,25 @@ impl Session {
     }
 }
 
-/// Performs a method that [`LocalTree`] and [`Operations`](crate::operations::Operations) have: in the tree
-/// if it needs no waiting there, and otherwise in a future of its own.
+/// Performs an operation on files: by the first closure in the tree if it needs no waiting there, and
+/// otherwise by the second in a future of its own. A method that [`LocalTree`] and
+/// [`Operations`](crate::operations::Operations) both have stands for the two.
 macro_rules! perform {
     ($session:expr, $object:literal, $method:ident($($argument:expr),*), of $($file:expr),*) => {
-        match $session.perform_now($object, |tree, call| tree.$method(call, $($argument),*)) {
+        perform!(
+            $session,
+            $object,
+            |tree, call| tree.$method(call, $($argument),*),
+            |nfs, user| nfs.$method(user, $($argument),*),
+            of $($file),*
+        )
+    };
+    ($session:expr, $object:literal, $now:expr, $waiting:expr, of $($file:expr),*) => {
+        match $session.perform_now($object, $now) {
             Some(result) => result,
             None => {
                 let (local_first, files) = ($session.local_first(), [$($file),*]);
-                let performed =
-                    local_first.perform(&files, |nfs, user| nfs.$method(user, $($argument),*));
-                Box::pin(performed).await
+                Box::pin(local_first.perform(&files, $waiting)).await
             }
         }
     };

@@ -4,10 +4,9 @@ use super::Session;
 use super::local_first::perform;
 use crate::error::{Result, Status};
 use crate::operations::Operations as _;
-use crate::tree::{Call, LocalTree};
 use crate::types::{
-    Access, AclEntry, Attributes, Create, Found, FsInfo, FsStat, Handle, NameHint, Node, PathConf,
-    SetAttributes, Timestamp,
+    Access, AclEntry, Attributes, Create, Found, FsInfo, FsStat, Handle, MadeDirectory, NameHint, Node,
+    PathConf, SetAttributes, Timestamp,
 };
 
 /// An operation and the name that it was given, for errors.
@@ -74,15 +73,13 @@ impl Session {
             Some((uncommitted, _)) => Some(Box::pin(uncommitted.exclude_writes()).await),
             None => None,
         };
-        let set_now = |tree: &LocalTree, call: Call<'_>| tree.set_attributes(call, file, set, guard);
-        let attributes = match self.perform_now("SETATTR", set_now) {
-            Some(attributes) => Some(attributes?),
-            None => {
-                let (local_first, files) = (self.local_first(), [file]);
-                let set = local_first.perform(&files, |nfs, user| nfs.set_attributes(user, file, set, guard));
-                Box::pin(set).await?
-            }
-        };
+        let attributes = perform!(
+            self,
+            "SETATTR",
+            |tree, call| tree.set_attributes(call, file, set, guard).map(Some),
+            |nfs, user| nfs.set_attributes(user, file, set, guard),
+            of file
+        )?;
         if let Some((uncommitted, size)) = &uncommitted {
             uncommitted.discard(*size, u64::MAX);
         }
@@ -141,6 +138,31 @@ impl Session {
         self.made("MKDIR", directory, name, made).await
     }
 
+    /// As [`Session::make_dir`]. NFSv4 asks in the same request which of the rights `wanted` the user has in
+    /// the directory, and for its access control list.
+    ///
+    /// # Errors
+    /// The server's or the call's.
+    pub async fn make_dir_asking(
+        &self,
+        directory: &Handle,
+        name: &[u8],
+        set: &SetAttributes,
+        wanted: Access,
+    ) -> Result<MadeDirectory> {
+        let made = perform!(
+            self,
+            "MKDIR",
+            |tree, call| Ok(tree.make_dir(call, directory, name, set)?.map(MadeDirectory::from)),
+            |nfs, user| nfs.make_dir_asking(user, directory, name, set, wanted),
+            of directory
+        );
+        match made.map_err(|error| error.about(|| named("MKDIR", name)))? {
+            Some(made) => Ok(made),
+            None => Ok(self.lookup(directory, name).await?.into()),
+        }
+    }
+
     /// Creates a symbolic link to `target` (SYMLINK).
     ///
     /// # Errors
@@ -167,16 +189,13 @@ impl Session {
         node: Node,
         set: &SetAttributes,
     ) -> Result<Found> {
-        let make = |tree: &LocalTree, call: Call<'_>| tree.make_node(call, directory, name, set, node);
-        let made = match self.perform_now("MKNOD", make) {
-            Some(made) => made,
-            None => {
-                let (local_first, files) = (self.local_first(), [directory]);
-                let make =
-                    local_first.perform(&files, |nfs, user| nfs.make_node(user, directory, name, node, set));
-                Box::pin(make).await
-            }
-        };
+        let made = perform!(
+            self,
+            "MKNOD",
+            |tree, call| tree.make_node(call, directory, name, set, node),
+            |nfs, user| nfs.make_node(user, directory, name, node, set),
+            of directory
+        );
         self.made("MKNOD", directory, name, made).await
     }
 
@@ -207,15 +226,13 @@ impl Session {
     /// # Errors
     /// Those of [`Session::remove`].
     pub async fn remove_hinted(&self, directory: &Handle, (name, hint): (&[u8], NameHint<'_>)) -> Result<()> {
-        let remove = |tree: &LocalTree, call: Call<'_>| tree.remove_hinted(call, directory, name, hint);
-        let removed = match self.perform_now("REMOVE", remove) {
-            Some(removed) => removed,
-            None => {
-                let local_first = self.local_first();
-                Box::pin(local_first.perform(&[directory], |nfs, user| nfs.remove(user, directory, name)))
-                    .await
-            }
-        };
+        let removed = perform!(
+            self,
+            "REMOVE",
+            |tree, call| tree.remove_hinted(call, directory, name, hint),
+            |nfs, user| nfs.remove(user, directory, name),
+            of directory
+        );
         removed.map_err(|error| error.about(|| named("removal of", name)))
     }
 
@@ -272,19 +289,13 @@ impl Session {
         (from_directory, from, moved): (&Handle, &[u8], NameHint<'_>),
         (to_directory, to, replaced): (&Handle, &[u8], NameHint<'_>),
     ) -> Result<()> {
-        let rename = |tree: &LocalTree, call: Call<'_>| {
-            tree.rename_hinted(call, (from_directory, from, moved), (to_directory, to, replaced))
-        };
-        let renamed = match self.perform_now("RENAME", rename) {
-            Some(renamed) => renamed,
-            None => {
-                let (local_first, files) = (self.local_first(), [from_directory, to_directory]);
-                let rename = local_first.perform(&files, |nfs, user| {
-                    nfs.rename(user, (from_directory, from), (to_directory, to))
-                });
-                Box::pin(rename).await
-            }
-        };
+        let renamed = perform!(
+            self,
+            "RENAME",
+            |tree, call| tree.rename_hinted(call, (from_directory, from, moved), (to_directory, to, replaced)),
+            |nfs, user| nfs.rename(user, (from_directory, from), (to_directory, to)),
+            of from_directory, to_directory
+        );
         renamed.map_err(|error| error.about(|| named(&format!("{} to", named("renaming", from)), to)))
     }
 

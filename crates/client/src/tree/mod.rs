@@ -55,7 +55,7 @@ use crate::operations::{
 use crate::seal_queue::SealQueue;
 use crate::types::{
     Access, AclEntry, Advice, Attributes, Create, ExportEntry, Fallocate, FileKind, Found, FsInfo, FsStat,
-    Handle, Node, Page, PathConf, Plus, SeekTo, SetAttributes, SetXattr, Timestamp, XattrPage,
+    Handle, MadeDirectory, Node, Page, PathConf, Plus, SeekTo, SetAttributes, SetXattr, Timestamp, XattrPage,
 };
 use crate::user::User;
 
@@ -433,6 +433,17 @@ impl Operations for Tree {
         set: &SetAttributes,
     ) -> Result<Option<Found>> {
         perform!(self, "MKDIR", user, make_dir(directory, name, set;))
+    }
+
+    async fn make_dir_asking(
+        &self,
+        user: &User,
+        directory: &Handle,
+        name: &[u8],
+        set: &SetAttributes,
+        _wanted: Access,
+    ) -> Result<Option<MadeDirectory>> {
+        Ok(self.make_dir(user, directory, name, set).await?.map(MadeDirectory::from))
     }
 
     async fn symlink(

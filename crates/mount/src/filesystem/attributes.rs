@@ -10,11 +10,11 @@ use rustix::io::Errno;
 use super::{Filesystem, RequestContext};
 use crate::fuse::reply::FuseReply;
 use crate::fuse::request::SetAttrArgs;
-use crate::inode::{Inode, IoHold};
+use crate::inode::{Inode, InodeState, IoHold};
 use crate::users::User;
 
 /// All rights of ACCESS: one call fills the cache for every purpose.
-const ALL_RIGHTS: Access = Access(0x3f);
+pub(super) const ALL_RIGHTS: Access = Access(0x3f);
 
 /// access(2)'s bits.
 const R_OK: u32 = 4;
@@ -228,11 +228,15 @@ impl Filesystem {
     ) -> Result<Access, Errno> {
         let granted = user.session.access(&inode.handle, ALL_RIGHTS).await;
         let granted = granted.map_err(|error| self.errno_for(inode, &error))?;
+        self.learn_access(user, &mut inode.lock(), granted);
+        Ok(Access(granted.0 & wanted.0))
+    }
+
+    /// Caches the server's answer which of all rights a user has.
+    pub(super) fn learn_access(&self, user: &Arc<User>, state: &mut InodeState, granted: Access) {
         let now = Instant::now();
-        let mut state = inode.lock();
         let valid = state.attributes.valid(now, &self.options.attributes);
         state.access.insert(user, ALL_RIGHTS, granted, now + valid);
-        Ok(Access(granted.0 & wanted.0))
     }
 
     pub(super) async fn stat_fs(&self, request: &RequestContext) -> Result<FuseReply, Errno> {

@@ -8,11 +8,12 @@ use futures_util::future::join;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
+use super::attributes::ALL_RIGHTS;
 use super::negative_names::ListingMark;
 use super::{Filesystem, NameQuery, RequestContext};
 use crate::fuse::reply::{FuseReply, decode_device};
 use crate::fuse::request::{NewMode, RenameArgs};
-use crate::inode::{Inode, InodeState};
+use crate::inode::{AclResult, Inode, InodeState};
 use crate::settings::LookupCache;
 use crate::users::User;
 
@@ -208,11 +209,24 @@ impl Filesystem {
         let query = self.begin_create(&directory, name);
         let mark = self.negative_names.mark();
         let session = user.session.with_umask(mode.umask);
-        let made = session.make_dir(&directory.handle, name, &with_mode(mode.mode)).await;
-        let handle = made.as_ref().ok().map(|found| found.handle.clone());
-        let reply = self.made_reply(request, &user, made, &query).await?;
-        if let Some(new) = handle.and_then(|handle| self.inodes.find(&handle)) {
-            // The version of a new inode is 0: without a foreign change since, the directory is empty.
+        let asked = Instant::now();
+        let made = session
+            .make_dir_asking(&directory.handle, name, &with_mode(mode.mode), ALL_RIGHTS)
+            .await
+            .map_err(|error| self.errno(&error))?;
+        let reply = self.entry_reply(request, &user, &made.found, &query).await?;
+        if let Some(new) = self.inodes.find(&made.found.handle) {
+            // The version of a new inode is 0: without a foreign change since, the directory is empty, and
+            // the rights are what the reply says.
+            {
+                let mut state = new.lock();
+                if let Some(granted) = made.access.filter(|_| state.attributes.version() == 0) {
+                    self.learn_access(&user, &mut state, granted);
+                }
+            }
+            if let Some(acl) = &made.acl {
+                self.learn_acl(&new, 0, AclResult::of(acl), asked);
+            }
             self.learn_all_names(&new, 0, mark, std::iter::empty()).await;
         }
         Ok(reply)

@@ -59,7 +59,12 @@ impl Filesystem {
             Err(error) if error.status() == Some(Status::NotSupported) => AclResult::NotSupported,
             Err(_) => AclResult::Failed,
         };
-        // If the version has changed meanwhile, the answer is entered for the old one, and isn't used.
+        self.learn_acl(directory, version, result, asked);
+    }
+
+    /// Enters the result of a request for a directory's list that began at `asked`, when the directory had
+    /// this version. If that has changed meanwhile, the answer isn't used.
+    pub(super) fn learn_acl(&self, directory: &Inode, version: u64, result: AclResult, asked: Instant) {
         let revoked = directory.lock().search.end_fetch(version, result, asked);
         if revoked {
             self.revoke_names(directory);
