@@ -290,6 +290,10 @@ impl Session {
         let (FileTarget::File(file)
         | FileTarget::Entry { directory: file, .. }
         | FileTarget::New { directory: file, .. }) = target;
+        match target {
+            FileTarget::File(file) => self.settle_pending(|pending| pending == file).await,
+            FileTarget::Entry { name, .. } | FileTarget::New { name, .. } => self.settle_named(&[name]).await,
+        }
         let access = (options.read, options.write);
         let opened = self.caller.perform(&[file], |nfs, user| nfs.open(user, target, access)).await;
         let OpenReply { found, access, state: open } = opened.map_err(|error| error.about(|| shown(path)))?;
@@ -451,6 +455,9 @@ impl Session {
         let target =
             FileTarget::New { directory, name, how: &Create::Exclusive { verifier, mode: mode_of(options) } };
         let (mut found, state) = self.open_on_wire(target, name, options).await?;
+        if options.times_later && options.write && self.may_set_times_later() {
+            return self.open_with_times_later(found, state, path, options).await;
+        }
         let mode = self.caller.user.masked(mode_of(options));
         let set = SetAttributes { mode: (!self.server_applies_umask()).then_some(mode), ..NOW };
         let target = lane::Target::Handle(found.handle.as_bytes());
@@ -478,6 +485,36 @@ impl Session {
             // A server that isn't root may be unable to open the file before its mode is set.
             _ => self.open_found(&found, state, path, options, OpenPurpose::AlreadyOpen).await,
         }
+    }
+
+    /// Whether the only attributes that an exclusive create leaves to be set are times, and they need not be
+    /// set at once: nobody else on this host reaches the file without this client.
+    fn may_set_times_later(&self) -> bool {
+        self.caller.wire.protocol.sets_behind_data()
+            && self.server_applies_umask()
+            && !self.inner.lane.is_established()
+    }
+
+    /// Opens a file that was created exclusively. Its times are the server's time of the create, and the
+    /// server gets them later.
+    async fn open_with_times_later(
+        &self,
+        mut found: Found,
+        state: Option<WireState>,
+        path: &[u8],
+        options: &OpenOptions,
+    ) -> Result<File> {
+        let mut times = NOW;
+        if let Some(attributes) = &mut found.attributes {
+            let created = attributes.ctime;
+            (attributes.atime, attributes.mtime) = (created, created);
+            (times.atime, times.mtime) = (Some(SetTime::To(created)), Some(SetTime::To(created)));
+        }
+        let opened = self.open_found(&found, state, path, options, OpenPurpose::AlreadyOpen).await;
+        if found.attributes.is_none() || !opened.as_ref().is_ok_and(|file| file.set_later(times)) {
+            self.set_attributes(&found.handle, &times, None).await?;
+        }
+        opened
     }
 
     /// Creates and opens a file over the lane, in one round trip. After `None` the caller does it over the

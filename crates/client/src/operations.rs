@@ -70,6 +70,9 @@ pub(crate) struct WriteReply {
     pub(crate) stability: Stability,
     /// The server's write verifier. If it changes, the server may have lost unstable data.
     pub(crate) verifier: [u8; 8],
+    /// The result of setting attributes behind the data, as that of [`Operations::set_attributes`]. `None`:
+    /// the request hasn't tried.
+    pub(crate) set: Option<Result<Option<Attributes>>>,
 }
 
 /// The file that is opened.
@@ -235,7 +238,8 @@ pub(crate) trait Operations {
         buffer: Vec<u8>,
     ) -> impl Future<Output = Result<ReadReply>> + Send;
 
-    /// Writes `data`, at most the server's largest WRITE, at `offset`.
+    /// Writes `data`, at most the server's largest WRITE, at `offset`. Sets the attributes `set`, which
+    /// aren't the size, in the same request, if one of this version can.
     fn write(
         &self,
         user: &User,
@@ -243,6 +247,7 @@ pub(crate) trait Operations {
         offset: u64,
         data: Bytes,
         stability: Stability,
+        set: Option<&SetAttributes>,
     ) -> impl Future<Output = Result<WriteReply>> + Send;
 
     /// Makes a whole file's unstable data durable. Returns the server's write verifier.

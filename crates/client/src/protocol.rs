@@ -89,6 +89,11 @@ impl Protocol {
         }
     }
 
+    /// Whether one request can write data and set attributes.
+    pub(crate) const fn sets_behind_data(&self) -> bool {
+        matches!(self, Self::Nfs4(_))
+    }
+
     /// Since when the server has had to ask this client before the file changes.
     pub(crate) fn delegated_since(&self, file: &Handle) -> Option<Instant> {
         match self {
@@ -158,7 +163,8 @@ forward! {
         file: &Handle,
         offset: u64,
         data: Bytes,
-        stability: Stability
+        stability: Stability,
+        set: Option<&SetAttributes>
     ) -> Result<WriteReply>;
     fn commit(user: &User, file: &Handle) -> Result<[u8; 8]>;
     fn create(user: &User, directory: &Handle, name: &[u8], mode: &Create) -> Result<Option<Found>>;

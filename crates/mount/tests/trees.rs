@@ -4,7 +4,7 @@ mod support;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, fchown};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, UNIX_EPOCH};
@@ -129,6 +129,41 @@ fn each_file_of_a_tree_takes_the_fewest_round_trips() {
             fs::remove_dir_all(served.export().join(name)).unwrap();
         }
     }
+}
+
+/// By NFSv4.2 the times of a new file go to the server with its data, and that with the attributes that are
+/// set. What the mount shows is what the server has.
+#[test]
+fn files_that_are_made_by_nfsv4_cost_few_calls() {
+    let served = Served::with(FILES_ONLY);
+    let mounted = served.mount_by(Version::V4_2, Transport::Wire, calls_only());
+    let calls = |what: &str, work: &mut dyn FnMut(&Path), setattrs: u64| {
+        let tree = mounted.path(what);
+        fs::create_dir(&tree).unwrap();
+        let before = mounted.mount.session().counters();
+        names(&tree).for_each(|path| work(&path));
+        let after = mounted.mount.session().counters();
+        let made = |operation| after.calls(operation) - before.calls(operation);
+        assert_eq!((made(Create), made(Write)), (FILES, FILES), "{what}");
+        // On a busy machine, times and data of some files are sent by themselves.
+        let some = FILES / 2;
+        assert!((setattrs..=setattrs + some).contains(&made(Setattr)), "{what}: {}", made(Setattr));
+        assert!(made(Commit) <= some, "{what}: {}", made(Commit));
+        for path in names(&tree) {
+            let there = names(&served.export().join(what)).find(|it| it.file_name() == path.file_name());
+            let (here, there) = (fs::metadata(&path).unwrap(), fs::metadata(there.unwrap()).unwrap());
+            let times = |of: &fs::Metadata| (of.accessed().unwrap(), of.modified().unwrap(), of.ctime_nsec());
+            assert_eq!(times(&here), times(&there), "{what}");
+            assert!(here.accessed().unwrap().elapsed().unwrap() < Duration::from_secs(600), "{what}");
+        }
+    };
+    calls("unpacked", &mut unpack, 2 * FILES);
+    let mut check_out = |path: &Path| {
+        let mut file = File::create_new(path).unwrap();
+        file.write_all(b"a small file").unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 12);
+    };
+    calls("checked-out", &mut check_out, 0);
 }
 
 /// By NFSv4 the reply to MKDIR says what the user may do in the new directory, and what its access control

@@ -7,6 +7,7 @@ use io::Stability;
 
 use super::{File, Inner};
 use crate::error::Result;
+use crate::types::SetAttributes;
 use crate::uncommitted_writes::{Accepted, BehindWrite};
 
 impl File {
@@ -35,6 +36,12 @@ impl File {
             return Ok(());
         }
         Box::pin(self.write_stable(data, offset, Stability::Unstable)).await
+    }
+
+    /// Accepts the times of a new file, to be set later. Returns false if they must be set now.
+    pub(crate) fn set_later(&self, set: SetAttributes) -> bool {
+        let inner = &self.inner;
+        inner.may_write_behind() && inner.uncommitted().set_later(&inner.session.caller, set, inner.clone())
     }
 
     /// Waits until the server has answered all writes to the file that were made by [`File::write_behind`]

@@ -199,6 +199,7 @@ impl Operations for Nfs3 {
         offset: u64,
         data: Bytes,
         stable: Stability,
+        _set: Option<&SetAttributes>,
     ) -> Result<WriteReply> {
         let procedure = Procedure::Write;
         let args = nfs3::Write3Head {
@@ -210,7 +211,12 @@ impl Operations for Nfs3 {
         };
         let reply = self.call_with_payload(user, procedure, &args, data, None).await?;
         let ok = self.decode::<nfs3::Write3ResOk, nfs3::WccData>(procedure, &reply, &[file])?;
-        Ok(WriteReply { count: ok.count as usize, stability: stability(ok.committed), verifier: ok.verf })
+        Ok(WriteReply {
+            count: ok.count as usize,
+            stability: stability(ok.committed),
+            verifier: ok.verf,
+            set: None,
+        })
     }
 
     async fn commit(&self, user: &User, file: &Handle) -> Result<[u8; 8]> {

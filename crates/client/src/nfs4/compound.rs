@@ -88,23 +88,23 @@ impl Compound {
         self.then(Operation::Getattr, &Getattr4Args { attr_request: *attributes })
     }
 
-    /// Appends an operation whose arguments end with `payload` and, behind it, the encoded operation
-    /// `trailer`, which is the last one.
+    /// Appends an operation whose arguments end with `payload` and, behind it, the encoded operations of a
+    /// `trailer`, which are the last ones.
     pub(super) fn then_payload(
         mut self,
         operation: Operation,
         args: &impl Encode,
         payload: Bytes,
-        trailer: Bytes,
+        trailer: Trailer,
     ) -> Self {
         self = self.then(operation, args);
         self.operations.length(payload.len());
-        self.count += 1;
-        (self.payload, self.trailer) = (payload, trailer);
+        self.count += trailer.count;
+        (self.payload, self.trailer) = (payload, trailer.operations);
         self
     }
 
-    /// The bulk data, and the encoded operation behind it.
+    /// The bulk data, and the encoded operations behind it.
     pub(super) fn payload(&self) -> (Bytes, Bytes) {
         (self.payload.clone(), self.trailer.clone())
     }
@@ -155,12 +155,30 @@ const fn is_small(operation: Operation) -> bool {
     )
 }
 
-/// One operation, encoded.
-pub(super) fn encoded(operation: Operation, args: &impl Encode) -> Bytes {
-    let mut to = Encoder::new();
-    to.u32(operation.number());
-    to.put(args);
-    Bytes::from(to.into_vec())
+/// The last operations of a request, encoded.
+#[derive(Debug, Clone)]
+pub(super) struct Trailer {
+    operations: Bytes,
+    count: u32,
+}
+
+impl Trailer {
+    /// One operation.
+    pub(super) fn new(operation: Operation, args: &impl Encode) -> Self {
+        let mut to = Encoder::new();
+        to.u32(operation.number());
+        to.put(args);
+        Self { operations: to.into_vec().into(), count: 1 }
+    }
+
+    /// These operations, and one before them.
+    pub(super) fn behind(&self, operation: Operation, args: &impl Encode) -> Self {
+        let mut to = Encoder::new();
+        to.u32(operation.number());
+        to.put(args);
+        to.raw(&self.operations);
+        Self { operations: to.into_vec().into(), count: self.count + 1 }
+    }
 }
 
 /// The results of a COMPOUND, read operation by operation.

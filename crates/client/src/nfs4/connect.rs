@@ -13,7 +13,7 @@ use proto::nfs4::{Access4Args, Access4ResOk, MinorVersion, Operation};
 use rpc::client::Client;
 
 use super::callbacks::Callbacks;
-use super::compound::{Compound, encoded};
+use super::compound::{Compound, Trailer};
 use super::convert::{FILE, LIMITS};
 use super::session::SessionClient;
 use super::{Nfs4, identity};
@@ -101,7 +101,7 @@ impl Nfs4 {
         rpc: Arc<Client>,
         client: Arc<SessionClient>,
     ) -> Result<Mounted> {
-        let trailer = encoded(Operation::Getattr, &proto::nfs4::Getattr4Args { attr_request: FILE });
+        let trailer = Trailer::new(Operation::Getattr, &proto::nfs4::Getattr4Args { attr_request: FILE });
         let mut nfs = Self {
             applies_umask: false,
             has_read_plus: AtomicBool::new(client.minor >= MinorVersion::V2),

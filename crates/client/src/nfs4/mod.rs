@@ -45,7 +45,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
 
-use bytes::Bytes;
 use proto::nfs4::{Fattr4, MinorVersion, NfsFh4, Operation as Op};
 
 use crate::attribute_sink::{AttributeSink, AttributeUpdate, PreOpAttributes};
@@ -54,7 +53,7 @@ use crate::error::{Error, Result, not_supported};
 use crate::options::Version;
 use crate::types::{Attributes, Found, Handle};
 
-use compound::{Results, malformed};
+use compound::{Results, Trailer, malformed};
 use convert::ReplyAttributes;
 use session::SessionClient;
 pub(crate) use state::WireOpen;
@@ -73,8 +72,8 @@ pub(crate) struct Nfs4 {
     creates: AtomicU64,
     /// Whether the server may have READ_PLUS: the version does, and it hasn't refused one.
     has_read_plus: AtomicBool,
-    /// GETATTR of a file's attributes, encoded: what is behind a WRITE's payload.
-    get_attributes: Bytes,
+    /// GETATTR of a file's attributes: what is behind a WRITE's payload.
+    get_attributes: Trailer,
 }
 
 impl Drop for Nfs4 {

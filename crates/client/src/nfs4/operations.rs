@@ -86,6 +86,9 @@ impl Encode for WriteHead {
 /// SEQUENCE not counted. A session may permit fewer.
 const OPERATIONS_THAT_ASK: usize = 10;
 
+/// The operations of a request that writes data and sets attributes, SEQUENCE not counted.
+const OPERATIONS_THAT_SET: usize = 4;
+
 /// How often I/O is sent again because the server doesn't know its state id.
 const MAX_ATTEMPTS: u32 = 8;
 
@@ -479,15 +482,25 @@ impl Operations for Nfs4 {
         offset: u64,
         data: Bytes,
         stability: Stability,
+        set: Option<&SetAttributes>,
     ) -> Result<WriteReply> {
+        let set = set.filter(|_| self.client.max_operations() >= OPERATIONS_THAT_SET);
+        let _change = set.map(|_| self.client.change_attributes(file));
         let report = self.report();
+        let (first, trailer) = match set.map(Settable::new) {
+            None => (Compound::new(), self.get_attributes.clone()),
+            Some(set) => {
+                let args = Setattr4Args { stateid: ANONYMOUS, obj_attributes: set.fattr() };
+                (Compound::once(), self.get_attributes.behind(Op::Setattr, &args))
+            }
+        };
+        let first = first.put_fh(file);
         let mut attempts = IoAttempts::new(self, user, file);
         loop {
             let id = attempts.state_id(WRITE_ACCESS).await?;
             let stable = convert::stable_how(stability);
             let head = WriteHead { stateid: io_stateid(id), offset, stable };
-            let (data, trailer) = (data.clone(), self.get_attributes.clone());
-            let compound = Compound::new().put_fh(file).then_payload(Op::Write, &head, data, trailer);
+            let compound = first.clone().then_payload(Op::Write, &head, data.clone(), trailer.clone());
             let reply = self.call(user, Operation::Write, &compound).await?;
             let mut results = reply.results()?;
             results.succeeded(Op::Putfh)?;
@@ -497,11 +510,13 @@ impl Operations for Nfs4 {
             }
             check(Op::Write, status)?;
             let ok: Write4ResOk = results.value(Op::Write)?;
-            report.file(&mut results, file, None);
+            let is_set = set.map(|_| results.get::<Bitmap4>(Op::Setattr));
+            let attributes = report.file(&mut results, file, None);
             return Ok(WriteReply {
                 count: ok.count as usize,
                 stability: convert::stability(ok.committed),
                 verifier: ok.writeverf,
+                set: is_set.map(|is_set| is_set.map(|_| attributes)),
             });
         }
     }

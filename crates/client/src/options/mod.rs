@@ -333,6 +333,7 @@ pub struct OpenOptions {
     pub(crate) create_new: bool,
     pub(crate) truncate: bool,
     pub(crate) no_follow: bool,
+    pub(crate) times_later: bool,
     pub(crate) mode: Option<u32>,
 }
 
@@ -400,6 +401,17 @@ impl OpenOptions {
     #[must_use]
     pub const fn no_follow(mut self, yes: bool) -> Self {
         self.no_follow = yes;
+        self
+    }
+
+    /// Whether the times of a file that [`OpenOptions::create_new`] makes may be set at the server a moment
+    /// later, together with the file's first data or with attributes that are set: over NFSv4 one call less.
+    /// Until then all operations of this session show the times that the file will have, and other clients
+    /// may see others. The file must be closed by [`File::close`](crate::File::close) or
+    /// [`File::flush`](crate::File::flush), which report an error.
+    #[must_use]
+    pub const fn times_later(mut self, yes: bool) -> Self {
+        self.times_later = yes;
         self
     }
 

@@ -45,6 +45,10 @@ impl Session {
         count: u32,
         plus: Plus<'_>,
     ) -> Result<Page> {
+        if plus.is_wanted() {
+            let is_listed = |file: &Handle| file.place().is_none_or(|(at, _)| at == *directory);
+            self.settle_pending(is_listed).await;
+        }
         let at = (cookie, verifier);
         let (local_first, files) = (self.local_first(), [directory]);
         let page =

@@ -43,6 +43,21 @@ impl Session {
         self.inner.uncommitted.find(file)?.unwritten_end()
     }
 
+    /// Waits until the server has the pending attributes of the files that `is_wanted` chooses by their
+    /// handles.
+    pub(crate) async fn settle_pending(&self, is_wanted: impl Fn(&Handle) -> bool) {
+        for file in self.inner.uncommitted.pending(is_wanted) {
+            // Boxed: it is rare, and large.
+            Box::pin(file.settle()).await;
+        }
+    }
+
+    /// As [`Session::settle_pending`], of the files that may have one of these names.
+    pub(crate) async fn settle_named(&self, names: &[&[u8]]) {
+        let has_name = |file: &Handle| file.place().is_none_or(|(_, name)| names.contains(&&*name));
+        self.settle_pending(has_name).await;
+    }
+
     /// A file's attributes (GETATTR).
     ///
     /// # Errors
@@ -65,6 +80,12 @@ impl Session {
         guard: Option<Timestamp>,
     ) -> Result<Option<Attributes>> {
         if set.size.is_none() {
+            if guard.is_none()
+                && let Some(uncommitted) = self.inner.uncommitted.find(file)
+                && let Some(result) = Box::pin(uncommitted.set_attributes(&self.caller, set)).await
+            {
+                return result;
+            }
             self.settle(file).await;
         }
         // A new size must not be undone by unstable data that is written again meanwhile.
@@ -91,12 +112,14 @@ impl Session {
     /// # Errors
     /// The server's or the call's.
     pub async fn lookup(&self, directory: &Handle, name: &[u8]) -> Result<Found> {
+        self.settle_named(&[name]).await;
         let found = perform!(self, "LOOKUP", lookup(directory, name), of directory);
         found.map_err(|error| error.about(|| named("lookup of", name)))
     }
 
     /// The files of a path's first names from a directory on, at least one.
     pub(super) async fn lookup_path(&self, directory: &Handle, path: &[&[u8]]) -> Result<Vec<Found>> {
+        self.settle_named(path).await;
         let found = self
             .local_first()
             .perform(&[directory], |nfs, user| nfs.lookup_path(user, directory, path))
@@ -109,6 +132,7 @@ impl Session {
     /// # Errors
     /// The server's or the call's.
     pub async fn access(&self, file: &Handle, wanted: Access) -> Result<Access> {
+        self.settle_pending(|pending| pending == file).await;
         perform!(self, "ACCESS", access(file, wanted), of file)
     }
 
@@ -289,6 +313,7 @@ impl Session {
         (from_directory, from, moved): (&Handle, &[u8], NameHint<'_>),
         (to_directory, to, replaced): (&Handle, &[u8], NameHint<'_>),
     ) -> Result<()> {
+        self.settle_named(&[from]).await;
         let renamed = perform!(
             self,
             "RENAME",
@@ -304,6 +329,7 @@ impl Session {
     /// # Errors
     /// The server's or the call's.
     pub async fn link(&self, file: &Handle, directory: &Handle, name: &[u8]) -> Result<()> {
+        self.settle_pending(|pending| pending == file).await;
         let linked = perform!(self, "LINK", link(file, directory, name), of file, directory);
         linked.map_err(|error| error.about(|| named("linking", name)))
     }

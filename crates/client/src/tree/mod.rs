@@ -407,7 +407,15 @@ impl Operations for Tree {
         Err(Error::NotLocal)
     }
 
-    async fn write(&self, _: &User, _: &Handle, _: u64, _: Bytes, _: Stability) -> Result<WriteReply> {
+    async fn write(
+        &self,
+        _: &User,
+        _: &Handle,
+        _: u64,
+        _: Bytes,
+        _: Stability,
+        _: Option<&SetAttributes>,
+    ) -> Result<WriteReply> {
         Err(Error::NotLocal)
     }
 

@@ -12,6 +12,7 @@
 //!    next write or fsync. A close doesn't end it, because an open has as many as it has descriptors, and
 //!    most programs ignore it: a child process that begins another program closes those it has inherited.
 //!    Until the next commit that succeeds, the file's writes wait for the server.
+//! 4. Pending attributes (`pending`) are set behind the data that is sent next.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -21,15 +22,16 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use io::Stability;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::{Notify, RwLockWriteGuard};
 
+use super::pending::{Delivery, PendingAttributes, deliver};
 use super::{Reservation, UncommittedWrites};
 use crate::error::{Error, Result};
 use crate::wire::WireCaller;
 
 /// How long data waits for a write that continues it.
-const MAX_DELAY: Duration = Duration::from_millis(50);
+pub(super) const MAX_DELAY: Duration = Duration::from_millis(50);
 
 /// The number of failures that an open knows of which hasn't written to the file.
 pub(crate) const NOT_A_WRITER: u64 = u64::MAX;
@@ -47,11 +49,11 @@ pub(crate) struct BehindWrite {
 
 /// Writes that have joined, and aren't sent.
 #[derive(Debug)]
-struct Joined {
+pub(super) struct Joined {
     number: u64,
     /// When they are sent at the latest.
     due: Instant,
-    first: BehindWrite,
+    pub(super) first: BehindWrite,
     /// The data, if there is more than the first write's.
     data: Vec<u8>,
 }
@@ -90,20 +92,23 @@ impl Joined {
     }
 }
 
-/// The range of a WRITE that is under way.
+/// A request that is under way, with the range of a WRITE, which is empty if it only sets attributes.
 #[derive(Debug)]
-struct UnderWay {
-    number: u64,
+pub(super) struct UnderWay {
+    pub(super) number: u64,
     from: u64,
     to: u64,
+    /// It sets attributes.
+    pub(super) sets: bool,
 }
 
 #[derive(Debug, Default)]
-struct AcceptedWrites {
-    joined: Option<Joined>,
-    /// Whether the task runs that sends what has joined when it is due.
+pub(super) struct AcceptedWrites {
+    pub(super) joined: Option<Joined>,
+    pub(super) pending: Option<PendingAttributes>,
+    /// Whether the task runs that sends what has joined or is pending when it is due.
     has_timer: bool,
-    under_way: VecDeque<UnderWay>,
+    pub(super) under_way: VecDeque<UnderWay>,
     /// The number of the next range.
     next: u64,
     /// The number of failed writes, and the last error.
@@ -122,7 +127,7 @@ impl AcceptedWrites {
     }
 
     fn overlaps(&self, from: u64, to: u64) -> bool {
-        self.under_way.iter().any(|range| range.from < to && from < range.to)
+        self.under_way.iter().any(|range| range.sets || range.from < to && from < range.to)
     }
 
     /// The end of the last byte that the server may not have.
@@ -130,14 +135,20 @@ impl AcceptedWrites {
         let under_way = self.under_way.iter().map(|range| range.to).max();
         under_way.max(self.joined.as_ref().map(Joined::end))
     }
+
+    /// When something is sent at the latest.
+    fn due(&self) -> Option<Instant> {
+        let dues = [self.joined.as_ref().map(|joined| joined.due), self.pending.as_ref().map(|it| it.due)];
+        dues.into_iter().flatten().min()
+    }
 }
 
 /// One file's write-behind.
 #[derive(Debug, Default)]
 pub(super) struct Behind {
-    state: Mutex<AcceptedWrites>,
-    /// Told when a WRITE was answered.
-    answered: Notify,
+    pub(super) state: Mutex<AcceptedWrites>,
+    /// Told when a request was answered.
+    pub(super) answered: Notify,
 }
 
 /// What became of a write.
@@ -162,17 +173,19 @@ impl UncommittedWrites {
         let overlaps = state.overlaps(from, to);
         match &mut state.joined {
             Some(joined) if !overlaps && joined.is_continued_by(&write, max) => joined.join(write, max),
-            _ => {
-                self.send(&mut state, Stability::Unstable);
+            joined => {
+                // What is pending goes with this write.
+                if joined.is_some() {
+                    self.send(&mut state, Stability::Unstable);
+                }
                 let share = self.pool.share() as u64;
                 if state.overlaps(from, to) || !state.under_way.is_empty() && state.bytes() >= share {
                     return Accepted::NotYet(write);
                 }
                 let number = state.next;
                 state.next += 1;
-                if write.data.len() < max && !state.has_timer {
-                    state.has_timer = true;
-                    tokio::spawn(send_when_due(self.clone()));
+                if write.data.len() < max {
+                    self.start_timer(&mut state);
                 }
                 let due = Instant::now() + MAX_DELAY;
                 state.joined = Some(Joined { number, due, first: write, data: Vec::new() });
@@ -214,8 +227,12 @@ impl UncommittedWrites {
     async fn settle_as(self: &Arc<Self>, stability: Stability) {
         let mark = {
             let mut state = self.behind.state.lock();
-            let is_alone = state.under_way.is_empty() && self.is_empty();
-            self.send(&mut state, if is_alone { stability } else { Stability::Unstable });
+            let stability = match stability {
+                _ if !state.under_way.is_empty() => Stability::Unstable,
+                Stability::Unstable if state.pending.is_none() => Stability::Unstable,
+                _ => self.stability_before_attributes(),
+            };
+            self.send(&mut state, stability);
             if state.under_way.is_empty() {
                 return;
             }
@@ -253,20 +270,40 @@ impl UncommittedWrites {
 
     /// Whether nothing is on its way.
     pub(crate) fn is_settled(&self) -> bool {
-        self.behind.state.lock().end().is_none()
+        let state = self.behind.state.lock();
+        state.due().is_none() && state.under_way.is_empty()
     }
 
-    /// Sends what has joined.
-    fn send(self: &Arc<Self>, state: &mut MutexGuard<'_, AcceptedWrites>, stability: Stability) {
-        let Some(joined) = state.joined.take() else { return };
-        state.under_way.push_back(UnderWay {
-            number: joined.number,
-            from: joined.first.offset,
-            to: joined.end(),
-        });
-        let number = joined.number;
-        // A task of its own: a caller that stops waiting doesn't take back what was accepted.
-        tokio::spawn(deliver(self.clone(), number, joined.into_write(), stability));
+    /// Starts the task that sends what is due, unless it runs.
+    pub(super) fn start_timer(self: &Arc<Self>, state: &mut AcceptedWrites) {
+        if !std::mem::replace(&mut state.has_timer, true) {
+            tokio::spawn(send_when_due(self.clone()));
+        }
+    }
+
+    /// Sends what has joined and what is pending.
+    fn send(self: &Arc<Self>, state: &mut AcceptedWrites, stability: Stability) {
+        if let Some(delivery) = self.take(state, stability) {
+            // A task of its own: a caller that stops waiting doesn't take back what was accepted.
+            tokio::spawn(deliver(self.clone(), delivery));
+        }
+    }
+
+    /// Takes what has joined and what is pending, to be sent at once. `None`: nothing is.
+    pub(super) fn take(&self, state: &mut AcceptedWrites, stability: Stability) -> Option<Delivery> {
+        let (joined, pending) = (state.joined.take(), state.pending.take());
+        let (number, from, to) = match &joined {
+            Some(joined) => (joined.number, joined.first.offset, joined.end()),
+            None => {
+                pending.as_ref()?;
+                let number = state.next;
+                state.next += 1;
+                (number, 0, 0)
+            }
+        };
+        state.under_way.push_back(UnderWay { number, from, to, sets: pending.is_some() });
+        let write = joined.map(Joined::into_write);
+        Some(Delivery { number, write, stability, pending, asked: None })
     }
 
     /// The failures that an open knows of when it begins to write.
@@ -305,7 +342,7 @@ impl UncommittedWrites {
         }
     }
 
-    fn note_failure(&self, error: Error) {
+    pub(super) fn note_failure(&self, error: Error) {
         let mut state = self.behind.state.lock();
         state.failures += 1;
         state.error = Some(Arc::new(error));
@@ -330,8 +367,7 @@ async fn send_when_due(file: Arc<UncommittedWrites>) {
     loop {
         tokio::time::sleep(delay).await;
         let mut state = file.behind.state.lock();
-        let due = state.joined.as_ref().map(|joined| joined.due.saturating_duration_since(Instant::now()));
-        match due {
+        match state.due().map(|due| due.saturating_duration_since(Instant::now())) {
             Some(Duration::ZERO) => file.send(&mut state, Stability::Unstable),
             Some(rest) => {
                 delay = rest;
@@ -344,27 +380,9 @@ async fn send_when_due(file: Arc<UncommittedWrites>) {
     }
 }
 
-/// Writes data to the server.
-async fn deliver(file: Arc<UncommittedWrites>, number: u64, write: BehindWrite, stability: Stability) {
-    let BehindWrite { offset, data, writer, open, reservation } = write;
-    let written = {
-        let _writer = file.writers.read().await;
-        file.write(&writer, data, offset, stability).await
-    };
-    // Data that is less durable than it should be is left to the commit that waits for this.
-    if let Err(error) = written {
-        tracing::warn!(file = %file.display_name(), %error, "a write has failed");
-        file.note_failure(error);
-    }
-    drop((reservation, open));
-    file.behind.state.lock().under_way.retain(|range| range.number != number);
-    file.behind.answered.notify_waiters();
-    file.commit_early().await;
-}
-
 impl UncommittedWrites {
     /// Commits a file with much uncommitted data, so that its writes find room when they need it.
-    async fn commit_early(self: &Arc<Self>) {
+    pub(super) async fn commit_early(self: &Arc<Self>) {
         if self.bytes() < self.pool.share() {
             return;
         }

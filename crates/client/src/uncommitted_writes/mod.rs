@@ -13,6 +13,7 @@
 
 mod behind;
 mod extents;
+mod pending;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
@@ -26,9 +27,9 @@ use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, RwLock};
 
 use crate::counters::{add, bump};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Status};
 use crate::operations::{Operations as _, WriteReply};
-use crate::types::Handle;
+use crate::types::{Attributes, Handle, SetAttributes};
 use crate::wire::WireCaller;
 use extents::UncommittedExtents;
 
@@ -137,7 +138,7 @@ impl UncommittedWrites {
             return Ok(true);
         }
         if offset.checked_add(data.len() as u64).is_none() {
-            return Err(Error::Status { object: self.display_name(), status: crate::Status::TooBig });
+            return Err(Error::Status { object: self.display_name(), status: Status::TooBig });
         }
         let wsize = writer.wire.wsize;
         if data.len() <= wsize {
@@ -169,26 +170,28 @@ impl UncommittedWrites {
         let (mut rest, mut is_stable_enough) = (data, true);
         while !rest.is_empty() {
             let done = len - rest.len();
-            let written = self.write_call(writer, &mut rest, offset + done as u64, stability).await;
-            is_stable_enough &= written.map_err(|error| error.after(done))?;
+            let written = self.write_call(writer, &mut rest, offset + done as u64, stability, None).await;
+            is_stable_enough &= written.map_err(|error| error.after(done))?.0;
         }
         Ok(is_stable_enough)
     }
 
-    /// Makes one WRITE call and removes the written bytes from the start of `data`. Returns whether they are
-    /// as durable as `stability`.
+    /// Makes one WRITE call and removes the written bytes from the start of `data`. The same call may set
+    /// attributes. Returns whether the bytes are as durable as `stability`, and the attributes' result if
+    /// there is one.
     async fn write_call(
         &self,
         writer: &WireCaller,
         data: &mut Bytes,
         offset: u64,
         stability: Stability,
-    ) -> Result<bool> {
+        set: Option<&SetAttributes>,
+    ) -> Result<(bool, Option<Result<Option<Attributes>>>)> {
         let files = [&self.handle];
         let began = Instant::now();
         let reply = writer
-            .perform(&files, |nfs, user| nfs.write(user, &self.handle, offset, data.clone(), stability));
-        let WriteReply { count, stability: committed, verifier } =
+            .perform(&files, |nfs, user| nfs.write(user, &self.handle, offset, data.clone(), stability, set));
+        let WriteReply { count, stability: committed, verifier, set } =
             reply.await.map_err(|error| error.about(|| self.display_name()))?;
         if count == 0 || count > data.len() {
             return Err(self.protocol_error("it says that it wrote nothing, or more than it was given"));
@@ -203,7 +206,41 @@ impl UncommittedWrites {
         counters.wire_times.writes.record(began.elapsed());
         bump(&counters.wire.writes);
         add(&counters.wire.bytes_written, count as u64);
-        Ok(committed >= stability)
+        Ok((committed >= stability, set))
+    }
+
+    /// Writes data of at most wsize bytes, and sets attributes behind it: in one request if the version can.
+    /// The caller holds `writers`.
+    ///
+    /// # Errors
+    /// The write's; then nothing is set.
+    async fn write_and_set(
+        &self,
+        writer: &WireCaller,
+        (offset, data): (u64, Bytes),
+        stability: Stability,
+        attributes: &SetAttributes,
+    ) -> Result<Result<Option<Attributes>>> {
+        let (len, mut rest) = (data.len(), data);
+        let (_, mut set) = self.write_call(writer, &mut rest, offset, stability, Some(attributes)).await?;
+        if !rest.is_empty() {
+            let done = len - rest.len();
+            let written = self.write(writer, rest, offset + done as u64, stability).await;
+            written.map_err(|error| error.after(done))?;
+            // The rest has changed the times again.
+            set = None;
+        }
+        match set {
+            Some(Err(error)) if error.status() == Some(Status::TryLater) => {}
+            Some(set) => return Ok(set),
+            None => {}
+        }
+        Ok(self.set_now(writer, attributes).await)
+    }
+
+    /// Sets attributes but the size.
+    async fn set_now(&self, caller: &WireCaller, set: &SetAttributes) -> Result<Option<Attributes>> {
+        caller.perform(&[&self.handle], |nfs, user| nfs.set_attributes(user, &self.handle, set, None)).await
     }
 
     /// Makes one COMMIT call for the whole file, after `mark`. Returns the server's verifier.
@@ -305,12 +342,14 @@ pub(crate) struct UncommittedPool {
     bytes: AtomicUsize,
     /// The files with uncommitted writes, and open files that had some. Bounded by the number of open files.
     files: Mutex<HashMap<Handle, Weak<UncommittedWrites>>>,
+    /// The files with attributes that the server doesn't have yet.
+    pending: Mutex<HashMap<Handle, Arc<UncommittedWrites>>>,
 }
 
 impl UncommittedPool {
     /// An empty pool for `max` bytes.
     pub(crate) fn new(max: usize) -> Arc<Self> {
-        Arc::new(Self { max, bytes: AtomicUsize::new(0), files: Mutex::default() })
+        Arc::new(Self { max, bytes: AtomicUsize::new(0), files: Mutex::default(), pending: Mutex::default() })
     }
 
     /// The uncommitted writes of a file, shared by all its opens. `name` is for errors.

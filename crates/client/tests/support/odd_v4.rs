@@ -12,7 +12,7 @@ use proto::nfs4::attributes as number;
 use proto::nfs4::{
     self, Bitmap4, CbCompound4Head, ChannelAttrs4, CreateSession4Args, CreateSession4ResOk, ExchangeId4Args,
     ExchangeId4ResOk, Lock4Args, Locku4Args, Nfsstat4, Open4Args, Operation, Readdir4Args, Sequence4Args,
-    Sequence4ResOk, ServerOwner4, Sessionid4, StateProtect4R, TestStateid4Args,
+    Sequence4ResOk, ServerOwner4, Sessionid4, Setattr4Args, StateProtect4R, TestStateid4Args,
 };
 use rpc::message::{CallHeader, Credential};
 use samehost_client::{Options, Session, Url, Version};
@@ -312,6 +312,11 @@ fn skip_args(operation: Operation, from: &mut Decoder<'_>) {
         Operation::Lock => drop(from.get::<Lock4Args<'_>>().unwrap()),
         Operation::Locku => drop(from.get::<Locku4Args>().unwrap()),
         Operation::Read => drop(from.fixed::<28>().unwrap()),
+        Operation::Write => {
+            from.fixed::<28>().unwrap();
+            from.opaque(1 << 20).unwrap();
+        }
+        Operation::Setattr => drop(from.get::<Setattr4Args<'_>>().unwrap()),
         Operation::FreeStateid => drop(from.fixed::<16>().unwrap()),
         Operation::TestStateid => drop(from.get::<TestStateid4Args>().unwrap()),
         Operation::Putrootfh | Operation::Getfh | Operation::Lookupp => {}
@@ -398,6 +403,9 @@ pub fn attributes_of(requested: &Bitmap4, kind: u32) -> Vec<u8> {
             number::FSID => values.fixed(&[0; 16]),
             number::RAWDEV => values.fixed(&[0; 8]),
             number::LEASE_TIME => values.u32(3600),
+            number::SUPPORTED_ATTRS | number::SUPPATTR_EXCLCREAT => {
+                values.put(&Bitmap4::of(&[number::MODE_UMASK]));
+            }
             number::MODE => values.u32(0o755),
             number::NUMLINKS => values.u32(2),
             number::OWNER | number::OWNER_GROUP => values.opaque(b"0"),

@@ -152,6 +152,7 @@ impl Filesystem {
             .create(true)
             .create_new(args.has(OFlags::EXCL))
             .truncate(args.truncates())
+            .times_later(!self.options.sync)
             .mode(mode.mode);
         let query = self.begin_create(&directory, name);
         let session = user.session.with_umask(mode.umask);
