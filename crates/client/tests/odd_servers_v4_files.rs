@@ -334,3 +334,74 @@ async fn state_that_is_found_to_be_revoked_is_freed() {
         assert!(freed.lock().iter().all(|freed| *freed != id[4..]), "{finder:?}");
     }
 }
+
+/// The CLOSE of a file goes with the next OPEN, and is sent once. If the OPEN fails or the server delays the
+/// CLOSE, it is sent later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn closes_go_with_opens() {
+    /// A busy machine may take longer for two calls than CLOSEs wait.
+    const ATTEMPTS: u32 = 50;
+    /// The number of the file whose CLOSE goes along. The next OPEN takes it.
+    const CLOSED: u8 = 2;
+    for (open, close, sent) in [
+        (Nfsstat4::Ok, Nfsstat4::Ok, 1),
+        (Nfsstat4::Ok, Nfsstat4::Delay, 2),
+        (Nfsstat4::Noent, Nfsstat4::Ok, 1),
+    ] {
+        for attempt in 0.. {
+            // The OPENs; whether the CLOSE went along, and how often it was executed.
+            let (opens, went, executed) = <(Arc<AtomicU32>, Arc<AtomicBool>, Arc<AtomicU32>)>::default();
+            let closed = Arc::new(AtomicU32::new(0));
+            let (count, along, done, others) =
+                (opens.clone(), went.clone(), executed.clone(), closed.clone());
+            let server = OddServer::new(move |request| match request.operation {
+                Operation::Open => {
+                    let number = count.fetch_add(1, SeqCst) as u8 + 1;
+                    if number > CLOSED {
+                        along.store(request.compound.contains(&Operation::Close), SeqCst);
+                    }
+                    match open {
+                        refused if refused != Nfsstat4::Ok && number > CLOSED => {
+                            ScriptedAnswer::Status(refused)
+                        }
+                        _ => ScriptedAnswer::Ok(opened([number; 16], None)),
+                    }
+                }
+                Operation::Getfh if request.compound.contains(&Operation::Open) => {
+                    let handle = vec![b'h'; count.load(SeqCst) as usize];
+                    ScriptedAnswer::Ok(encoded(&Opaque::<128>(&handle)))
+                }
+                Operation::Getattr if request.compound.contains(&Operation::Open) => {
+                    let requested = Decoder::new(request.args).get().unwrap();
+                    ScriptedAnswer::Ok(attributes_of(&requested, 1))
+                }
+                Operation::Close if request.args[4..] == [CLOSED; 16] => match done.fetch_add(1, SeqCst) {
+                    0 if close != Nfsstat4::Ok => ScriptedAnswer::Status(close),
+                    _ => ScriptedAnswer::Ok(vec![CLOSED; 16]),
+                },
+                Operation::Close => {
+                    others.fetch_add(1, SeqCst);
+                    ScriptedAnswer::Ok(request.args[4..].to_vec())
+                }
+                _ => ScriptedAnswer::Good,
+            });
+            let session = server.session().await;
+            let reading = OpenOptions::reading();
+            drop(session.open(b"first", &reading).await.unwrap());
+            wait_for("the first CLOSE", || closed.load(SeqCst) == 1).await;
+            drop(session.open(b"second", &reading).await.unwrap());
+            let third = session.open(b"third", &reading).await;
+            assert_eq!(third.is_ok(), open == Nfsstat4::Ok);
+            drop(third);
+            wait_for("the CLOSEs", || executed.load(SeqCst) >= sent).await;
+            // With the session's end everything has been sent.
+            session.close().await;
+            assert_eq!(closed.load(SeqCst), 1 + u32::from(open == Nfsstat4::Ok), "{open:?}, {close:?}");
+            if went.load(SeqCst) {
+                assert_eq!(executed.load(SeqCst), sent, "{open:?}, {close:?}");
+                break;
+            }
+            assert!(attempt < ATTEMPTS, "{open:?}, {close:?}");
+        }
+    }
+}

@@ -243,6 +243,11 @@ impl<'a> Results<'a> {
         self.value(operation)
     }
 
+    /// Whether there are results of further operations.
+    pub(super) const fn has_more(&self) -> bool {
+        self.left > 0
+    }
+
     /// The bytes that aren't read yet.
     pub(super) const fn rest(&self) -> &'a [u8] {
         self.from.rest()

@@ -16,7 +16,8 @@ use super::convert::{FILE, Settable};
 use super::delegation::{GrantedDelegation, OpenedFile, send_return};
 use super::session::{CompoundReply, SessionClient};
 use super::state::{
-    ChangeInFlight, HeldState, OpenOwner, READ_ACCESS, WRITE_ACCESS, WireOpen, open_args, state_id,
+    ChangeInFlight, ClosesAlong, HeldState, OpenOwner, READ_ACCESS, WRITE_ACCESS, WireOpen, open_args,
+    state_id,
 };
 use super::{Nfs4, got_handle, reply_attributes};
 use crate::attribute_sink::PreOpAttributes;
@@ -27,6 +28,9 @@ use crate::user::User;
 
 /// The rights that an open asks for: those to a regular file.
 const RIGHTS: Access = Access(Access::READ.0 | Access::MODIFY.0 | Access::EXTEND.0 | Access::EXECUTE.0);
+
+/// The operations of an OPEN's request at most, SEQUENCE not counted.
+const MAX_OPERATIONS: usize = 7;
 
 /// The pauses before a LOOKUP is sent again that the server delays. They double.
 const MIN_PAUSE: Duration = Duration::from_millis(50);
@@ -89,8 +93,7 @@ struct OpenedWithoutHandle {
 }
 
 impl OpenKind {
-    fn results(&self, reply: &CompoundReply) -> Result<OpenAnswer> {
-        let mut results = reply.results()?;
+    fn results(&self, results: &mut Results<'_>) -> Result<OpenAnswer> {
         results.succeeded(Op::Putfh)?;
         match results.status(Op::Open)? {
             Nfsstat4::Ok => {}
@@ -103,7 +106,7 @@ impl OpenKind {
         let (flags, delegation) = (opened.rflags, GrantedDelegation::of(&opened.delegation));
         let handle = match self {
             Self::File(file) => file.clone(),
-            Self::Entry(directory, name) | Self::New(directory, name) => match got_handle(&mut results) {
+            Self::Entry(directory, name) | Self::New(directory, name) => match got_handle(results) {
                 Ok(handle) => handle.found_at(directory, name),
                 Err(error) => {
                     let stateid = opened.stateid;
@@ -113,10 +116,10 @@ impl OpenKind {
             },
         };
         // Whatever fails from here on, the file is open.
-        let file = Found { handle, attributes: attributes(&mut results) };
+        let file = Found { handle, attributes: attributes(results) };
         let access = results.get::<Access4ResOk>(Op::Access).ok();
         let directory = matches!(self, Self::New(..)).then(|| {
-            let attributes = results.succeeded(Op::Putfh).ok().and_then(|()| attributes(&mut results));
+            let attributes = results.succeeded(Op::Putfh).ok().and_then(|()| attributes(results));
             (before(opened.cinfo), attributes)
         });
         Ok(OpenAnswer::File(Box::new(OpenResults {
@@ -159,11 +162,20 @@ async fn send_open(client: Arc<SessionClient>, call: OpenCall) -> Result<Opened>
     let mut created = None;
     let answer = loop {
         let sent = client.look(HeldState::sent_open);
-        let reply = match client.call(owner.user(), &compound, None).await {
+        let room = client.max_operations().saturating_sub(MAX_OPERATIONS);
+        let along = ClosesAlong::take(&client, &owner, room / 2);
+        let reply = match client.call(owner.user(), &along.behind(&compound), None).await {
             Ok(reply) => reply,
-            Err(error) => break Err(error),
+            Err(error) => {
+                along.end(None);
+                break Err(error);
+            }
         };
-        let results = match kind.results(&reply) {
+        let results = reply.results().map(|mut results| (kind.results(&mut results), results));
+        let (answer, rest) =
+            results.map_or_else(|error| (Err(error), None), |(answer, rest)| (answer, Some(rest)));
+        along.end(rest.filter(Results::has_more).map(|rest| (reply.session, rest)));
+        let results = match answer {
             Ok(OpenAnswer::File(results)) => results,
             Ok(OpenAnswer::Other) => break Ok(Opened::Other),
             Ok(OpenAnswer::WithoutHandle(opened)) => {

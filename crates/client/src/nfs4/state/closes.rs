@@ -8,10 +8,14 @@
 //! - a delegation is recalled, which is returned after the CLOSEs of its file,
 //! - or the client removes the file's name: the last CLOSE of a file without a name frees its space.
 //!
+//! An OPEN of the same user takes CLOSEs that wait along, behind its own operations. If it fails, they
+//! haven't been executed, and wait on.
+//!
 //! Order doesn't matter to the server's state: a CLOSE names the state id that the client knew when it was
 //! queued. If the file has been opened again since, the server refuses it (`NFS4ERR_OLD_STATEID`).
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use client_state::{OpenChange, StateError, StateId};
@@ -21,7 +25,7 @@ use tokio::time::Instant;
 use super::requests::{StateAnswer, named_by, open_change, state_id};
 use super::{ChangeInFlight, HeldState, MAX_PAUSE, MIN_PAUSE, OpenOwner};
 use crate::nfs4::compound::{Compound, Results};
-use crate::nfs4::session::{CompoundReply, SessionClient};
+use crate::nfs4::session::SessionClient;
 use crate::types::{Handle, Operation};
 
 /// The time between CLOSEs, which collects those of the next request.
@@ -29,6 +33,10 @@ const MAX_DELAY: Duration = Duration::from_millis(50);
 
 /// The CLOSEs of a COMPOUND. Each has two operations.
 const MAX_CLOSES: usize = 24;
+
+/// The CLOSEs that go with an OPEN. Some servers keep replies of 1 KiB only, and refuse a request whose reply
+/// is longer.
+const MAX_ALONG: usize = 4;
 
 /// How long a removal waits for the CLOSE before it.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(1);
@@ -45,6 +53,8 @@ pub(super) struct QueuedCloses {
     queues: BTreeMap<OpenOwner, VecDeque<(Due, Close)>>,
     /// The files whose CLOSEs are sent and not answered.
     under_way: Vec<Handle>,
+    /// Those that went with OPENs.
+    along: Vec<Handle>,
     last_number: u64,
     /// When CLOSEs were sent last.
     last_sent: Option<Instant>,
@@ -104,6 +114,27 @@ impl QueuedCloses {
         closes.into()
     }
 
+    /// The CLOSEs that go with an OPEN of this user.
+    fn take_along(&mut self, owner: &OpenOwner, max: usize, now: Instant) -> Vec<(Due, Close)> {
+        let Some(queue) = self.queues.get_mut(owner) else { return Vec::new() };
+        let closes: Vec<_> = queue.drain(..queue.len().min(max)).collect();
+        if queue.is_empty() {
+            self.queues.remove(owner);
+        }
+        self.last_sent = Some(now);
+        self.along.extend(closes.iter().map(|(_, close)| close.file().clone()));
+        closes
+    }
+
+    /// CLOSEs that went with an OPEN were answered, or not.
+    fn end_along(&mut self, closes: &[(Due, Close)]) {
+        for (_, close) in closes {
+            if let Some(at) = self.along.iter().position(|file| file == close.file()) {
+                self.along.swap_remove(at);
+            }
+        }
+    }
+
     /// CLOSEs that weren't executed.
     fn put_back(&mut self, closes: Vec<(Due, Close)>) {
         for (due, close) in closes.into_iter().rev() {
@@ -115,11 +146,97 @@ impl QueuedCloses {
     fn has_name(&self, directory: &Handle, name: &[u8]) -> bool {
         let is_it = |(at, by): (Handle, Box<[u8]>)| at == *directory && *by == *name;
         let queued = self.queues.values().flatten().map(|(_, close)| close.file());
-        queued.chain(&self.under_way).any(|file| file.place().is_some_and(is_it))
+        queued.chain(&self.under_way).chain(&self.along).any(|file| file.place().is_some_and(is_it))
+    }
+}
+
+/// The CLOSEs that go with an OPEN, until its reply is there.
+pub(in crate::nfs4) struct ClosesAlong {
+    /// There are some.
+    in_flight: Option<ChangeInFlight>,
+    closes: Vec<(Due, Close)>,
+    losses: u64,
+}
+
+impl ClosesAlong {
+    /// Those of a user that wait, at most `max`. They must be handed to [`ClosesAlong::end`].
+    pub(in crate::nfs4) fn take(client: &Arc<SessionClient>, owner: &OpenOwner, max: usize) -> Self {
+        let max = max.min(MAX_ALONG);
+        let take =
+            |held: &mut HeldState| (held.closes.take_along(owner, max, Instant::now()), held.closes.losses);
+        let (closes, losses) = client.with_held(take);
+        let in_flight = (!closes.is_empty()).then(|| ChangeInFlight::new(client));
+        Self { in_flight, closes, losses }
+    }
+
+    /// The request with the CLOSEs behind its operations.
+    pub(in crate::nfs4) fn behind(&self, compound: &Compound) -> Compound {
+        self.closes.iter().fold(compound.clone(), |to, (_, close)| open_change(to, close).compound)
+    }
+
+    /// The results behind those of the OPEN have come, in the session with this number. `None`: there is no
+    /// reply, or the OPEN has failed.
+    pub(in crate::nfs4) fn end(self, reply: Option<(u64, Results<'_>)>) {
+        let Self { in_flight, closes, losses } = self;
+        let Some(in_flight) = in_flight else { return };
+        let client = in_flight.client().clone();
+        let (session, answers, status) = match reply {
+            Some((session, results)) => {
+                let status = results.status;
+                (Some(session), answers(results, closes.len()), status)
+            }
+            None => (None, Vec::new(), Nfsstat4::Ok),
+        };
+        client.closes_answered(closes, answers, status, session, losses, |held, closes| {
+            held.closes.end_along(closes);
+        });
+        let begins = client.with_held(|held| {
+            let waits = !held.closes.queues.is_empty();
+            waits && !std::mem::replace(&mut held.closes.has_sender, true)
+        });
+        if begins {
+            drop(client.spawn(send_closes(in_flight)));
+        }
     }
 }
 
 impl SessionClient {
+    /// Enters the answers to the first of these CLOSEs, of which the last one's status is `status`. The rest
+    /// wasn't executed.
+    fn closes_answered(
+        self: &Arc<Self>,
+        mut closes: Vec<(Due, Close)>,
+        answers: Vec<Result<StateId, StateError>>,
+        status: Nfsstat4,
+        session: Option<u64>,
+        losses: u64,
+        end: impl FnOnce(&mut HeldState, &[(Due, Close)]),
+    ) {
+        if let Some((_, close)) = closes.get(answers.len().wrapping_sub(1)) {
+            self.free_if_revoked(named_by(&close.request()), status);
+        }
+        self.with_held(|held| end(held, &closes));
+        let rest = closes.split_off(answers.len());
+        let report = |held: &mut HeldState| {
+            for ((_, close), answer) in closes.drain(..).zip(answers) {
+                held.opens.changed(close, answer);
+            }
+        };
+        match session {
+            Some(session) => drop(self.update_in(session, report)),
+            None => self.update(report),
+        }
+        // Also those whose answer is of a session that was replaced.
+        closes.extend(rest);
+        self.update(|held| {
+            if held.closes.losses == losses {
+                held.closes.put_back(closes);
+            } else {
+                closes.into_iter().for_each(|(_, close)| held.opens.changed(close, Err(StateError::Gone)));
+            }
+        });
+    }
+
     /// Sends the queued CLOSEs now.
     pub(in crate::nfs4) fn close_now(&self) {
         self.with_held(|held| held.closes.make_due(Instant::now()));
@@ -174,40 +291,25 @@ pub(super) async fn send_closes(in_flight: ChangeInFlight) {
         let compound = closes.iter().fold(Compound::once(), |to, (_, close)| open_change(to, close).compound);
         client.counters.call(Operation::Close);
         let reply = client.call(owner.user(), &compound, None).await;
-        let (session, answers) = match &reply {
+        let (session, answers, status) = match &reply {
             Ok(reply) => {
-                let (answers, status) = answers(reply, closes.len());
-                if let Some((_, close)) = closes.get(answers.len().wrapping_sub(1)) {
-                    client.free_if_revoked(named_by(&close.request()), status);
-                }
-                (Some(reply.session), answers)
+                let (answers, status) = reply.results().map_or_else(
+                    |_| (vec![Err(StateError::Refused)], Nfsstat4::Io),
+                    |results| {
+                        let status = results.status;
+                        (answers(results, closes.len()), status)
+                    },
+                );
+                (Some(reply.session), answers, status)
             }
             Err(error) => {
                 tracing::debug!(%error, "CLOSEs aren't answered");
-                (None, vec![Err(StateError::Refused); closes.len()])
+                (None, vec![Err(StateError::Refused); closes.len()], Nfsstat4::Ok)
             }
         };
         let is_delayed = answers.is_empty();
-        let mut closes = closes;
-        let rest = closes.split_off(answers.len());
-        let report = |held: &mut HeldState| {
+        client.closes_answered(closes, answers, status, session, losses, |held, _| {
             held.closes.under_way.clear();
-            for ((_, close), answer) in closes.drain(..).zip(answers) {
-                held.opens.changed(close, answer);
-            }
-        };
-        match session {
-            Some(session) => drop(client.update_in(session, report)),
-            None => client.update(report),
-        }
-        // Also those whose answer is of a session that was replaced.
-        closes.extend(rest);
-        client.update(|held| {
-            if held.closes.losses == losses {
-                held.closes.put_back(closes);
-            } else {
-                closes.into_iter().for_each(|(_, close)| held.opens.changed(close, Err(StateError::Gone)));
-            }
         });
         if is_delayed {
             tokio::time::sleep(pause).await;
@@ -219,10 +321,9 @@ pub(super) async fn send_closes(in_flight: ChangeInFlight) {
 }
 
 /// The answers to the first CLOSEs of a request, up to one that the server delays. Those behind one that
-/// failed weren't executed. Also returns the status of the last one.
-fn answers(reply: &CompoundReply, count: usize) -> (Vec<Result<StateId, StateError>>, Nfsstat4) {
+/// failed weren't executed.
+fn answers(mut results: Results<'_>, count: usize) -> Vec<Result<StateId, StateError>> {
     let mut answers = Vec::with_capacity(count);
-    let Ok(mut results) = reply.results() else { return (vec![Err(StateError::Refused)], Nfsstat4::Io) };
     while answers.len() < count {
         let Some(answer) = answer(&mut results) else { break };
         answers.push(answer);
@@ -230,7 +331,7 @@ fn answers(reply: &CompoundReply, count: usize) -> (Vec<Result<StateId, StateErr
             break;
         }
     }
-    (answers, results.status)
+    answers
 }
 
 /// The next answer. `None`: the server delays it.

@@ -35,6 +35,7 @@ use crate::operations::LockOwner;
 use crate::types::{Handle, Operation};
 use crate::user::User;
 
+pub(super) use closes::ClosesAlong;
 use closes::QueuedCloses;
 pub(super) use owners::{OpenOwner, OwnerOfLocks, lock_owner_name, lock_owner_of};
 use recovery::Reclaim;

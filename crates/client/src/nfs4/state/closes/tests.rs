@@ -127,3 +127,30 @@ fn what_is_put_back_is_first() {
     assert_eq!(again[0].1.file(), &files[1]);
     assert_eq!(again.len(), 2);
 }
+
+#[test]
+fn an_open_takes_closes_of_its_user_along() {
+    let mut it = Closing::new();
+    it.close(1, 0);
+    assert_eq!(it.sent(0), [1]);
+    for _ in 0..=MAX_ALONG {
+        it.close(1, 1);
+    }
+    it.close(2, 1);
+    let user = User::new(Credential::Sys { uid: 1, gid: 1, groups: Vec::new() });
+    let owner = OpenOwner::new(&user);
+    assert!(it.queued.take_along(&owner, 0, it.at(10)).is_empty(), "there is no room");
+    let taken = it.queued.take_along(&owner, MAX_ALONG, it.at(10));
+    assert_eq!(taken.len(), MAX_ALONG);
+    assert_eq!(it.queued.along.len(), MAX_ALONG);
+    // The next ones wait for a further OPEN; those that were closed before wait no longer for that.
+    it.close(1, 11);
+    assert_eq!(it.sent(49), [0_u32; 0]);
+    assert_eq!(it.sent(50), [1, 1]);
+    assert_eq!(it.sent(50), [2]);
+    // What wasn't executed is sent later.
+    it.queued.end_along(&taken);
+    assert!(it.queued.along.is_empty());
+    it.queued.put_back(taken);
+    assert_eq!(it.sent(100), vec![1; MAX_ALONG]);
+}
