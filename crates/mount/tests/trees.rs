@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::{Duration, UNIX_EPOCH};
 
 use client::Operation::{
-    self, Access, Commit, Create, Lookup, Mkdir, Read, Readdir, Readdirplus, Remove, Setattr, Write,
+    self, Access, Commit, Create, Getattr, Lookup, Mkdir, Read, Readdir, Readdirplus, Remove, Setattr, Write,
 };
 use client::{Counters, Version};
 use samehost_mount::{AttributeTimes, MountOptions};
@@ -164,6 +164,28 @@ fn files_that_are_made_by_nfsv4_cost_few_calls() {
         assert_eq!(file.metadata().unwrap().len(), 12);
     };
     calls("checked-out", &mut check_out, 0);
+}
+
+/// The reply to an open brings the access time that the last read has made.
+#[test]
+fn a_file_that_was_read_is_opened_again_by_one_call() {
+    let served = Served::with(FILES_ONLY);
+    let tree = served.export().join("tree");
+    fs::create_dir(&tree).unwrap();
+    names(&tree).for_each(|path| fs::write(path, b"a small file").unwrap());
+    for (version, open) in [(Version::V3, Access), (Version::V4_2, Operation::Open)] {
+        let mounted = served.mount_by(version, Transport::Wire, calls_only());
+        let here = mounted.path("tree");
+        names(&here).for_each(|path| drop(fs::read(path).unwrap()));
+        let before = mounted.mount.session().counters();
+        for (path, there) in names(&here).zip(names(&tree)) {
+            let atime = File::open(path).unwrap().metadata().unwrap().accessed().unwrap();
+            assert_eq!(atime, fs::metadata(there).unwrap().accessed().unwrap(), "{version:?}");
+        }
+        let after = mounted.mount.session().counters();
+        assert_eq!(after.calls(open) - before.calls(open), FILES, "{version:?}");
+        assert!(after.calls(Getattr) - before.calls(Getattr) <= AROUND, "{version:?}: {before:?} {after:?}");
+    }
 }
 
 /// By NFSv4 the reply to MKDIR says what the user may do in the new directory, and what its access control

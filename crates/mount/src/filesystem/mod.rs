@@ -318,6 +318,8 @@ impl Filesystem {
             if let Some(attributes) = state.attributes.get()
                 && state.attributes.is_newer_than(asked)
             {
+                // The access time, too.
+                inode.set_atime_stale(false);
                 return Ok(*attributes);
             }
         }
