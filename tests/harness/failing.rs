@@ -4,6 +4,9 @@
 //! punched out of the image and the tmpfs is shrunk to exactly the remaining size: write-back to that file
 //! gets `ENOSPC` from the device, as on a thin volume that is full, while journal, metadata and all other
 //! files keep working. Enlarging the tmpfs repairs the disk.
+//!
+//! Not one page of room may be left: the loop driver of Linux 6.18 reports a request of which a part could be
+//! written as done.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -79,7 +82,7 @@ impl FailingDisk {
     /// Makes write-back to `file` fail from now on. All of its blocks must have been written before.
     ///
     /// # Panics
-    /// When its blocks can't be found.
+    /// When its blocks can't be found, or the device isn't full afterwards.
     pub fn fail(&self, file: &Path) {
         let opened = File::open(file).expect("it is there");
         // The first call may report an earlier failure.
@@ -93,6 +96,8 @@ impl FailingDisk {
         }
         let now = statvfs(&self.device).expect("it is mounted");
         self.resize((now.f_blocks - now.f_bfree) * now.f_frsize);
+        let now = statvfs(&self.device).expect("it is mounted");
+        assert_eq!(now.f_bfree, 0, "the device would report success for what it can't store");
     }
 
     /// Repairs the disk.
