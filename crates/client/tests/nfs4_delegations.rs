@@ -156,6 +156,37 @@ async fn own_writes_locks_and_changes_of_attributes_return_it() {
     assert_eq!(read(&reader).await, b"first");
 }
 
+/// A delegation would keep the space of a file without a name, and a server may refuse to change its name.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn files_that_lose_or_change_their_names_are_returned() {
+    let it = Delegated::new(Served::wire_only(), None).await;
+    let (export, root) = (it.served.export().to_owned(), it.session.root());
+    let delegated = async |name: &'static [u8]| {
+        std::fs::write(export.join(str::from_utf8(name).unwrap()), b"first").unwrap();
+        let reader = it.session.open(name, &OpenOptions::reading()).await.unwrap();
+        let handle = reader.handle();
+        reader.close().await.unwrap();
+        assert!(it.session.delegated_since(&handle).is_some());
+        handle
+    };
+    let is_held = |handle: &Handle| it.session.delegated_since(handle).is_some();
+
+    let removed = delegated(b"removed").await;
+    it.session.remove(&root, b"removed").await.unwrap();
+    assert!(!is_held(&removed));
+
+    let (moved, replaced, other) =
+        (delegated(b"moved").await, delegated(b"replaced").await, delegated(b"other").await);
+    it.session.rename(&root, b"moved", &root, b"replaced").await.unwrap();
+    assert!(!is_held(&moved) && !is_held(&replaced));
+    assert!(is_held(&other) && it.is_delegated());
+
+    // One that is open is known to the server before it loses its name.
+    let open = it.open(&OpenOptions::reading()).await;
+    it.session.remove(&root, b"file").await.unwrap();
+    assert_eq!(read(&open).await, b"first");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn files_that_are_open_by_a_delegation_outlive_a_killed_server() {
     let mut it = Delegated::new(Served::wire_only(), None).await;

@@ -4,7 +4,8 @@
 //! An OPEN for reading asks for one. Under it the file is opened for reading without a request, by users
 //! whose rights an OPEN has brought, and its attributes stay what they are. The server need not recall a
 //! client's delegation for the client's own changes. So the client returns it before it opens the file for
-//! writing or locks it, and when it changes the file's attributes.
+//! writing, locks it, or removes, replaces or renames it (a file without a name takes up space as long as it
+//! is delegated), and when it changes the file's attributes.
 //!
 //! Invariant: [`HeldState::delegated`] has the files whose delegation may be relied on. A file leaves it
 //! before the recall is answered, and before the delegation is returned.
@@ -141,7 +142,7 @@ impl HeldState {
     pub(super) fn keep_delegations(&mut self, keep: usize) {
         self.delegations.recall_any(&mut self.opens, keep);
         let delegations = &self.delegations;
-        self.delegated.retain(|file, _| delegations.is_held(file));
+        self.delegated.retain(|file| delegations.is_held(file));
     }
 
     /// CB_RECALL. Returns whether the client has the delegation, or may be about to learn of it.
@@ -219,6 +220,15 @@ impl SessionClient {
         }
     }
 
+    /// A name in a directory is removed, or becomes another file's: returns the delegation of the file that it
+    /// is, as [`SessionClient::return_delegation`].
+    pub(super) async fn return_delegation_at(self: &Arc<Self>, directory: &Handle, name: &[u8]) {
+        let file = self.look(|held| held.delegated.found_at(directory, name).cloned());
+        if let Some(file) = file {
+            self.return_delegation(&file).await;
+        }
+    }
+
     /// The client changes attributes of a file, until the value is dropped.
     pub(super) fn change_attributes<'a>(self: &'a Arc<Self>, file: &'a Handle) -> AttributeChange<'a> {
         self.note_attribute_change(file);
@@ -228,7 +238,7 @@ impl SessionClient {
     fn note_attribute_change(self: &Arc<Self>, file: &Handle) {
         let is_delegated = self.with_held(|held| {
             held.attribute_changes += 1;
-            held.delegated.contains_key(file)
+            held.delegated.contains(file)
         });
         if is_delegated {
             self.update(|held| held.give_up(file));

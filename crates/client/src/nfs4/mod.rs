@@ -9,6 +9,7 @@
 //! | `state` | opens and locks: the requests that follow from their changes, and their recovery |
 //! | `open` | OPEN |
 //! | `delegation` | read delegations: what needs no request |
+//! | `delegated_files` | the files that are delegated |
 //! | `lock` | LOCK, LOCKU, LOCKT |
 //! | `callbacks` | what the server calls |
 //! | `exports` | the list of exports, from the server's root |
@@ -28,6 +29,7 @@ mod callbacks;
 mod compound;
 mod connect;
 mod convert;
+mod delegated_files;
 mod delegation;
 mod exports;
 mod identity;

@@ -227,6 +227,7 @@ impl Nfs4 {
         (directory, name): (&Handle, &[u8]),
         is_directory: bool,
     ) -> Result<()> {
+        self.client.return_delegation_at(directory, name).await;
         self.client.close_before_removal(directory, name).await;
         let report = self.report();
         let check = if is_directory { Op::Verify } else { Op::Nverify };
@@ -637,6 +638,8 @@ impl Operations for Nfs4 {
     }
 
     async fn rename(&self, user: &User, from: (&Handle, &[u8]), to: (&Handle, &[u8])) -> Result<()> {
+        self.client.return_delegation_at(from.0, from.1).await;
+        self.client.return_delegation_at(to.0, to.1).await;
         self.client.close_before_removal(to.0, to.1).await;
         let report = self.report();
         let args = Rename4Args { oldname: Opaque(from.1), newname: Opaque(to.1) };

@@ -28,7 +28,8 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::compound::Compound;
-use super::delegation::{self, DelegatedFile, OpenedFile};
+use super::delegated_files::DelegatedFiles;
+use super::delegation::{self, OpenedFile};
 use super::session::SessionClient;
 use crate::error::{Error, Result, Status};
 use crate::operations::LockOwner;
@@ -65,7 +66,7 @@ pub(super) struct HeldState {
     pub(super) locks: Locks<Handle, OwnerOfLocks>,
     pub(super) delegations: Delegations<Handle>,
     /// The files whose delegations aren't recalled.
-    pub(super) delegated: BTreeMap<Handle, DelegatedFile>,
+    pub(super) delegated: DelegatedFiles,
     /// The OPENs on their way, and the delegations that were recalled before the replies to them came.
     pub(super) openings: usize,
     pub(super) early_recalls: Vec<StateId>,
