@@ -1,5 +1,6 @@
 # Makes the guest an NFS server: the kernel's, with rpcbind and Debian's nfs-kernel-server. It exports a
-# directory and a regular file, both in memory, and serves until the host replies with anything but "expire".
+# directory and a regular file, both in memory, and serves until the host replies with anything but "expire"
+# and "run COMMAND".
 export PATH=/bin:/sbin:/usr/sbin
 syslogd -l 4 -O /dev/console # errors of the daemons
 
@@ -41,11 +42,19 @@ exportfs -o rw,insecure,no_root_squash,no_subtree_check,fsid=2 '*:/srv/file' # i
 step rpc.nfsd rpc.nfsd --no-udp --nfs-version 3 --nfs-version 4 8
 step rpc.mountd rpc.mountd --no-udp --port 20048
 echo "HOST serving" >/dev/console
-while read -r answer </dev/console && [ "$answer" = expire ]; do
-    # Every NFSv4 client loses its session and its state, as after a lease without a request.
-    for client in /proc/fs/nfsd/clients/*/ctl; do
-        echo expire >"$client"
-    done
-    echo "HOST expired" >/dev/console
+while read -r answer </dev/console; do
+    case $answer in
+    expire)
+        # Every NFSv4 client loses its session and its state, as after a lease without a request.
+        for client in /proc/fs/nfsd/clients/*/ctl; do
+            echo expire >"$client"
+        done
+        echo "HOST expired" >/dev/console
+        ;;
+    "run "*)
+        sh -c "${answer#run }" && echo "HOST ran" >/dev/console || echo "HOST failed" >/dev/console
+        ;;
+    *) break ;;
+    esac
 done
 step host [ "$answer" = ok ]

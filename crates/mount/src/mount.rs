@@ -101,6 +101,7 @@ impl Mount {
         let sink =
             InodeUpdater { inodes: inodes.clone(), times: options.attributes, history: history.clone() };
         session.attribute_sink = Some(Arc::new(sink));
+        session.delegations.get_or_insert(true);
         let ids: Vec<_> = session.unique_id.take().into_iter().chain(mount_point_id(at)).collect();
         session.unique_id = (!ids.is_empty()).then(|| ids.join("/"));
         let session = Session::connect(url, session).await?;

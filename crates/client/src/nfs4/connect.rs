@@ -108,7 +108,7 @@ impl Nfs4 {
             client,
             counters,
             attribute_sink: options.attribute_sink.clone(),
-            wants_delegations: options.delegations,
+            wants_delegations: options.delegations == Some(true),
             creates: AtomicU64::new(0),
             get_attributes: trailer,
         };

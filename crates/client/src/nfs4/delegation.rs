@@ -220,8 +220,8 @@ impl SessionClient {
         }
     }
 
-    /// A name in a directory is removed, or becomes another file's: returns the delegation of the file that it
-    /// is, as [`SessionClient::return_delegation`].
+    /// A name in a directory is removed, or becomes another file's: returns the delegation of the file that
+    /// it is, as [`SessionClient::return_delegation`].
     pub(super) async fn return_delegation_at(self: &Arc<Self>, directory: &Handle, name: &[u8]) {
         let file = self.look(|held| held.delegated.found_at(directory, name).cloned());
         if let Some(file) = file {

@@ -166,8 +166,10 @@ pub struct Options {
     /// mount point.
     pub unique_id: Option<String>,
     /// Whether files that are opened for reading over the wire are to be delegated (RFC 8881 section 10.4),
-    /// so that further opens need no request. NFSv3 has no delegations. Default: false.
-    pub delegations: bool,
+    /// so that further opens need no request. NFSv3 has no delegations. `None`: in mounts, which open the
+    /// same files again. A program that opens a file locally for writing, in the thread that runs its
+    /// session, would wait for itself. Default: `None`.
+    pub delegations: Option<bool>,
     /// Whether to use the lane. Default: [`LaneMode::Auto`].
     pub lane: LaneMode,
     /// The directory with the servers' rendezvous sockets. Default: `/run/samehost`.
@@ -234,7 +236,7 @@ impl Default for Options {
         Self {
             version: Version::Highest,
             unique_id: None,
-            delegations: false,
+            delegations: None,
             lane: LaneMode::Auto,
             run_dir: PathBuf::from("/run/samehost"),
             trusted_uids: Vec::new(),
@@ -279,7 +281,7 @@ macro_rules! setters {
 setters! {
     version: Version => version,
     unique_id: impl Into<Option<String>> => unique_id.into(),
-    delegations: bool => delegations,
+    delegations: impl Into<Option<bool>> => delegations.into(),
     lane: LaneMode => lane,
     run_dir: impl Into<PathBuf> => run_dir.into(),
     trusted_uids: impl Into<Vec<u32>> => trusted_uids.into(),

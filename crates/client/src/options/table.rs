@@ -252,17 +252,18 @@ pub const SESSION: &[Descriptor<Options>] = &[
         name: "delegations",
         aliases: &[],
         sources: URL_AND_MOUNT,
-        kind: Kind::Flag(|options| options.delegations = true),
+        kind: Kind::Flag(|options| options.delegations = Some(true)),
         default: None,
-        help: "Ask an NFSv4 server for delegations of files that are read: further opens need no request",
+        help: "Ask an NFSv4 server for delegations of files that are read: further opens need no request. \
+               The default of mounts",
     },
     Descriptor {
         name: "nodelegations",
         aliases: &[],
         sources: URL_AND_MOUNT,
-        kind: Kind::Flag(|options| options.delegations = false),
-        default: Some("nodelegations"),
-        help: "Ask for no delegations",
+        kind: Kind::Flag(|options| options.delegations = Some(false)),
+        default: None,
+        help: "Ask for no delegations: the default of whatever isn't a mount",
     },
     Descriptor {
         name: "lane",
