@@ -56,6 +56,12 @@ pub(super) struct EstablishedLane {
     pub(super) watch: AbortHandle,
 }
 
+impl EstablishedLane {
+    fn is_live(&self) -> bool {
+        self.lane.state() == lane::LaneState::Live
+    }
+}
+
 impl Drop for EstablishedLane {
     fn drop(&mut self) {
         self.watch.abort();
@@ -215,7 +221,12 @@ impl LaneManager {
 
     /// The live lane, if there is one.
     pub(super) fn live(&self) -> Option<Arc<EstablishedLane>> {
-        self.established.load_full().filter(|established| established.lane.state() == lane::LaneState::Live)
+        self.established.load_full().filter(|established| established.is_live())
+    }
+
+    /// The lane that has ended and isn't given up yet, if there is one.
+    pub(super) fn ended(&self) -> Option<Arc<EstablishedLane>> {
+        self.established.load_full().filter(|established| !established.is_live())
     }
 
     pub(crate) fn is_established(&self) -> bool {
@@ -304,6 +315,7 @@ impl LaneManager {
 
     /// Whether a probe in the background is due now.
     pub(super) fn is_due(&self, reconnects: u64) -> bool {
-        self.owner.lane.is_some() && self.backoff.lock().is_due(Instant::now(), reconnects, self.throttle)
+        let is_due = self.backoff.lock().is_due(Instant::now(), reconnects, self.throttle);
+        self.owner.lane.is_some() && (is_due || self.ended().is_some())
     }
 }

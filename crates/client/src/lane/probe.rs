@@ -113,6 +113,10 @@ impl LaneManager {
         if self.is_established() {
             return None;
         }
+        // The task that watches it may come later.
+        if let Some(ended) = self.ended() {
+            self.give_up(ended.number);
+        }
         bump(&self.counters.probes);
         self.backoff.lock().begin(self.rpc.stats().reconnects);
         let result = self.handshake(wait).await;
