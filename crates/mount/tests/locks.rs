@@ -216,45 +216,117 @@ fn local_locks_stay_on_this_host() {
     assert_eq!(Locker::new(&served.export().join("file")).run("posix ex 0"), "EAGAIN");
 }
 
+/// Runs a Python script, and returns what it prints.
+fn python(script: &str, file: &Path, arguments: &[&str]) -> String {
+    let output = Command::new("python3").args(["-c", script]).arg(file).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{}: {}", file.display(), String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+/// Runs a Python script on a file of both mounts at the same time. Its last argument is the mount's number.
+fn run_by_both(script: &str, mounts: [&Mounted; 2], file: &str, arguments: &[&str]) {
+    std::thread::scope(|scope| {
+        for (number, mounted) in ["0", "1"].iter().zip(mounts) {
+            scope.spawn(move || python(script, &mounted.path(file), &[arguments, &[number]].concat()));
+        }
+    });
+}
+
+/// The journal is a file, in memory, or a write-ahead log. Connections by two mounts share the latter by an
+/// exclusive lock only (sqlite.org/wal.html).
 #[test]
 fn sqlite_counts_right_by_two_mounts_at_once() {
     const ROUNDS: usize = 10;
-    let script = r"
+    let create = r"
 import sqlite3, sys
+db = sqlite3.connect(sys.argv[1])
+db.execute('pragma locking_mode=exclusive')
+db.execute('pragma journal_mode=' + sys.argv[2])
+for table in ['counter (n)', 'log (n integer primary key, text)']:
+    db.execute('create table ' + table)
+db.execute('insert into counter values (0)')
+db.commit()
+";
+    let script = r"
+import random, sqlite3, sys, time
 path, mode, rounds = sys.argv[1], sys.argv[2], int(sys.argv[3])
-db = sqlite3.connect(path, timeout=600, isolation_level=None)
-assert db.execute('pragma journal_mode=' + mode).fetchone()[0] == mode
-for _ in range(rounds):
+# Two that want the exclusive lock and have a shared one would wait for each other.
+timeout = 0 if mode == 'wal' else 600
+def count(db):
+    if mode == 'wal':
+        db.execute('pragma locking_mode=exclusive')
+    assert db.execute('pragma journal_mode=' + mode).fetchone()[0] == mode
     db.execute('begin immediate')
     count = db.execute('select n from counter').fetchone()[0]
     db.execute('update counter set n = ?', (count + 1,))
     db.execute('insert into log values (?, ?)', (count, 'x' * 500))
     db.execute('commit')
+done = 0
+while done < rounds:
+    db = sqlite3.connect(path, timeout=timeout, isolation_level=None)
+    try:
+        count(db)
+        done += 1
+    except sqlite3.OperationalError as error:
+        if 'locked' not in str(error):
+            raise
+    db.close()
+    if mode == 'wal':
+        time.sleep(random.uniform(0, 0.02))
+";
+    let check = r"
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1])
+db.execute('pragma locking_mode=exclusive')
+for what in ['pragma integrity_check', 'select n from counter', 'select count(*) from log']:
+    print(db.execute(what).fetchone()[0])
 ";
     for transport in [Transport::Wire, Transport::Passed] {
         let served = Served::start();
         let (one, two) = (by_v4(&served, transport), by_v4(&served, transport));
-        for mode in ["delete", "truncate", "persist"] {
-            let create = "import sqlite3, sys\ndb = sqlite3.connect(sys.argv[1])\n\
-                 db.executescript('create table counter (n); insert into counter values (0);\
-                 create table log (n integer primary key, text);')";
-            let made = Command::new("python3").args(["-c", create]).arg(one.path(mode)).status().unwrap();
-            assert!(made.success());
-            let children = [&one, &two].map(|mounted| {
-                let mut command = Command::new("python3");
-                command.args(["-c", script]).arg(mounted.path(mode)).args([mode, &ROUNDS.to_string()]);
-                command.spawn().unwrap()
-            });
-            for mut child in children {
-                assert!(child.wait().unwrap().success(), "{mode}, {transport:?}");
-            }
-            let check = "import sqlite3, sys\ndb = sqlite3.connect(sys.argv[1])\n\
-                 print(db.execute('pragma integrity_check').fetchone()[0],\
-                 db.execute('select n from counter').fetchone()[0],\
-                 db.execute('select count(*) from log').fetchone()[0])";
-            let said = Command::new("python3").args(["-c", check]).arg(two.path(mode)).output().unwrap();
-            let said = String::from_utf8_lossy(&said.stdout);
-            assert_eq!(said.trim(), format!("ok {0} {0}", 2 * ROUNDS), "{mode}, {transport:?}");
+        for mode in ["delete", "truncate", "persist", "memory", "wal"] {
+            python(create, &one.path(mode), &[mode]);
+            run_by_both(script, [&one, &two], mode, &[mode, &ROUNDS.to_string()]);
+            let said = python(check, &two.path(mode), &[]);
+            assert_eq!(said, format!("ok\n{0}\n{0}", 2 * ROUNDS), "{mode}, {transport:?}");
+        }
+    }
+}
+
+/// Python's `mailbox` locks as mail programs do: by fcntl(2), and by a link to a file of its own.
+#[test]
+fn a_mail_spool_has_every_message_of_two_writers() {
+    const MESSAGES: usize = 20;
+    let script = r"
+import mailbox, sys, time
+path, messages, writer = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+for number in range(messages):
+    box = mailbox.mbox(path)
+    while True:
+        try:
+            box.lock()
+            break
+        except mailbox.ExternalClashError:
+            time.sleep(0.01)
+    box.add('From: ' + writer + '\nSubject: ' + str(number) + '\n\n' + 'x' * 500 + '\n')
+    box.close()
+";
+    let check = r"
+import mailbox, sys
+seen = []
+for mail in mailbox.mbox(sys.argv[1]):
+    assert mail.get_payload().strip() == 'x' * 500
+    seen.append((mail['from'], int(mail['subject'])))
+assert sorted(seen) == [(writer, number) for writer in '01' for number in range(int(sys.argv[2]))], seen
+";
+    let messages = MESSAGES.to_string();
+    for transport in [Transport::Wire, Transport::Passed] {
+        let served = Served::start();
+        let (one, two) = (by_v4(&served, transport), by_v4(&served, transport));
+        fs::write(one.path("spool"), b"").unwrap();
+        run_by_both(script, [&one, &two], "spool", &[&messages]);
+        for path in [one.path("spool"), two.path("spool"), served.export().join("spool")] {
+            python(check, &path, &[&messages]);
         }
     }
 }

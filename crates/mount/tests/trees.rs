@@ -174,7 +174,9 @@ fn a_file_that_was_read_is_opened_again_by_one_call() {
     fs::create_dir(&tree).unwrap();
     names(&tree).for_each(|path| fs::write(path, b"a small file").unwrap());
     for (version, open) in [(Version::V3, Access), (Version::V4_2, Operation::Open)] {
-        let mounted = served.mount_by(version, Transport::Wire, calls_only());
+        // A delegated file is opened without a call.
+        let adjust = |session: client::Options| session.version(version).delegations(false);
+        let mounted = served.mount_adjusted(Transport::Wire, adjust, calls_only());
         let here = mounted.path("tree");
         names(&here).for_each(|path| drop(fs::read(path).unwrap()));
         let before = mounted.mount.session().counters();
