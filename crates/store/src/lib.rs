@@ -41,7 +41,6 @@ mod open_dirs;
 mod path_cache;
 mod permission_cache;
 mod pinned_nodes;
-mod posix_acl;
 mod preserved_file;
 mod reaper;
 mod store;
@@ -61,13 +60,12 @@ pub use leases::{Lease, Leases, OwnChange};
 pub use mount::{DirectoryId, MountBelow, MountChange, Mounts};
 pub use nested_exports::NestedExport;
 pub use node::Node;
-pub use posix_acl::PosixAcl;
 pub use preserved_file::PreservedFile;
 pub use store::{OpenError, Store, StoreOptions};
-pub use sys::Access;
 pub use sys::cell::Cell;
 pub use sys::locks::FileLock;
 pub use sys::mount::MountFlags;
+pub use sys::{Access, PosixAcl, PosixAcls};
 pub use user_context::{
     AccessMode, CreateHow, CreatedFile, DataContent, DirEntry, DirPage, Extent, FsInfo, FsStat, Grant,
     Holder, InheritedLockFile, LookupResult, PathConf, QuotaAvailable, ReadResult, SetXattr, SpecialFile,

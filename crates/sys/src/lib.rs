@@ -3,9 +3,9 @@
 //! Everything that [rustix] wraps is used from there. This crate adds file handles, per-thread filesystem
 //! ids, calls on `O_PATH` descriptors, leases, fanotify, mount clones, cells and mount points, shared memory,
 //! FUSE queues, a scheduling policy, the owners of sockets, librados, and a shared pointer that is read
-//! without locked instructions. It also defines the types for attributes, access rights and I/O modes that
-//! all other crates share. Each function is thin: one system call (or the few that belong together), with the
-//! errno unchanged.
+//! without locked instructions. It also defines the types for attributes, access rights, access control
+//! lists and I/O modes that all other crates share. Each function is thin: one system call (or the few that
+//! belong together), with the errno unchanged.
 
 mod access;
 pub mod attached_mount;
@@ -27,6 +27,7 @@ pub mod namespace;
 pub mod netgroup;
 pub mod page_cache;
 pub mod peer;
+mod posix_acl;
 mod proc;
 pub mod quota;
 pub mod read_mostly;
@@ -43,6 +44,7 @@ pub use attributes::{Attributes, FileKind, SetAttributes, SetTime, Timestamp};
 pub use handle::KernelHandle;
 pub use io_mode::IoMode;
 pub use peer::{PeerCredentials, SharedNamespaces, overflow_uid};
+pub use posix_acl::{PosixAcl, PosixAcls};
 pub use proc::proc_error;
 pub use read_mostly::ReadMostly;
 pub use reflink::clone_range;

@@ -11,7 +11,7 @@ use super::context::UserContext;
 use crate::attributes::{FileKind, Wcc};
 use crate::error::{Error, Result};
 use crate::node::Node;
-use crate::posix_acl::PosixAcl;
+use sys::{PosixAcl, PosixAcls};
 use user_ids::as_process_user;
 
 /// Maximum size in the kernel (`XATTR_SIZE_MAX`).
@@ -27,11 +27,11 @@ impl UserContext<'_> {
     ///
     /// # Errors
     /// `Stale`, `Io`.
-    pub fn acls(&self, node: &Node) -> Result<(PosixAcl, Option<PosixAcl>)> {
+    pub fn acls(&self, node: &Node) -> Result<PosixAcls> {
         let mode = self.live(node)?.attributes.mode;
         let access = if node.kind() == FileKind::Symlink { None } else { self.acl(node, ACCESS)? };
-        let inherited = if node.kind() == FileKind::Directory { self.acl(node, DEFAULT)? } else { None };
-        Ok((access.unwrap_or_else(|| PosixAcl::of_mode(mode)), inherited))
+        let default = if node.kind() == FileKind::Directory { self.acl(node, DEFAULT)? } else { None };
+        Ok(PosixAcls { access: access.unwrap_or_else(|| PosixAcl::of_mode(mode)), default })
     }
 
     /// Whether a directory has a default list, which new entries inherit.
@@ -56,18 +56,12 @@ impl UserContext<'_> {
     /// # Errors
     /// `NotSupported` by the filesystem or for a file that is neither regular nor a directory, `Permission`
     /// for others than the owner, `NoSpace`, `ReadOnly`, `Invalid`.
-    pub fn set_acls(
-        &self,
-        node: &Node,
-        access: &PosixAcl,
-        inherited: Option<&PosixAcl>,
-        wcc: &mut Wcc,
-    ) -> Result<()> {
+    pub fn set_acls(&self, node: &Node, acls: &PosixAcls, wcc: &mut Wcc) -> Result<()> {
         self.changing(node, wcc, |_| {
             let file = self.open_for_xattrs(node)?;
             let set = |name, acl: &PosixAcl| fsetxattr(&file, name, &acl.to_bytes(), XattrFlags::empty());
-            set(ACCESS, access).map_err(of_acl)?;
-            match inherited {
+            set(ACCESS, &acls.access).map_err(of_acl)?;
+            match &acls.default {
                 Some(acl) => set(DEFAULT, acl).map_err(of_acl),
                 None if node.kind() == FileKind::Directory => match fremovexattr(&file, DEFAULT) {
                     Err(Errno::NODATA) => Ok(()),

@@ -6,14 +6,15 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use acl::nfsacl::{entries, list};
 use proto::nfs3::{Nfsstat3, PostOpAttr};
 use proto::nfsacl::{
-    self, Aclent, CLASS_OBJ, DEFAULT, GROUP, GROUP_OBJ, Getacl3Args, Getacl3ResOk, NFS_ACL, NFS_ACLCNT,
-    NFS_DFACL, NFS_DFACLCNT, OTHER_OBJ, Procedure, Secattr, Setacl3Args, USER, USER_OBJ,
+    self, DEFAULT, Getacl3Args, Getacl3ResOk, NFS_ACL, NFS_ACLCNT, NFS_DFACL, NFS_DFACLCNT, Procedure,
+    Secattr, Setacl3Args,
 };
 use rpc::server::{CallContext, CallError, Program, Reply};
 use state::AccessKind;
-use store::{FileKind, PosixAcl, Wcc};
+use store::{FileKind, PosixAcl, PosixAcls, Wcc};
 use xdr::{Array, Decoder};
 
 use super::{Call, Done, Fault, Result, answer, convert, end_of};
@@ -60,7 +61,7 @@ fn getacl(call: &Call<'_>, args: Getacl3Args<'_>, body: &mut PostOpAttr) -> Resu
     let user_context = admitted.user_context()?;
     let node = user_context.node(args.fh.0)?;
     check_mask(args.mask)?;
-    let (access, inherited) = user_context.acls(&node)?;
+    let PosixAcls { access, default } = user_context.acls(&node)?;
     *body = call.current(&user_context, &node);
     let mut lists = Secattr { mask: args.mask, ..Secattr::default() };
     if args.mask & (NFS_ACL | NFS_ACLCNT) != 0 {
@@ -68,8 +69,8 @@ fn getacl(call: &Call<'_>, args: Getacl3Args<'_>, body: &mut PostOpAttr) -> Resu
         lists.acl_count = entries.len() as u32;
         lists.acl = Array(if args.mask & NFS_ACL != 0 { entries } else { Vec::new() });
     }
-    if let (true, Some(inherited)) = (args.mask & (NFS_DFACL | NFS_DFACLCNT) != 0, &inherited) {
-        let entries = entries(inherited, DEFAULT);
+    if let (true, Some(default)) = (args.mask & (NFS_DFACL | NFS_DFACLCNT) != 0, &default) {
+        let entries = entries(default, DEFAULT);
         lists.default_count = entries.len() as u32;
         lists.default = Array(if args.mask & NFS_DFACL != 0 { entries } else { Vec::new() });
     }
@@ -82,26 +83,27 @@ fn setacl(call: &Call<'_>, args: Setacl3Args<'_>, body: &mut PostOpAttr) -> Resu
     let node = user_context.node(args.fh.0)?;
     let lists = &args.lists;
     check_mask(lists.mask)?;
-    let mut access = if lists.mask & NFS_ACL != 0 { acl(&lists.acl.0)? } else { None };
-    let mut inherited = if lists.mask & NFS_DFACL != 0 { acl(&lists.default.0)? } else { None };
-    if inherited.is_some() && node.kind() != FileKind::Directory {
+    let decoded = |entries| list(entries).map_err(|_| Fault(Nfsstat3::Inval));
+    let mut access = if lists.mask & NFS_ACL != 0 { decoded(&lists.acl.0)? } else { None };
+    let mut default = if lists.mask & NFS_DFACL != 0 { decoded(&lists.default.0)? } else { None };
+    if default.is_some() && node.kind() != FileKind::Directory {
         return Err(Fault(Nfsstat3::Inval));
     }
     if access.is_none() || lists.mask & NFS_DFACL == 0 {
-        let (now, inherits) = user_context.acls(&node)?;
+        let now = user_context.acls(&node)?;
         // An empty list removes the list and leaves the mode.
         access = access.or_else(|| {
             let mode = user_context.attributes(&node).ok()?.mode;
-            Some(if lists.mask & NFS_ACL != 0 { PosixAcl::of_mode(mode) } else { now })
+            Some(if lists.mask & NFS_ACL != 0 { PosixAcl::of_mode(mode) } else { now.access })
         });
         if lists.mask & NFS_DFACL == 0 {
-            inherited = inherits;
+            default = now.default;
         }
     }
     let access = access.ok_or(Fault(Nfsstat3::Inval))?;
     call.check_conflicts(&user_context, &node, AccessKind::Change)?;
     call.before_change(&admitted);
-    let done = user_context.set_acls(&node, &access, inherited.as_ref(), &mut Wcc::default());
+    let done = user_context.set_acls(&node, &PosixAcls { access, default }, &mut Wcc::default());
     *body = convert::post_op(&user_context, &node);
     done?;
     call.sync_metadata(&admitted, &user_context, &[&node])?;
@@ -111,92 +113,4 @@ fn setacl(call: &Call<'_>, args: Setacl3Args<'_>, body: &mut PostOpAttr) -> Resu
 fn check_mask(mask: u32) -> Result<()> {
     const ALL: u32 = NFS_ACL | NFS_ACLCNT | NFS_DFACL | NFS_DFACLCNT;
     if mask & !ALL == 0 { Ok(()) } else { Err(Fault(Nfsstat3::Inval)) }
-}
-
-/// A list's entries; `flag` is set in each tag. There is always a mask: Solaris requires one, and Linux
-/// treats a mask equal to the group's entry as none.
-fn entries(acl: &PosixAcl, flag: u32) -> Vec<Aclent> {
-    let entry = |tag, id, perm: u8| Aclent { tag: tag | flag, id, perm: perm.into() };
-    let mut entries = vec![entry(USER_OBJ, 0, acl.owner)];
-    entries.extend(acl.users.iter().map(|(id, perm)| entry(USER, *id, *perm)));
-    entries.push(entry(GROUP_OBJ, 0, acl.group));
-    entries.extend(acl.groups.iter().map(|(id, perm)| entry(GROUP, *id, *perm)));
-    entries.push(entry(CLASS_OBJ, 0, acl.mask.unwrap_or(acl.group)));
-    entries.push(entry(OTHER_OBJ, 0, acl.other));
-    entries
-}
-
-/// The list with these entries; `None` without any.
-fn acl(entries: &[Aclent]) -> Result<Option<PosixAcl>> {
-    if entries.is_empty() {
-        return Ok(None);
-    }
-    let invalid = Fault(Nfsstat3::Inval);
-    let (mut owner, mut group, mut mask, mut other) = (None, None, None, None);
-    let (mut users, mut groups) = (Vec::new(), Vec::new());
-    for entry in entries {
-        let permissions = u8::try_from(entry.perm).ok().filter(|perm| *perm <= 7).ok_or(invalid)?;
-        let single = match entry.tag & !DEFAULT {
-            USER => {
-                users.push((entry.id, permissions));
-                continue;
-            }
-            GROUP => {
-                groups.push((entry.id, permissions));
-                continue;
-            }
-            USER_OBJ => &mut owner,
-            GROUP_OBJ => &mut group,
-            CLASS_OBJ => &mut mask,
-            OTHER_OBJ => &mut other,
-            _ => return Err(invalid),
-        };
-        if single.replace(permissions).is_some() {
-            return Err(invalid);
-        }
-    }
-    let (owner, group, other) = (owner.ok_or(invalid)?, group.ok_or(invalid)?, other.ok_or(invalid)?);
-    if users.is_empty() && groups.is_empty() && mask == Some(group) {
-        mask = None;
-    } else if mask.is_none() && !(users.is_empty() && groups.is_empty()) {
-        return Err(invalid);
-    }
-    Ok(Some(PosixAcl { owner, users, group, groups, mask, other }))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lists_survive_a_round_trip() {
-        let lists = [
-            PosixAcl::of_mode(0o751),
-            PosixAcl {
-                owner: 7,
-                users: vec![(1000, 0), (1001, 5)],
-                group: 5,
-                groups: vec![(50, 1)],
-                mask: Some(5),
-                other: 5,
-            },
-            PosixAcl { owner: 7, users: vec![], group: 7, groups: vec![], mask: Some(5), other: 0 },
-        ];
-        for list in lists {
-            for flag in [0, DEFAULT] {
-                let entries = entries(&list, flag);
-                assert!(entries.iter().all(|entry| entry.tag & DEFAULT == flag));
-                assert_eq!(acl(&entries), Ok(Some(list.clone())));
-                for without in 0..entries.len() {
-                    let mut fewer = entries.clone();
-                    let gone = fewer.remove(without);
-                    let needed = gone.tag & (USER | GROUP) == 0 && (gone.tag & CLASS_OBJ == 0);
-                    assert!(!needed || acl(&fewer).is_err(), "without {gone:?}");
-                }
-            }
-        }
-        assert_eq!(acl(&[]), Ok(None));
-        assert!(acl(&[Aclent { tag: 0x40, id: 0, perm: 0 }]).is_err());
-        assert!(acl(&[Aclent { tag: USER_OBJ, id: 0, perm: 8 }]).is_err());
-    }
 }

@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
+use acl::to_nfs4;
 use proto::nfs4::attributes as number;
 use proto::nfs4::{Bitmap4, Fsid4, Nfsstat4};
-use store::{Attributes, FileKind, PosixAcl, UserContext};
+use store::{Attributes, FileKind, PosixAcls, UserContext};
 
 use super::fs_facts::FsFacts;
 use super::locations::{Locations, absent_fsid};
 use super::{ObjectAttributes, PSEUDO_FSID, of_pseudo};
-use crate::programs::nfs4::acl::to_nfs4;
 use crate::programs::nfs4::context::Context;
 use crate::programs::nfs4::namespace::{Namespace, PseudoId};
 use crate::programs::nfs4::nested;
@@ -28,7 +28,7 @@ impl<'a> Context<'a> {
             fsid: PSEUDO_FSID,
             mounted_on: id.fileid(),
             facts: FsFacts::NONE,
-            acl: to_nfs4(&(PosixAcl::of_mode(attributes.mode), None), true),
+            acl: to_nfs4(&PosixAcls::of_mode(attributes.mode), true),
             owners: &self.service.owners,
             lease: self.lease_seconds(),
             locations: Locations::default(),

@@ -6,6 +6,7 @@ mod gather;
 mod locations;
 pub(super) mod settable;
 
+use acl::Ace;
 use proto::nfs4::attributes as number;
 use proto::nfs4::{
     ACL_SUPPORT_ALLOW, ACL_SUPPORT_DENY, Bitmap4, Fsid4, MinorVersion, NfsFtype4, Nfstime4, OpenArguments4,
@@ -17,7 +18,7 @@ use xdr::Encoder;
 use fs_facts::FsFacts;
 use locations::{ABSENT, Locations};
 
-use super::acl::{self, Ace};
+use super::acl as wire;
 use super::namespace::PseudoId;
 use super::object::Handle;
 use crate::service::OwnerKind;
@@ -211,7 +212,7 @@ impl ObjectAttributes<'_> {
             number::UNIQUE_HANDLES => to.bool(true),
             number::LEASE_TIME => to.u32(self.lease),
             number::RDATTR_ERROR => to.u32(0),
-            number::ACL => acl::put(&self.acl, self.owners, to),
+            number::ACL => wire::put(&self.acl, self.owners, to),
             number::ACLSUPPORT => to.u32(if facts.acls { ACL_SUPPORT_ALLOW | ACL_SUPPORT_DENY } else { 0 }),
             number::CANSETTIME => to.bool(facts.info.can_set_time),
             number::CASE_INSENSITIVE => to.bool(facts.limits.case_insensitive),

@@ -1,12 +1,13 @@
 //! Attributes that a client sets, decoded (RFC 8881 section 5.5; RFC 8275: mode and umask).
 
+use acl::Ace;
 use proto::nfs4::attributes as number;
 use proto::nfs4::{Bitmap4, Fattr4, MinorVersion, Nfsstat4, Nfstime4, OPAQUE_LIMIT, Settime4};
-use store::{Node, SetAttributes, SetTime, Timestamp, UserContext, Wcc};
+use store::{Node, PosixAcls, SetAttributes, SetTime, Timestamp, UserContext, Wcc};
 use xdr::{Decoder, Opaque};
 
 use super::supported;
-use crate::programs::nfs4::acl::{self, Ace, AclPair};
+use crate::programs::nfs4::acl as wire;
 use crate::programs::nfs4::status::{self, Result};
 use crate::service::OwnerKind;
 use crate::service::Owners;
@@ -48,12 +49,12 @@ impl Settable {
         user_context: &UserContext<'_>,
         near: &Node,
         directory: bool,
-    ) -> Result<Option<AclPair>> {
+    ) -> Result<Option<PosixAcls>> {
         let Some(aces) = &self.acl else { return Ok(None) };
         if !user_context.supports_acls(near).map_err(status::of_store)? {
             return Err(Nfsstat4::Attrnotsupp);
         }
-        acl::from_nfs4(aces, directory).map(Some)
+        acl::from_nfs4(aces, directory).map(Some).map_err(|_| Nfsstat4::Attrnotsupp)
     }
 
     /// The attributes with which a new entry of `dir` is created. An entry that gets an access control list
@@ -73,9 +74,9 @@ impl Settable {
 }
 
 /// Sets a file's access control lists.
-pub(crate) fn set_acls(user_context: &UserContext<'_>, node: &Node, acls: Option<&AclPair>) -> Result<()> {
-    let Some((access, inherited)) = acls else { return Ok(()) };
-    let done = user_context.set_acls(node, access, inherited.as_ref(), &mut Wcc::default());
+pub(crate) fn set_acls(user_context: &UserContext<'_>, node: &Node, acls: Option<&PosixAcls>) -> Result<()> {
+    let Some(acls) = acls else { return Ok(()) };
+    let done = user_context.set_acls(node, acls, &mut Wcc::default());
     done.map_err(|error| match error {
         store::Error::NotSupported => Nfsstat4::Attrnotsupp,
         other => status::of_store(other),
@@ -104,7 +105,7 @@ pub(crate) fn decode(from: &Fattr4<'_>, minor: MinorVersion, owners: &Owners) ->
         match attribute {
             number::SIZE => set.size = Some(get(&mut values)?),
             number::MODE => set.mode = Some(mode(get(&mut values)?)?),
-            number::ACL => settable.acl = Some(acl::decode(&mut values, owners)?),
+            number::ACL => settable.acl = Some(wire::decode(&mut values, owners)?),
             number::OWNER => set.uid = Some(owners.parse(OwnerKind::User, get::<Owner<'_>>(&mut values)?.0)?),
             number::OWNER_GROUP => {
                 set.gid = Some(owners.parse(OwnerKind::Group, get::<Owner<'_>>(&mut values)?.0)?)

@@ -8,33 +8,34 @@
 use proto::nfs4::{
     ACE_INHERIT_ONLY, ACE_READ_ACL, ACE_READ_ATTRIBUTES, ACE_SYNCHRONIZE, ACE_WRITE_ACL, ACE_WRITE_ATTRIBUTES,
 };
-use store::PosixAcl;
+use sys::{PosixAcl, PosixAcls};
 
-use super::ace::{Ace, AclPair, INHERITED, Who, rights_of};
+use crate::ace::{Ace, INHERITED, Who, rights_of};
 
 /// What Linux allows everyone who can reach the file.
 const ANYBODY: u32 = ACE_READ_ATTRIBUTES | ACE_READ_ACL | ACE_SYNCHRONIZE;
 /// What it allows the owner besides.
 const OWNER: u32 = ACE_WRITE_ATTRIBUTES | ACE_WRITE_ACL;
 
-/// The NFSv4 list of a file's POSIX lists.
-pub(crate) fn to_nfs4((access, inherited): &AclPair, directory: bool) -> Vec<Ace> {
-    let mut list = List { aces: Vec::new(), flags: 0, directory };
-    list.put(access);
-    if let Some(inherited) = inherited {
+/// The NFSv4 list of a file's POSIX lists. Permissions that a mask takes away aren't in it.
+#[must_use]
+pub fn to_nfs4(acls: &PosixAcls, directory: bool) -> Vec<Ace> {
+    let mut list = AceList { aces: Vec::new(), flags: 0, directory };
+    list.put(&acls.access);
+    if let Some(default) = &acls.default {
         list.flags = INHERITED | ACE_INHERIT_ONLY;
-        list.put(inherited);
+        list.put(default);
     }
     list.aces
 }
 
-struct List {
+struct AceList {
     aces: Vec<Ace>,
     flags: u32,
     directory: bool,
 }
 
-impl List {
+impl AceList {
     fn put(&mut self, acl: &PosixAcl) {
         let most = acl.mask.unwrap_or(7);
         let group = acl.group & most;

@@ -1,9 +1,10 @@
-//! A list on the wire: the entries' types, and the names in them.
+//! Access control lists on the wire: the entries' types, and the names in them. The crate `acl` translates
+//! them from and to POSIX ones, which Linux keeps and checks.
 
+use acl::{Ace, Who};
 use proto::nfs4::{ACE_ALLOWED, ACE_DENIED, ACE_IDENTIFIER_GROUP, Acl4, Nfsace4, Nfsstat4};
 use xdr::{Decoder, Encoder};
 
-use super::ace::{Ace, Who};
 use crate::programs::nfs4::status::Result;
 use crate::service::OwnerKind;
 use crate::service::Owners;

@@ -4,31 +4,38 @@ use proto::nfs4::{
     ACE_APPEND_DATA, ACE_DELETE_CHILD, ACE_DIRECTORY_INHERIT, ACE_EXECUTE, ACE_FILE_INHERIT, ACE_READ_DATA,
     ACE_WRITE_DATA,
 };
-use store::PosixAcl;
 
 /// The subject of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Who {
+pub enum Who {
+    /// `OWNER@`.
     Owner,
+    /// `GROUP@`.
     Group,
+    /// `EVERYONE@`.
     Everyone,
+    /// A user.
     User(u32),
+    /// A group.
     NamedGroup(u32),
 }
 
 /// An entry that allows or denies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Ace {
+pub struct Ace {
+    /// Whether it allows the rights. Otherwise it denies them.
     pub allows: bool,
     /// `ACE4_` flags of inheritance, without the flag for a group.
     pub flags: u32,
     /// `ACE4_` rights.
     pub rights: u32,
+    /// Whom it concerns.
     pub who: Who,
 }
 
-/// A file's access list, and a directory's default list, which new entries inherit.
-pub(crate) type AclPair = (PosixAcl, Option<PosixAcl>);
+/// The NFSv4 list has no POSIX counterpart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoCounterpart;
 
 pub(super) const READ: u8 = 4;
 pub(super) const WRITE: u8 = 2;

@@ -7,18 +7,17 @@
 
 use std::collections::BTreeMap;
 
-use proto::nfs4::{ACE_INHERIT_ONLY, Nfsstat4};
-use store::PosixAcl;
+use proto::nfs4::ACE_INHERIT_ONLY;
+use sys::{PosixAcl, PosixAcls};
 
-use super::ace::{Ace, AclPair, INHERITED, Who, rights_of};
-use crate::programs::nfs4::status::Result;
+use crate::ace::{Ace, INHERITED, NoCounterpart, Who, rights_of};
 
 /// The POSIX lists for the NFSv4 list of a file or a directory.
 ///
 /// # Errors
-/// `Attrnotsupp` for inheritance that POSIX lists lack: from a file, by files only, by directories only, or
-/// by direct children only.
-pub(crate) fn from_nfs4(aces: &[Ace], directory: bool) -> Result<AclPair> {
+/// [`NoCounterpart`] for inheritance that POSIX lists lack: from a file, by files only, by directories only,
+/// or by direct children only.
+pub fn from_nfs4(aces: &[Ace], directory: bool) -> Result<PosixAcls, NoCounterpart> {
     let (mut access, mut inherited) = (Classes::default(), None::<Classes>);
     for ace in aces {
         match ace.flags {
@@ -29,10 +28,10 @@ pub(crate) fn from_nfs4(aces: &[Ace], directory: bool) -> Result<AclPair> {
                     access.apply(ace, directory);
                 }
             }
-            _ => return Err(Nfsstat4::Attrnotsupp),
+            _ => return Err(NoCounterpart),
         }
     }
-    Ok((access.list(), inherited.map(|classes| classes.list())))
+    Ok(PosixAcls { access: access.list(), default: inherited.map(Classes::list) })
 }
 
 /// The permissions that a class has been allowed and denied so far.

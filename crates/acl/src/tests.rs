@@ -4,11 +4,11 @@ use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use proto::nfs4::{
     ACE_APPEND_DATA, ACE_DELETE_CHILD, ACE_DIRECTORY_INHERIT, ACE_EXECUTE, ACE_FILE_INHERIT,
-    ACE_INHERIT_ONLY, ACE_READ_DATA, ACE_WRITE_DATA, Nfsstat4,
+    ACE_INHERIT_ONLY, ACE_READ_DATA, ACE_WRITE_DATA,
 };
-use store::PosixAcl;
+use sys::{PosixAcl, PosixAcls};
 
-use super::ace::{EXECUTE, INHERITED, READ, WRITE, Who, rights_of};
+use super::ace::{EXECUTE, INHERITED, READ, WRITE, rights_of};
 use super::*;
 
 /// A process.
@@ -132,11 +132,12 @@ proptest! {
         process in process(),
         directory: bool,
     ) {
-        let pair = (access, directory.then_some(default));
-        let aces = to_nfs4(&pair, directory);
+        let acls = PosixAcls { access, default: directory.then_some(default) };
+        let aces = to_nfs4(&acls, directory);
         for (bit, rights) in rights_of(directory) {
-            prop_assert_eq!(posix_lets(&pair.0, &process, bit), nfs4_lets(&aces, false, &process, rights));
-            if let Some(default) = &pair.1 {
+            let lets = nfs4_lets(&aces, false, &process, rights);
+            prop_assert_eq!(posix_lets(&acls.access, &process, bit), lets);
+            if let Some(default) = &acls.default {
                 prop_assert_eq!(posix_lets(default, &process, bit), nfs4_lets(&aces, true, &process, rights));
             }
         }
@@ -144,9 +145,11 @@ proptest! {
 
     #[test]
     fn a_posix_list_survives_the_round_trip(access in posix(), default in posix(), directory: bool) {
-        let pair = (access, directory.then_some(default));
-        let back = from_nfs4(&to_nfs4(&pair, directory), directory).unwrap();
-        prop_assert_eq!(back, (plain(&pair.0), pair.1.as_ref().map(plain)));
+        let acls = PosixAcls { access, default: directory.then_some(default) };
+        let back = from_nfs4(&to_nfs4(&acls, directory), directory).unwrap();
+        let plain = PosixAcls { access: plain(&acls.access), default: acls.default.as_ref().map(plain) };
+        prop_assert_eq!(&back, &plain);
+        prop_assert_eq!(same_as_nfs4(&to_nfs4(&acls, directory), directory), Ok(plain));
     }
 
     #[test]
@@ -154,7 +157,7 @@ proptest! {
         (directory, aces) in any::<bool>().prop_flat_map(|directory| (Just(directory), nfs4(directory))),
         process in process(),
     ) {
-        let (access, default) = from_nfs4(&aces, directory).unwrap();
+        let PosixAcls { access, default } = from_nfs4(&aces, directory).unwrap();
         for (bit, rights) in rights_of(directory) {
             if posix_lets(&access, &process, bit) {
                 prop_assert!(nfs4_lets(&aces, false, &process, rights), "{access:?}");
@@ -165,6 +168,90 @@ proptest! {
         }
         prop_assert_eq!(default.is_some(), aces.iter().any(|ace| ace.flags & INHERITED != 0));
     }
+
+    /// A list that is shown allows what the server's list allows, to every process.
+    #[test]
+    fn a_list_that_is_shown_means_the_same(
+        (directory, aces) in any::<bool>().prop_flat_map(|directory| (Just(directory), simple(directory))),
+        process in process(),
+    ) {
+        let Ok(PosixAcls { access, default }) = same_as_nfs4(&aces, directory) else { return Ok(()) };
+        prop_assert!(access.is_valid());
+        for (bit, rights) in rights_of(directory) {
+            let of = |inherited: bool| {
+                let counts = |ace: &&Ace| ace.rights & ACE_DELETE_CHILD != 0
+                    && if inherited { ace.flags & INHERITED != 0 } else { ace.flags & ACE_INHERIT_ONLY == 0 };
+                if aces.iter().any(|ace| counts(&ace)) { rights } else { rights & !ACE_DELETE_CHILD }
+            };
+            let lets = nfs4_lets(&aces, false, &process, of(false));
+            prop_assert_eq!(posix_lets(&access, &process, bit), lets, "{:?}", access);
+            if let Some(default) = &default {
+                let lets = nfs4_lets(&aces, true, &process, of(true));
+                prop_assert_eq!(posix_lets(default, &process, bit), lets, "{:?}", default);
+            }
+        }
+    }
+}
+
+/// Lists of a few entries, of which many have a POSIX counterpart.
+fn simple(directory: bool) -> impl Strategy<Value = Vec<Ace>> {
+    let write = ACE_WRITE_DATA | ACE_APPEND_DATA;
+    let rights = prop_oneof![
+        Just(ACE_READ_DATA),
+        Just(write),
+        Just(ACE_WRITE_DATA),
+        Just(write | ACE_DELETE_CHILD),
+        Just(ACE_READ_DATA | write | ACE_EXECUTE),
+    ];
+    vec((nfs4(directory), rights), 0..6).prop_map(|lists| {
+        let first = |(aces, rights): (Vec<Ace>, u32)| aces.first().map(|ace| Ace { rights, ..*ace });
+        lists.into_iter().filter_map(first).collect()
+    })
+}
+
+#[test]
+fn lists_of_other_servers_are_shown_if_they_mean_the_same() {
+    let (read, write) = (ACE_READ_DATA, ACE_WRITE_DATA | ACE_APPEND_DATA);
+    let ace = |allows, who, rights| Ace { allows, flags: 0, rights, who };
+    let (allow, deny) = (|who, rights| ace(true, who, rights), |who, rights| ace(false, who, rights));
+    let access = |aces: &[Ace]| same_as_nfs4(aces, false).map(|acls| acls.access);
+    // A mode, with entries that change nothing.
+    let mode = [
+        deny(Who::Owner, ACE_EXECUTE),
+        allow(Who::Owner, read | write),
+        deny(Who::Group, write | ACE_EXECUTE),
+        allow(Who::Group, read),
+        deny(Who::Everyone, read | write | ACE_EXECUTE),
+    ];
+    assert_eq!(access(&mode), Ok(PosixAcl::of_mode(0o640)));
+    assert_eq!(access(&[]), Ok(PosixAcl::of_mode(0)));
+    let named = access(&[allow(Who::User(7), read), allow(Who::Everyone, read)]).unwrap();
+    assert_eq!((named.users, named.mask), (vec![(7, READ)], Some(READ)));
+    let without = [
+        // The owner may be user 7.
+        vec![deny(Who::User(7), read), allow(Who::Owner, read)],
+        // User 7 may be in the group.
+        vec![deny(Who::Group, read), allow(Who::User(7), read)],
+        // A process may be in both groups.
+        vec![deny(Who::NamedGroup(1), read), allow(Who::NamedGroup(2), read)],
+        vec![deny(Who::NamedGroup(1), read), allow(Who::Everyone, read)],
+        // Appending is less than writing.
+        vec![allow(Who::Everyone, ACE_APPEND_DATA)],
+        vec![Ace { flags: INHERITED, ..allow(Who::Everyone, read) }],
+    ];
+    for aces in without {
+        assert_eq!(access(&aces), Err(NoCounterpart), "{aces:?}");
+    }
+}
+
+/// The longest list of a reply.
+#[test]
+fn a_long_list_takes_no_longer_than_its_length() {
+    let subjects = std::iter::once(Who::Owner).chain((0..proto::nfs4::MAX_ACES as u32).map(Who::User));
+    let mut aces: Vec<_> =
+        subjects.map(|who| Ace { allows: true, flags: 0, rights: ACE_READ_DATA, who }).collect();
+    aces.extend(aces.clone());
+    assert_eq!(same_as_nfs4(&aces, false).unwrap().access.users.len(), proto::nfs4::MAX_ACES);
 }
 
 #[test]
@@ -180,7 +267,7 @@ fn lists_without_a_posix_counterpart_are_refused() {
         (0x10, false),
         (0x80, false),
     ] {
-        assert_eq!(from_nfs4(&[ace(flags)], directory), Err(Nfsstat4::Attrnotsupp), "{flags:#x}");
+        assert_eq!(from_nfs4(&[ace(flags)], directory), Err(NoCounterpart), "{flags:#x}");
     }
 }
 
@@ -190,7 +277,7 @@ fn a_right_is_given_whole_and_denied_in_part() {
         let all = Ace { allows: true, flags: 0, rights: u32::MAX, who: Who::Everyone };
         let given = Ace { rights, ..all };
         let denied = Ace { allows: false, rights, ..all };
-        let other = |aces: &[Ace]| from_nfs4(aces, directory).unwrap().0.other;
+        let other = |aces: &[Ace]| from_nfs4(aces, directory).unwrap().access.other;
         (other(&[given]), other(&[denied, all]))
     };
     assert_eq!(list(ACE_WRITE_DATA, false), (0, READ | EXECUTE));
