@@ -109,3 +109,24 @@ fn a_client_is_notified_when_a_local_process_unlocks() {
     one.is_notified();
     one.lock().unwrap();
 }
+
+/// The server doesn't see the local process unlock, and another client asks at once.
+#[test]
+fn nobody_overtakes_a_client_that_waits_for_a_local_process() {
+    let scratch = Scratch::new();
+    let server = serve(&scratch);
+    std::fs::write(scratch.at("f"), "data").unwrap();
+    let (mut one, mut two) = (Locker::new(&server, &scratch, b"one"), Locker::new(&server, &scratch, b"two"));
+    for _ in 0..5 {
+        let local = std::fs::File::options().write(true).open(scratch.at("f")).unwrap().into();
+        assert!(store::lock(&local, &FileLock { first: 5, last: 5, exclusive: true }).unwrap());
+        assert_eq!(one.lock(), Err(DENIED));
+        drop(local);
+        assert_eq!(two.lock(), Err(DENIED), "it is the other one's turn");
+        for locker in [&mut one, &mut two] {
+            locker.is_notified();
+            let id = locker.lock().unwrap();
+            locker.unlock(id);
+        }
+    }
+}

@@ -7,7 +7,8 @@
 //! turn. A waiter that couldn't have its lock anyway holds up no other: two owners could wait for each other.
 //!
 //! The engine doesn't see when a local process gives a lock back: the caller tests the kernel's locks from
-//! time to time ([`Engine::blocked_waiters`]). The queue is for fairness only. An owner without a place, for
+//! time to time ([`Engine::blocked_waiters`]), and before an owner takes a lock that others wait for
+//! ([`Engine::blocked_waiters_before`]). The queue is for fairness only. An owner without a place, for
 //! want of room or after a restart, gets the lock when it asks and the lock is free.
 //!
 //! Invariants: every queue has waiters and is in [`LockQueues::due`]; every waiter's place is charged to its
@@ -26,6 +27,7 @@ use crate::accounts::account;
 use crate::engine::{Engine, Time};
 use crate::ids::ClientId;
 use crate::lock_table::{LockDenied, LockOwner};
+use crate::locks::{LockRequest, PendingLock};
 
 /// The most waiters for one file, and the most of them of one peer.
 const MAX_FILE_WAITERS: usize = 64;
@@ -145,6 +147,25 @@ impl<L> LockWaiter<L> {
         self.who == *who && self.range == range && self.kind == kind
     }
 
+    /// The waiter, if it waits for a local process.
+    fn blocked<K: Clone>(&self, key: &K) -> Option<BlockedWaiter<K, L>> {
+        let file = Arc::clone(self.outside.as_ref()?);
+        Some(BlockedWaiter {
+            key: key.clone(),
+            who: self.who.clone(),
+            range: self.range,
+            kind: self.kind,
+            file,
+        })
+    }
+
+    /// Whether it waits for something that conflicts with what another owner wants.
+    fn conflicts_with(&self, wanted: &WantedLock<'_>) -> bool {
+        self.who != *wanted.owner
+            && self.range.overlaps(wanted.range)
+            && (self.kind == LockKind::Write || wanted.kind == LockKind::Write)
+    }
+
     /// When its turn is over, or it is forgotten unless it asks again.
     fn until(&self, lease: u64) -> Time {
         self.turn.unwrap_or(self.asked.plus(FORGOTTEN_LEASES * lease + 1))
@@ -152,10 +173,7 @@ impl<L> LockWaiter<L> {
 
     /// Whether it is the waiter's turn, and it keeps another owner from the wanted lock.
     fn keeps_out(&self, now: Time, wanted: &WantedLock<'_>) -> bool {
-        self.turn.is_some_and(|until| now < until)
-            && self.who != *wanted.owner
-            && self.range.overlaps(wanted.range)
-            && (self.kind == LockKind::Write || wanted.kind == LockKind::Write)
+        self.turn.is_some_and(|until| now < until) && self.conflicts_with(wanted)
     }
 
     const fn wanted(&self) -> WantedLock<'_> {
@@ -260,12 +278,16 @@ impl<K: Clone + Eq + Hash, L> LockQueues<K, L> {
         None
     }
 
+    /// The waiters before the place of the wanted lock in the queue; all if it has none.
+    fn before(&self, key: &K, wanted: &WantedLock<'_>) -> impl Iterator<Item = &LockWaiter<L>> {
+        let is_own = |waiter: &LockWaiter<L>| waiter.is_same(wanted.owner, wanted.range, wanted.kind);
+        let waiters = self.queues.get(key).map_or(&[][..], |queue| &queue.waiters);
+        waiters.iter().take_while(move |waiter| !is_own(waiter))
+    }
+
     /// The waiter, before the owner's own place in the queue, whose turn keeps the owner from the lock.
     pub fn turn_before(&self, now: Time, key: &K, wanted: &WantedLock<'_>) -> Option<LockDenied> {
-        let queue = self.queues.get(key)?;
-        let is_own = |waiter: &&LockWaiter<L>| waiter.is_same(wanted.owner, wanted.range, wanted.kind);
-        let before = queue.waiters.iter().take_while(|waiter| !is_own(waiter));
-        let first = { before }.find(|waiter| waiter.keeps_out(now, wanted))?;
+        let first = self.before(key, wanted).find(|waiter| waiter.keeps_out(now, wanted))?;
         Some(LockDenied { range: first.range, kind: first.kind, owner: first.who.clone() })
     }
 
@@ -338,13 +360,16 @@ impl<K: Clone + Eq + Hash, L> LockQueues<K, L> {
             let Some(queue) = queues.get(key).filter(|_| left > 0) else { break };
             *looked_at = *at;
             left = left.saturating_sub(queue.waiters.len());
-            found.extend(queue.waiters.iter().filter_map(|waiter| {
-                let LockWaiter { who, range, kind, outside, .. } = waiter;
-                let file = Arc::clone(outside.as_ref()?);
-                Some(BlockedWaiter { key: key.clone(), who: who.clone(), range: *range, kind: *kind, file })
-            }));
+            found.extend(queue.waiters.iter().filter_map(|waiter| waiter.blocked(key)));
         }
         found
+    }
+
+    /// As [`LockQueues::blocked`]: those of a file that the wanted lock would keep from theirs, and that came
+    /// before its owner.
+    fn blocked_before(&self, key: &K, wanted: &WantedLock<'_>) -> Vec<BlockedWaiter<K, L>> {
+        let conflicting = self.before(key, wanted).filter(|waiter| waiter.conflicts_with(wanted));
+        conflicting.filter_map(|waiter| waiter.blocked(key)).collect()
     }
 
     /// A local process has given back what a waiter wants; the waiter's resources.
@@ -363,6 +388,21 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// at the others the next time.
     pub fn blocked_waiters(&mut self, max: usize) -> Vec<BlockedWaiter<K, L>> {
         self.lock_queues.blocked(max)
+    }
+
+    /// Between [`Engine::lock_begin`] and the kernel's lock: the waiters for locks that local processes held
+    /// when they last asked, which came before this owner and which it would keep from their locks. The
+    /// caller tests whether they could have them by now. For each that could it calls [`Engine::unblock`],
+    /// and then [`Engine::lock_failed`] and [`Engine::lock_begin`] again.
+    #[must_use]
+    pub fn blocked_waiters_before(
+        &self,
+        pending: &PendingLock<L>,
+        args: &LockRequest<'_, K>,
+    ) -> Vec<BlockedWaiter<K, L>> {
+        let Some(owner) = self.owner_of_pending(pending).filter(|_| !args.reclaim) else { return Vec::new() };
+        let wanted = WantedLock { owner: &owner, range: args.range, kind: args.kind };
+        self.lock_queues.blocked_before(args.key, &wanted)
     }
 
     /// The local process has given back what a waiter wants.

@@ -138,6 +138,10 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         Some((&client.identity().name.owner, lock.owner()))
     }
 
+    pub(crate) fn owner_of_pending(&self, pending: &PendingLock<L>) -> Option<LockOwner> {
+        self.locks.get(pending.state).map(|lock| lock.lock_owner())
+    }
+
     /// The resources of the client's write delegation of the file, if it has one.
     fn own_write_delegation(&self, client: ClientId, key: &K) -> Option<Arc<L>> {
         let delegation = self.delegations.get(self.delegations.writer(key)?)?;
@@ -162,7 +166,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         let may_queue = self.opens.get(pending.open).is_some_and(|open| open.may_queue());
         if args.waits
             && may_queue
-            && let Some(owner) = self.locks.get(pending.state).map(|lock| lock.lock_owner())
+            && let Some(owner) = self.owner_of_pending(pending)
         {
             let wanted = WantedLock { owner: &owner, range: args.range, kind: args.kind };
             self.enqueue_lock(now, args.key, pending.open, &wanted, Some(Arc::clone(&pending.file)));

@@ -73,8 +73,12 @@ impl StateManager {
         let args = CbGetattr4Args { fh: Opaque(key.as_bytes()), attr_request: REQUESTED };
         let answer =
             self.callbacks.call(holder, CallbackOperation::new(CB_GETATTR, &args), CB_GETATTR_TIMEOUT);
+        // With the change attribute from then, a holder that has told the server everything may answer the
+        // size that the file has now.
+        let is_size_known =
+            |size| size == granted.size || user_context.attributes(node).is_ok_and(|now| now.size == size);
         match answer.ok().and_then(|body| change_and_size(&body)) {
-            Some(unchanged) if unchanged == (granted.change, granted.size) => Ok(None),
+            Some((change, size)) if change == granted.change && is_size_known(size) => Ok(None),
             Some((_, size)) => {
                 // A file that can't be touched can't have been written to either.
                 let _ = user_context.touch(node);

@@ -2,7 +2,8 @@
 //!
 //! 1. A long COPY of a client that can be called back and doesn't insist on a synchronous one gets a thread
 //!    and a state id.
-//! 2. OFFLOAD_STATUS reports its progress. OFFLOAD_CANCEL stops it; the bytes that were copied stay.
+//! 2. OFFLOAD_STATUS reports its progress. OFFLOAD_CANCEL stops it, and so does the end of the client; the
+//!    bytes that were copied stay.
 //! 3. CB_OFFLOAD reports its end. The result can be queried until the client has answered CB_OFFLOAD, or
 //!    until another copy needs the entry.
 //!
@@ -130,6 +131,17 @@ impl Copies {
             if is_gone(&copy.source) || is_gone(&copy.target) {
                 copy.cancelled.store(true, Ordering::Release);
             }
+        }
+    }
+
+    /// Cancels the copies of clients that have ended. A client that is back requests its copies again, and
+    /// may write to the files when these are done.
+    pub(super) fn end_clients(&self, ended: &[ClientId]) {
+        if ended.is_empty() {
+            return;
+        }
+        for copy in self.table.lock().copies.values().filter(|copy| ended.contains(&copy.client)) {
+            copy.cancelled.store(true, Ordering::Release);
         }
     }
 
@@ -263,6 +275,15 @@ mod tests {
         assert_eq!(status.complete, Array(vec![Nfsstat4::Ok]));
         copies.cancel(ClientId(1), &target(), &id).unwrap();
         assert_eq!(copies.status(ClientId(1), &target(), &id), Err(Nfsstat4::BadStateid));
+    }
+
+    #[test]
+    fn copies_end_with_their_client() {
+        let copies = Copies::default();
+        let (_, own) = copies.enter(ONE, target(), target()).unwrap();
+        let (_, other) = copies.enter((ClientId(2), ONE.1), target(), target()).unwrap();
+        copies.end_clients(&[ClientId(1), ClientId(3)]);
+        assert!(own.cancelled.load(Ordering::Acquire) && !other.cancelled.load(Ordering::Acquire));
     }
 
     #[test]

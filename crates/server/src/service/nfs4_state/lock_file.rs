@@ -1,10 +1,12 @@
 //! The open files that carry lock owners' locks in the kernel.
 //!
 //! The kernel's locks belong to open file descriptions. A lock owner has a description of its own for each
-//! file, with one exception: while a client has a write delegation, the kernel doesn't let any process open
-//! the file, so all owners of that client share the description that the lease is on. They share it after
-//! the delegation was returned, too: the kernel can't move a lock from one description to another, and
-//! between an unlock here and a lock there a local process could take it.
+//! file in which it has locked something, with one exception: while a client has a write delegation, the
+//! kernel doesn't let any process open the file, so all owners of that client share the description that the
+//! lease is on. They share it after the delegation was returned, too: the kernel can't move a lock from one
+//! description to another, and between an unlock here and a lock there a local process could take it.
+//!
+//! A description without locks is closed: it would keep the client from getting a write delegation.
 
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::sync::{Arc, OnceLock};
@@ -95,6 +97,11 @@ impl OwnerLocks {
     /// Whether the owner can have exclusive locks.
     pub(crate) fn is_writable(&self) -> bool {
         self.on.writable
+    }
+
+    /// Whether the owner has no locks.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.on.locks.lock().locks_of(self.number).is_empty()
     }
 
     /// Takes a lock without waiting; the conflicting lock, if there is one.

@@ -263,8 +263,10 @@ impl StateManager {
             published.store(count, Ordering::Release);
         }
         let closed = locked.remove_closed_files(&effects.closed);
+        let ended = effects.ended.clone();
         let effects = self.effects.prepare(effects, closed);
         drop(locked);
+        self.copies.end_clients(&ended);
         if begins && let Some(notify) = self.denial_began.get() {
             notify();
         }
@@ -437,6 +439,24 @@ impl StateManager {
         self.run(|engine, now| engine.permits_uncounted_opens(now))
     }
 
+    /// Tells the engine which of these waiters wait for no local process any more. Returns whether there are
+    /// any.
+    pub(crate) fn unblock_waiters(
+        &self,
+        mut waiters: Vec<BlockedWaiter<FileHandle, StateResources>>,
+    ) -> bool {
+        // If the kernel can't be asked the waiter tries by itself.
+        waiters.retain(|waiter| {
+            let lock = file_lock(waiter.range, waiter.kind);
+            let found = waiter.file.locks.lock().as_ref().map(|own| own.file().test(&lock));
+            !matches!(found, Some(Ok(Some(_))))
+        });
+        if !waiters.is_empty() {
+            self.run(|engine, _| waiters.iter().for_each(|waiter| engine.unblock(waiter)));
+        }
+        !waiters.is_empty()
+    }
+
     /// Whether a delegation or a denial may conflict with an access of some file.
     pub(crate) fn restricts(&self) -> bool {
         self.denies.load(Ordering::Acquire) || self.has_delegations()
@@ -453,16 +473,7 @@ impl CallbackState for StateManager {
         if let Some(kept) = self.kept_locks.get().filter(|_| !in_grace) {
             kept.release();
         }
-        // If the kernel can't be asked the waiter tries by itself.
-        let is_free = |waiter: &BlockedWaiter<FileHandle, StateResources>| {
-            let lock = file_lock(waiter.range, waiter.kind);
-            let found = waiter.file.locks.lock().as_ref().map(|own| own.file().test(&lock));
-            !matches!(found, Some(Ok(Some(_))))
-        };
-        let free: Vec<_> = blocked.into_iter().filter(is_free).collect();
-        if !free.is_empty() {
-            self.run(|engine, _| free.iter().for_each(|waiter| engine.unblock(waiter)));
-        }
+        self.unblock_waiters(blocked);
     }
 
     fn holds_delegation(&self, client: ClientId, id: &StateId, file: &FileHandle) -> bool {

@@ -62,8 +62,7 @@ pub(crate) fn lock(c: &mut Context<'_>, args: Lock4Args<'_>) -> Result<()> {
         return Err(Nfsstat4::BadStateid);
     }
     let request = LockRequest { by: &by, key: &key, locker, range, kind, reclaim: args.reclaim, waits };
-    let pending = c.service.state.run(|engine, now| engine.lock_begin(now, &request));
-    let pending = match pending.map_err(status::of_state)? {
+    let pending = match begin(&c.service.state, &request).map_err(status::of_state)? {
         Ok(pending) => pending,
         Err(denied) => return Err(denied_status(c, by.client, &denied)),
     };
@@ -91,6 +90,32 @@ pub(crate) fn lock(c: &mut Context<'_>, args: Lock4Args<'_>) -> Result<()> {
             Err(error)
         }
     }
+}
+
+/// The first half of a LOCK, or the conflicting lock. An owner that asks first after a local process has
+/// given a lock back doesn't get it before those that have waited for it.
+fn begin(
+    state: &StateManager,
+    request: &LockRequest<'_, FileHandle>,
+) -> std::result::Result<std::result::Result<PendingLock<StateResources>, LockDenied>, state::Error> {
+    let begun = state.run(|engine, now| {
+        let pending = engine.lock_begin(now, request)?;
+        Ok(pending.map(|pending| {
+            let before = engine.blocked_waiters_before(&pending, request);
+            (pending, before)
+        }))
+    });
+    let (pending, before) = match begun? {
+        Ok(begun) => begun,
+        Err(denied) => return Ok(Err(denied)),
+    };
+    if before.is_empty() || !state.unblock_waiters(before) {
+        return Ok(Ok(pending));
+    }
+    state.run(|engine, now| {
+        engine.lock_failed(&pending);
+        engine.lock_begin(now, request)
+    })
 }
 
 /// Takes the kernel's lock for an owner; the conflicting lock of a local process, if there is one.
@@ -225,8 +250,13 @@ pub(crate) fn locku(c: &mut Context<'_>, args: Locku4Args) -> Result<()> {
     let Operand { by, file } = c.operand(&id)?;
     let pending = c.service.state.run(|engine, _| engine.unlock_begin(&by, &id, &file, range));
     let pending = pending.map_err(status::of_state)?;
-    if let Some(owner) = pending.file.locks.lock().as_ref() {
-        owner.unlock(range).map_err(status::of_store)?;
+    {
+        let mut locks = pending.file.locks.lock();
+        if let Some(owner) = locks.as_ref() {
+            owner.unlock(range).map_err(status::of_store)?;
+        }
+        // An open file would keep the client from getting a delegation.
+        locks.take_if(|owner| owner.is_empty());
     }
     let id = c.service.state.run(|engine, _| engine.unlock_done(&pending, range));
     let id = c.set_stateid(id.map_err(status::of_state)?);
