@@ -50,6 +50,7 @@ pub struct Delegations<F> {
 #[derive(Debug)]
 struct Delegation {
     id: StateId,
+    kind: DelegationKind,
     phase: Phase,
     last_use: u64,
 }
@@ -73,7 +74,7 @@ impl<F> Default for Delegations<F> {
 }
 
 impl<F: Clone + Ord> Delegations<F> {
-    /// The server has delegated a file.
+    /// The server has delegated a file. This replaces a delegation that the client had of it.
     pub fn granted<O: Clone + Ord, L: Clone + Ord>(
         &mut self,
         opens: &mut Opens<F, O>,
@@ -84,14 +85,19 @@ impl<F: Clone + Ord> Delegations<F> {
     ) {
         self.last_use += 1;
         match kind {
-            DelegationKind::Read => opens.delegate(file.clone(), id, 1),
+            DelegationKind::Read => {
+                opens.delegate(file.clone(), id, 1);
+                // What was locked under a write delegation.
+                locks.recall(&file);
+            }
             DelegationKind::Write => {
                 opens.delegate(file.clone(), id, 3);
                 locks.delegate(file.clone());
             }
         }
         self.recalled.remove(&file);
-        self.delegations.insert(file, Delegation { id, phase: Phase::Held, last_use: self.last_use });
+        let delegation = Delegation { id, kind, phase: Phase::Held, last_use: self.last_use };
+        self.delegations.insert(file, delegation);
     }
 
     /// An application opens a file. `None` if the server has to be asked.
@@ -123,9 +129,17 @@ impl<F: Clone + Ord> Delegations<F> {
         true
     }
 
-    /// CB_RECALL_ANY: the client may keep `keep` delegations, those that it has used last.
-    pub fn recall_any<O: Clone + Ord>(&mut self, opens: &mut Opens<F, O>, keep: usize) {
-        let held = self.delegations.iter().filter(|(_, delegation)| delegation.phase == Phase::Held);
+    /// CB_RECALL_ANY: the client may keep `keep` delegations of these kinds, those that it has used last, and
+    /// all others.
+    pub fn recall_any<O: Clone + Ord>(
+        &mut self,
+        opens: &mut Opens<F, O>,
+        keep: usize,
+        kinds: &[DelegationKind],
+    ) {
+        let is_meant =
+            |delegation: &Delegation| delegation.phase == Phase::Held && kinds.contains(&delegation.kind);
+        let held = self.delegations.iter().filter(|(_, delegation)| is_meant(delegation));
         let mut held: Vec<_> =
             held.map(|(file, delegation)| (delegation.last_use, file.clone(), delegation.id)).collect();
         held.sort_unstable_by_key(|(last_use, ..)| std::cmp::Reverse(*last_use));

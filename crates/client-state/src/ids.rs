@@ -1,6 +1,7 @@
 //! State ids, and the errors of requests about state.
 
-/// `stateid4`: the server's name of an open, of an owner's locks, or of a delegation.
+/// `stateid4`: the server's name of an open, of an owner's locks, of a delegation, or of an asynchronous
+/// copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct StateId {
     /// Goes up with every change of the state. In a request, 0 stands for the current one (RFC 8881 section

@@ -15,6 +15,7 @@
 //! - To lock: calls [`Locks::lock`], sends the [`LockChange`] and reports [`Locks::changed`]. If the lock is
 //!   refused to an application that waits for it, it begins again after CB_NOTIFY_LOCK or some time. A caller
 //!   that doesn't wait for the reply any more still gets it, and reports [`Locks::given_up`] if it is a lock.
+//! - To test (`F_GETLK`): calls [`Locks::test`], and sends LOCKT if that doesn't tell.
 //! - To unlock: calls [`Locks::unlock`]. The lock may be forgotten at once, before the server's answer.
 //! - When a lock owner ends or closes the file: calls [`Locks::release`]. The open that its locks were made
 //!   through is closed when [`Locks::is_free`].
@@ -131,6 +132,17 @@ pub enum LockAnswer<F, L> {
     Busy,
     /// The server decides.
     Ask(LockChange<F, L>),
+}
+
+/// What the client knows about whether a range could be locked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tested {
+    /// Another owner has this lock.
+    Conflict(ByteRange, LockKind),
+    /// The file is delegated, and no other owner has a lock that conflicts.
+    Free,
+    /// The server has to be asked (LOCKT).
+    Server,
 }
 
 /// Why a LOCK or LOCKU failed.
@@ -252,10 +264,10 @@ impl<F: Clone + Ord, L: Clone + Ord> Locks<F, L> {
         self.get(file, owner).is_none()
     }
 
-    /// Whether [`Locks::is_free`] holds for every owner that has locked something in the file.
+    /// Whether [`Locks::is_free`] holds for each of these owners that has locked something in the file.
     #[must_use]
-    pub fn is_file_free(&self, file: &F) -> bool {
-        let mut on_file = self.owners.iter().filter(|((on, _), _)| on == file);
+    pub fn is_file_free(&self, file: &F, of: impl Fn(&L) -> bool) -> bool {
+        let mut on_file = self.owners.iter().filter(|((on, by), _)| on == file && of(by));
         on_file.all(|(_, locks)| locks.is_free())
     }
 
@@ -274,6 +286,19 @@ impl<F: Clone + Ord, L: Clone + Ord> Locks<F, L> {
                 && !locks.asked.as_ref().is_some_and(weakens)
         };
         self.get(file, owner).is_some_and(holds)
+    }
+
+    /// A lock of another owner that keeps this one from locking the range. [`Tested::Server`]: none that the
+    /// client knows of, and the server decides. That nothing conflicts is true while the lease is valid
+    /// ([`StateManager::is_lease_valid`](crate::StateManager::is_lease_valid)).
+    #[must_use]
+    pub fn test(&self, file: &F, owner: &L, range: ByteRange, kind: LockKind) -> Tested {
+        let mut others = self.owners.iter().filter(|((on, by), _)| on == file && by != owner);
+        match others.find_map(|(_, locks)| locks.wanted.conflict(range, kind)) {
+            Some((range, kind)) => Tested::Conflict(range, kind),
+            None if self.delegated.contains(file) => Tested::Free,
+            None => Tested::Server,
+        }
     }
 
     /// The state id for I/O of an owner that has locks on the file (RFC 8881 section 8.2.5): if they are

@@ -49,8 +49,15 @@ pub struct StateManager {
     must_reclaim: bool,
     /// All of it was reclaimed; RECLAIM_COMPLETE is due.
     is_reclaimed: bool,
+    /// It was another server's, which has nothing to do with the present one.
+    is_foreign: bool,
     must_bind: bool,
     must_test: bool,
+    /// Since when state is said to be revoked that the last test hasn't found: a request that is sent from
+    /// then on, and is answered so, leads to another test.
+    test_again: Option<Instant>,
+    /// The last test has found nothing, and the server hasn't said since that no state is revoked.
+    was_fruitless: bool,
     /// The status flags of the last SEQUENCE. A flag that stays set was dealt with already.
     flags: u32,
     lease: Duration,
@@ -144,8 +151,11 @@ impl StateManager {
             losses: 0,
             must_reclaim: true,
             is_reclaimed: false,
+            is_foreign: false,
             must_bind: false,
             must_test: false,
+            test_again: None,
+            was_fruitless: false,
             flags: 0,
             lease,
             renewed: None,
@@ -192,7 +202,15 @@ impl StateManager {
     /// must not be relied on without asking the server.
     #[must_use]
     pub fn is_lease_valid(&self, now: Instant) -> bool {
-        self.is_ready() && self.renewed.is_some_and(|renewed| now < renewed + self.lease)
+        self.valid_until().is_some_and(|end| now < end)
+    }
+
+    /// Until when [`StateManager::is_lease_valid`], unless something is reported before. `None`: it isn't.
+    #[must_use]
+    pub fn valid_until(&self) -> Option<Instant> {
+        // What the server has revoked isn't known before the test.
+        let is_certain = self.is_ready() && !self.must_test;
+        self.renewed.filter(|_| is_certain).map(|renewed| renewed + self.lease)
     }
 
     /// The number of the session, to report by which one a request was sent.
@@ -213,6 +231,23 @@ impl StateManager {
         let known = self.confirmed.filter(|(known, _)| *known == client);
         let (client, sequence) = known.unwrap_or((client, sequence));
         self.phase = Phase::NoSession { client, sequence };
+    }
+
+    /// The reply to EXCHANGE_ID is another server's than before: `eir_server_owner.so_major_id` has changed,
+    /// or `eir_server_scope`, too. To be called before [`StateManager::exchanged`]: a client id and a flag
+    /// that happen to be the same mean nothing. In another scope nothing is reclaimed (RFC 8881 sections
+    /// 2.10.5 and 8.4.2.1).
+    pub fn server_changed(&mut self, is_other_scope: bool) {
+        (self.confirmed, self.client) = (None, None);
+        self.is_foreign |= is_other_scope;
+        self.lose_state();
+    }
+
+    /// Whether the server may have been told of the lost state by whoever had it: if not, reclaims fail as
+    /// [`StateError::NoReclaim`](crate::StateError::NoReclaim), without being sent.
+    #[must_use]
+    pub const fn can_reclaim(&self) -> bool {
+        !self.is_foreign
     }
 
     /// CREATE_SESSION has succeeded. The slots of the new session are new, too.
@@ -269,14 +304,20 @@ impl StateManager {
 
     /// RECLAIM_COMPLETE was answered.
     pub const fn reclaim_completed(&mut self) {
-        (self.must_reclaim, self.is_reclaimed) = (false, false);
+        (self.must_reclaim, self.is_reclaimed, self.is_foreign) = (false, false, false);
         // The flag in the reply to a request that was sent before means nothing.
         self.flags |= RECLAIM_NEEDED;
     }
 
-    /// All state ids were tested.
-    pub const fn tested(&mut self) {
+    /// All state ids were tested by `now`. A reply to a later request that says again that state was revoked
+    /// is about other state than was found, by the test or before it by another request. If two tests in
+    /// turn find nothing, the server may go on saying so because of state that the client doesn't know: it is
+    /// believed again after a lease.
+    pub fn tested(&mut self, now: Instant, has_found: bool) {
         self.must_test = false;
+        let is_fruitless = !has_found;
+        let was_fruitless = std::mem::replace(&mut self.was_fruitless, is_fruitless);
+        self.test_again = Some(if is_fruitless && was_fruitless { now + self.lease } else { now });
     }
 
     /// Whether the server says that it has revoked state of the client, and that the client hasn't freed all
@@ -294,7 +335,11 @@ impl StateManager {
         self.renewed = self.renewed.max(Some(sent));
         let new = flags & !self.flags;
         self.flags = flags;
-        self.must_test |= new & REVOKED != 0;
+        if flags & REVOKED == 0 {
+            (self.test_again, self.was_fruitless) = (None, false);
+        }
+        let is_again = flags & REVOKED != 0 && self.test_again.is_some_and(|at| sent >= at);
+        self.must_test |= new & REVOKED != 0 || is_again;
         self.must_bind |= new & CB_PATH_DOWN != 0;
         if new & RECLAIM_NEEDED != 0 && !self.must_reclaim {
             self.lose_state();

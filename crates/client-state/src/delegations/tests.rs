@@ -4,7 +4,7 @@ use lock_ranges::{ByteRange, LockKind};
 
 use super::*;
 use crate::ids::StateError;
-use crate::locks::{LockAnswer, LockChangeRequest};
+use crate::locks::{LockAnswer, LockChangeRequest, Tested};
 use crate::opens::{NoState, OpenChange, OpenChangeRequest, OpenClaim};
 
 const READ: Share = Share { access: 1, deny: 0 };
@@ -207,9 +207,48 @@ fn the_delegations_used_last_are_kept() {
         delegations.granted(opens, locks, file, id(10 + file as u8), DelegationKind::Read);
     }
     let open = delegations.open(opens, &1, 1, READ).expect("the delegation allows it");
-    delegations.recall_any(opens, 2);
+    delegations.recall_any(opens, 2, &[DelegationKind::Read]);
     assert_eq!(delegations.take_returns(opens, locks), [(2, id(12)), (3, id(13))]);
-    delegations.recall_any(opens, 2);
+    delegations.recall_any(opens, 2, &[DelegationKind::Read]);
     assert_eq!(delegations.take_returns(opens, locks), []);
     opens.close(open);
+}
+
+#[test]
+fn the_kind_of_delegations_that_the_server_wants_back_is_returned() {
+    let mut client = Holder::new(DelegationKind::Read);
+    let Holder { opens, locks, delegations, .. } = &mut client;
+    delegations.granted(opens, locks, 2, id(12), DelegationKind::Write);
+    delegations.recall_any(opens, 0, &[DelegationKind::Write]);
+    assert_eq!(delegations.take_returns(opens, locks), [(2, id(12))]);
+    delegations.recall_any(opens, 0, &[DelegationKind::Write, DelegationKind::Read]);
+    assert_eq!(delegations.take_returns(opens, locks), [(1, id(9))]);
+}
+
+#[test]
+fn locks_under_a_delegation_are_found_without_the_server() {
+    let mut client = Holder::new(DelegationKind::Write);
+    assert_eq!(client.locks.test(&1, &1, BYTES, LockKind::Write), Tested::Free);
+    assert_eq!(client.lock(2, LockKind::Read), LockAnswer::Granted);
+    assert_eq!(client.locks.test(&1, &1, BYTES, LockKind::Write), Tested::Conflict(BYTES, LockKind::Read));
+    assert_eq!(client.locks.test(&1, &1, BYTES, LockKind::Read), Tested::Free);
+    assert_eq!(client.locks.test(&1, &2, BYTES, LockKind::Write), Tested::Free, "its own");
+    // The server doesn't know of the lock yet.
+    client.delegations.recall(&mut client.opens, &1, id(9));
+    assert_eq!(client.returns(), []);
+    assert_eq!(client.locks.test(&1, &1, BYTES, LockKind::Write), Tested::Conflict(BYTES, LockKind::Read));
+    assert_eq!(client.locks.test(&1, &1, BYTES, LockKind::Read), Tested::Server);
+}
+
+#[test]
+fn a_read_delegation_instead_of_one_for_writing_tells_the_server_of_locks() {
+    let mut client = Holder::new(DelegationKind::Write);
+    let _open = client.open(2, WRITE).expect("the delegation allows it");
+    assert_eq!(client.lock(1, LockKind::Read), LockAnswer::Granted);
+    let Holder { opens, locks, delegations, .. } = &mut client;
+    delegations.granted(opens, locks, 1, id(10), DelegationKind::Read);
+    let change = locks.take_changes().pop().expect("a LOCK");
+    assert!(matches!(locks.request(&change), Some(LockChangeRequest::Lock { .. })));
+    assert!(!locks.holds(&1, &1, BYTES, LockKind::Read));
+    assert!(client.open(2, WRITE).is_none());
 }

@@ -87,11 +87,41 @@ fn revoked_state_is_known_until_the_server_says_that_it_is_freed() {
     for flags in [REVOKED & REVOKED.wrapping_neg(), REVOKED] {
         manager.sequenced(1, now, flags);
         assert!(manager.has_revoked_state());
-        manager.tested();
+        manager.tested(now, true);
         assert!(manager.has_revoked_state());
     }
     manager.sequenced(1, now, 0);
     assert!(!manager.has_revoked_state());
+}
+
+/// The flag is of all revoked state. It may be about other state than that which was found.
+#[test]
+fn state_that_is_revoked_while_others_are_freed_is_tested_for() {
+    let (mut manager, start) = running();
+    let at = |seconds| start + Duration::from_secs(seconds);
+    let is_testing = |manager: &StateManager, now| manager.step(now) == Step::TestStates;
+    manager.sequenced(1, at(1), 0x40);
+    assert!(is_testing(&manager, at(1)) && !manager.is_lease_valid(at(1)));
+    manager.tested(at(3), true);
+    manager.sequenced(1, at(2), 0x40);
+    assert!(!is_testing(&manager, at(3)), "sent before the state was freed");
+    manager.sequenced(1, at(3), 0x40);
+    assert!(is_testing(&manager, at(3)), "other state");
+    // Another request has found that before. The second time the client doesn't know the state.
+    manager.tested(at(3), false);
+    manager.sequenced(1, at(4), 0x40);
+    assert!(is_testing(&manager, at(4)));
+    manager.tested(at(4), false);
+    for seconds in 5..94 {
+        manager.sequenced(1, at(seconds), 0x40);
+        assert!(!is_testing(&manager, at(seconds)), "{seconds}");
+    }
+    manager.sequenced(1, at(94), 0x40);
+    assert!(is_testing(&manager, at(94)));
+    manager.tested(at(94), false);
+    manager.sequenced(1, at(95), 0);
+    manager.sequenced(1, at(96), 0x40);
+    assert!(is_testing(&manager, at(96)), "the flag is new");
 }
 
 #[test]
@@ -148,6 +178,23 @@ fn another_client_id_has_no_state() {
     reclaim(&mut manager, now, 2);
 }
 
+/// The server at the address is another one, which happens to know the same client id.
+#[test]
+fn another_server_has_no_state() {
+    for is_other_scope in [false, true] {
+        let (mut manager, now) = running();
+        manager.failed(1, SessionError::StaleClientId);
+        manager.server_changed(is_other_scope);
+        manager.exchanged(7, 99, true);
+        assert_eq!(manager.step(now), Step::CreateSession { client: 7, sequence: 99 });
+        manager.session_created();
+        assert!(!manager.is_ready());
+        assert_eq!(manager.can_reclaim(), !is_other_scope);
+        reclaim(&mut manager, now, 2);
+        assert!(manager.can_reclaim(), "later losses are this server's");
+    }
+}
+
 #[test]
 fn a_client_id_that_the_server_knows_keeps_its_state() {
     let (mut manager, now) = running();
@@ -181,7 +228,8 @@ fn status_flags_lead_to_steps() {
     manager.sequenced(1, now, 0x40);
     assert_eq!(manager.step(now), Step::TestStates);
     assert!(manager.is_ready());
-    manager.tested();
+    manager.tested(now, false);
+    manager.tested(now, false);
     manager.sequenced(1, now, 0x40);
     assert_eq!(manager.step(now), Step::Wait(now + LEASE * 2 / 3), "it was dealt with");
     manager.sequenced(1, now, 0x48);
@@ -190,7 +238,7 @@ fn status_flags_lead_to_steps() {
     assert_eq!(manager.step(now), Step::BindConnections);
     manager.bound();
     assert_eq!(manager.step(now), Step::TestStates);
-    manager.tested();
+    manager.tested(now, false);
     manager.failed(1, SessionError::NotBound);
     assert_eq!(manager.step(now), Step::BindConnections);
     manager.bound();

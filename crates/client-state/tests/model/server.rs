@@ -1,78 +1,55 @@
 //! The server: its engine, which keeps replies as a session's slots do, and which restarts.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use client_state::{
-    ByteRange, DelegationKind, LockChangeRequest, LockKind, OpenChangeRequest, OpenClaim, Share, StateId,
-};
+use client_state::{DelegationKind, LockChangeRequest, OpenChangeRequest, OpenClaim, Share, StateId};
 use fairness::Peer;
 use state::{
-    ChannelAttrs, ClientId, ClientRecord, CreateSession, DelegationRequest, Direction, Engine, EngineConfig,
-    EngineLimits, Error, ExchangeId, LockRequest, Locker, OpenRequest, Principal, Requester, Sequence,
-    SequenceResult, SessionId, Time,
+    ChannelAttrs, ClientId, ClientRecord, CreateSession, DelegationRequest, Engine, EngineConfig,
+    EngineLimits, Error, ExchangeId, LockRequest, Locker, OpenRequest, Principal, RecordHolder, Requester,
+    Sequence, SequenceResult, SessionId, Time,
 };
 
+use crate::messages::{Call, Compound, Executed, Message, Operation, Reply};
+use crate::rival::Rival;
+
 pub const LEASE: u64 = 1000;
-const PRINCIPAL: Principal = Principal::Sys(0);
+pub const PRINCIPAL: Principal = Principal::Sys(0);
 const CHANNEL: ChannelAttrs =
     ChannelAttrs { request: 4096, response: 4096, cached: 1024, operations: 8, slots: 4 };
 
-/// What a COMPOUND does after SEQUENCE.
-#[derive(Debug, Clone, Copy)]
-pub enum Operation {
-    Nothing,
-    ReclaimComplete,
-    /// OPEN by name: the client knows only which name that is.
-    Open(u8, u32, Share),
-    Change(u8, u32, OpenChangeRequest),
-    /// The open is that which a first lock is made through.
-    Lock(u8, u32, LockChangeRequest, StateId),
-    Io(u32, StateId, Direction),
-    /// DELEGRETURN.
-    Return(u32, StateId),
-    /// TEST_STATEID, and FREE_STATEID if it fails.
-    Test(StateId),
-}
-
-/// A COMPOUND on its way to the server.
-#[derive(Debug, Clone, Copy)]
-pub struct Message {
-    pub request: u64,
-    pub session: SessionId,
-    pub slot: u32,
-    pub sequence: u32,
-    pub highest: u32,
-    pub operation: Operation,
-}
-
-/// The reply to a COMPOUND whose SEQUENCE has succeeded.
-#[derive(Debug, Clone, Copy)]
-pub struct Reply {
-    pub highest: u32,
-    pub flags: u32,
-    /// The state id of an OPEN, OPEN_DOWNGRADE, LOCK or LOCKU. `Locked` stands for `NFS4ERR_DENIED`.
-    pub result: Result<StateId, Error>,
-    /// The delegation that an OPEN has given.
-    pub delegation: Option<(StateId, DelegationKind)>,
-}
-
 pub struct Server {
-    engine: Engine<u32, ()>,
+    pub engine: Engine<u32, ()>,
     boot: u32,
-    records: BTreeSet<Vec<u8>>,
+    records: Records,
     pub now: Time,
     /// The cached replies: the engine keeps their numbers.
-    replies: Vec<Reply>,
+    replies: Vec<Executed>,
+    /// The requests that were executed.
+    executed: BTreeSet<u64>,
+    /// The sessions by the client id and the sequence id of their CREATE_SESSION.
+    created: BTreeMap<(u64, u32), SessionId>,
+    /// The host's last client id that has had a session.
+    confirmed: Option<u64>,
+    /// When the host's lease was renewed last.
+    renewed: Time,
+    /// Sessions with a fault of their back channel.
+    faulty: Vec<SessionId>,
     /// Whether OPENs give delegations.
     delegates: bool,
     /// CB_RECALLs on their way.
     pub recalls: Vec<(u32, StateId)>,
+    /// CB_RECALLs don't arrive.
+    loses_recalls: bool,
     /// Files whose last delegation was recalled.
     pub recalled: BTreeSet<u32>,
-    rivals_opens: Vec<(ClientId, u32, state::StateId)>,
+    pub rival: Rival,
 }
 
-fn engine(boot: u32, records: &BTreeSet<Vec<u8>>, now: Time) -> Engine<u32, ()> {
+/// The clients on stable storage, by instance.
+type Records = BTreeMap<Vec<u8>, Option<RecordHolder>>;
+
+fn engine(boot: u32, records: &Records, now: Time) -> Engine<u32, ()> {
     // No number of another run.
     let mut next = u64::from(boot) << 32;
     let random = Box::new(move || {
@@ -81,42 +58,54 @@ fn engine(boot: u32, records: &BTreeSet<Vec<u8>>, now: Time) -> Engine<u32, ()> 
     });
     let limits = EngineLimits { descriptors: 1 << 20, channel: CHANNEL, ..EngineLimits::DEFAULT };
     let config = EngineConfig { boot, lease: LEASE, courtesy: 2 * LEASE, distrust: LEASE, limits };
-    let recovered = records.iter().map(|instance| ClientRecord { instance: instance.clone(), holder: None });
+    let record = |(instance, holder): (&Vec<u8>, &Option<RecordHolder>)| ClientRecord {
+        instance: instance.clone(),
+        holder: holder.clone(),
+    };
+    let recovered = records.iter().map(record);
     Engine::new(config, random, recovered, now.plus(LEASE))
 }
 
-const fn theirs(id: StateId) -> state::StateId {
+pub const fn theirs(id: StateId) -> state::StateId {
     state::StateId { seqid: id.seqid, other: id.other }
 }
 
-const fn ours(id: state::StateId) -> StateId {
+pub const fn ours(id: state::StateId) -> StateId {
     StateId { seqid: id.seqid, other: id.other }
 }
 
-const fn by(client: ClientId) -> Requester {
+pub const fn by(client: ClientId) -> Requester {
     Requester { client, principal: PRINCIPAL }
 }
 
 impl Server {
     pub fn new(delegates: bool) -> Self {
-        let (records, now) = (BTreeSet::new(), Time(0));
+        let (records, now) = (Records::new(), Time(0));
         Self {
             engine: engine(1, &records, now),
             boot: 1,
             records,
             now,
             replies: Vec::new(),
+            executed: BTreeSet::new(),
+            created: BTreeMap::new(),
+            confirmed: None,
+            renewed: now,
+            faulty: Vec::new(),
             delegates,
             recalls: Vec::new(),
+            loses_recalls: false,
             recalled: BTreeSet::new(),
-            rivals_opens: Vec::new(),
+            rival: Rival::default(),
         }
     }
 
     pub fn restart(&mut self) {
         self.apply_effects();
         self.boot += 1;
-        (self.recalls, self.rivals_opens) = Default::default();
+        self.recalls.clear();
+        self.confirmed = None;
+        self.rival.lose();
         self.engine = engine(self.boot, &self.records, self.now);
     }
 
@@ -126,69 +115,124 @@ impl Server {
         self.apply_effects();
     }
 
-    fn apply_effects(&mut self) {
+    pub fn apply_effects(&mut self) {
         let effects = self.engine.take_effects(self.now);
-        self.records.retain(|record| !effects.forget.contains(record));
-        self.records.extend(effects.remember.into_iter().map(|record| record.instance));
+        self.records.retain(|instance, _| !effects.forget.contains(instance));
+        self.records.extend(effects.remember.into_iter().map(|record| (record.instance, record.holder)));
         self.recalled.extend(effects.recalls.iter().map(|recall| recall.key));
-        self.recalls.extend(effects.recalls.into_iter().map(|recall| (recall.key, ours(recall.id))));
+        if !self.loses_recalls {
+            self.recalls.extend(effects.recalls.into_iter().map(|recall| (recall.key, ours(recall.id))));
+        }
+    }
+
+    /// No CB_RECALL arrives before the client has another session.
+    pub fn lose_recalls(&mut self) {
+        self.loses_recalls = true;
+        self.recalls.clear();
     }
 
     /// EXCHANGE_ID: the client id, the sequence id, and whether it is confirmed.
-    pub fn exchange_id(&mut self, owner: &str) -> (u64, u32, bool) {
+    pub fn exchange_id(&mut self, owner: &str, verifier: [u8; 8]) -> (u64, u32, bool) {
         let (peer, owner) = (Peer::V4([192, 0, 2, 1]), owner.as_bytes());
-        let args = ExchangeId { owner, peer, verifier: [1; 8], principal: &PRINCIPAL, update: false };
+        let args = ExchangeId { owner, peer, verifier, principal: &PRINCIPAL, update: false };
         let exchanged = self.engine.exchange_id(self.now, &args).expect("room for a client");
-        self.apply_effects();
         (exchanged.client.0, exchanged.sequence, exchanged.confirmed)
     }
 
-    /// CREATE_SESSION.
+    /// CREATE_SESSION. A repeated one names the same session.
     pub fn create_session(&mut self, client: u64, sequence: u32) -> Result<SessionId, Error> {
         let args =
             CreateSession { client: ClientId(client), sequence, principal: &PRINCIPAL, channel: CHANNEL };
-        let created = self.engine.create_session(self.now, &args);
-        self.apply_effects();
-        created.map(|created| created.session)
+        let session = self.engine.create_session(self.now, &args)?.session;
+        assert_eq!(*self.created.entry((client, sequence)).or_insert(session), session, "it is done twice");
+        Ok(session)
     }
 
-    /// DESTROY_SESSION.
-    pub fn destroy_session(&mut self, session: SessionId) {
+    /// The session ends at the server.
+    pub fn lose_session(&mut self, session: SessionId) {
         let _ = self.engine.destroy_session(session, &PRINCIPAL, None);
     }
 
-    /// A COMPOUND arrives.
+    /// The session's back channel has a fault.
+    pub fn break_session(&mut self, session: SessionId) {
+        self.faulty.push(session);
+    }
+
+    /// A call of the host arrives.
     pub fn receive(&mut self, message: &Message) -> Result<Reply, Error> {
-        let Message { session, slot, sequence, highest, request, .. } = *message;
+        if let Call::Compound(compound) = &message.call {
+            let executed = self.execute(message.number, compound).map(Reply::Executed);
+            self.apply_effects();
+            return executed;
+        }
+        let rivals = self.rivals_states();
+        let reply = self.establish(&message.call);
+        self.apply_effects();
+        assert_eq!(self.rivals_states(), rivals, "{message:?} is about another client");
+        reply
+    }
+
+    /// A call that isn't in a session.
+    fn establish(&mut self, call: &Call) -> Result<Reply, Error> {
+        match *call {
+            Call::ExchangeId(verifier) => {
+                let (client, sequence, confirmed) = self.exchange_id("host", verifier);
+                Ok(Reply::Exchanged { client, sequence, confirmed })
+            }
+            Call::CreateSession { client, sequence } => {
+                let session = self.create_session(client, sequence)?;
+                self.loses_recalls = false;
+                if self.confirmed.replace(client) != Some(client) {
+                    assert_eq!(self.states(), self.rivals_states(), "what the former instance had");
+                }
+                Ok(Reply::Created(session))
+            }
+            Call::DestroySession(session) => {
+                self.engine.destroy_session(session, &PRINCIPAL, None)?;
+                Ok(Reply::Destroyed)
+            }
+            Call::DestroyClientid(client) => {
+                self.engine.destroy_clientid(&by(ClientId(client)))?;
+                Ok(Reply::Destroyed)
+            }
+            Call::Compound(_) => unreachable!("it is in a session"),
+        }
+    }
+
+    /// A COMPOUND is executed, or was before.
+    fn execute(&mut self, number: u64, compound: &Compound) -> Result<Executed, Error> {
+        let Compound { session, slot, sequence, highest, operation } = *compound;
         let args = Sequence {
             session,
             sequence,
             slot,
             highest_slot: highest,
-            fingerprint: request,
+            fingerprint: number,
             length: 100,
             operations: 2,
         };
-        let reply = match self.engine.sequence(self.now, &args)? {
-            SequenceResult::Replay(cached) => self.replies[cached[0] as usize * 256 + cached[1] as usize],
-            SequenceResult::New(ticket) => {
-                let reclaim_needed = if ticket.reclaim_needed { 0x100 } else { 0 };
-                let flags = reclaim_needed | if ticket.revoked { 0x40 } else { 0 };
-                let result = self.run(ticket.client, message.operation);
-                let delegation = match message.operation {
-                    Operation::Open(_, file, share) if self.delegates && result.is_ok() => {
-                        self.delegate(ticket.client, file, share)
-                    }
-                    _ => None,
-                };
-                let reply = Reply { highest: ticket.highest_slot, flags, result, delegation };
-                let number = self.replies.len();
-                self.engine.finish(&ticket, Some(&[(number / 256) as u8, (number % 256) as u8]));
-                self.replies.push(reply);
-                reply
+        let ticket = match self.engine.sequence(self.now, &args)? {
+            SequenceResult::Replay(cached) => {
+                return Ok(self.replies[cached[0] as usize * 256 + cached[1] as usize]);
             }
+            SequenceResult::New(ticket) => ticket,
         };
-        self.apply_effects();
+        assert!(self.executed.insert(number), "{compound:?} is executed twice");
+        self.renewed = self.now;
+        let reclaim_needed = if ticket.reclaim_needed { 0x100 } else { 0 };
+        let fault = if self.faulty.contains(&session) { 0x400 } else { 0 };
+        let flags = reclaim_needed | fault | if ticket.revoked { 0x40 } else { 0 };
+        let result = self.run(ticket.client, operation);
+        let delegation = match operation {
+            Operation::Open(_, file, share) if self.delegates && result.is_ok() => {
+                self.delegate(ticket.client, file, share)
+            }
+            _ => None,
+        };
+        let reply = Executed { highest: ticket.highest_slot, flags, result, delegation };
+        let cached = self.replies.len();
+        self.engine.finish(&ticket, Some(&[(cached / 256) as u8, (cached % 256) as u8]));
+        self.replies.push(reply);
         Ok(reply)
     }
 
@@ -227,7 +271,7 @@ impl Server {
         }
     }
 
-    fn open(
+    pub fn open(
         &mut self,
         client: ClientId,
         owner: u8,
@@ -252,7 +296,7 @@ impl Server {
         Some((ours(id), if writes { DelegationKind::Write } else { DelegationKind::Read }))
     }
 
-    fn lock(
+    pub fn lock(
         &mut self,
         client: ClientId,
         owner: u8,
@@ -278,42 +322,26 @@ impl Server {
         }
     }
 
-    /// The rival locks a range, and unlocks it at once. Returns whether it could, if it could open the file.
-    pub fn lock_by_rival(&mut self, file: u32, range: ByteRange, kind: LockKind) -> Option<bool> {
-        if !self.open_by_rival(file, Share { access: 3, deny: 0 }) {
-            return None;
-        }
-        let (client, _, id) = self.rivals_opens.pop().expect("it was opened");
-        let lock = LockChangeRequest::Lock { id: None, range, kind, reclaim: false };
-        let locked = self.lock(client, 0, file, &lock, ours(id));
-        // This ends the lock.
-        self.engine.close(&by(client), &id, &file).expect("it is open");
-        self.apply_effects();
-        Some(locked.is_ok())
+    /// The sessions that have a fault.
+    pub fn faulty_sessions(&self) -> usize {
+        let is_there = |session: &&SessionId| self.engine.session_of(**session, &PRINCIPAL).is_ok();
+        self.faulty.iter().filter(is_there).count()
     }
 
-    /// The rival, another client, which isn't tested, opens a file. Returns whether it could.
-    pub fn open_by_rival(&mut self, file: u32, share: Share) -> bool {
-        let (client, sequence, confirmed) = self.exchange_id("rival");
-        let id = ClientId(client);
-        if !confirmed {
-            self.create_session(client, sequence).expect("room for a session");
-            self.engine.reclaim_complete(&by(id)).expect("the first time");
-        }
-        let owner = self.rivals_opens.len() as u8;
-        let opened = self.open(id, owner, file, share, false);
-        self.apply_effects();
-        self.rivals_opens.extend(opened.map(|open| (id, file, theirs(open))));
-        opened.is_ok()
+    /// Whether the host's lease hasn't expired, at this server or in its former run.
+    pub fn has_lease(&self) -> bool {
+        self.now < self.renewed.plus(LEASE)
     }
 
-    /// The rival closes everything.
-    pub fn close_by_rival(&mut self) {
-        for (client, file, id) in std::mem::take(&mut self.rivals_opens) {
-            // Its lease may have expired.
-            let _ = self.engine.close(&by(client), &id, &file);
-        }
-        self.apply_effects();
+    /// Whether the server has a state of the host, or none of the host's because it has restarted since.
+    pub fn has_state(&self, id: StateId) -> bool {
+        let client = self.confirmed.map(ClientId);
+        client.is_none_or(|client| self.engine.test_stateid(client, &theirs(id)).is_ok())
+    }
+
+    /// The host's sessions.
+    pub fn sessions(&self) -> usize {
+        self.engine.counts().1 - usize::from(self.has_rivals_session())
     }
 
     /// The number of states.
