@@ -8,7 +8,7 @@
 use std::fmt::Debug;
 use std::time::Instant;
 
-use crate::types::{Attributes, Handle, LaneReport, Timestamp};
+use crate::types::{Attributes, Handle, LaneReport, ReplyAcls, Timestamp};
 
 /// A file's attributes right before a change; a client compares them with its cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +45,12 @@ pub struct AttributeUpdate {
 pub trait AttributeSink: Debug + Send + Sync {
     /// A reply over the wire, or an Open over the lane, carried attributes of a file, or should have.
     fn attributes(&self, file: &Handle, update: &AttributeUpdate);
+
+    /// A reply carried a file's access control lists beside these attributes, which
+    /// [`AttributeSink::attributes`] was called with before. The call was sent at `asked`.
+    fn acls(&self, file: &Handle, attributes: &Attributes, acls: &ReplyAcls, asked: Instant) {
+        let _ = (file, attributes, acls, asked);
+    }
 
     /// The session got a lane, lost it, or its lane mode was changed. Called once for each change.
     fn lane_changed(&self, report: &LaneReport);

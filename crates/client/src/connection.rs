@@ -9,7 +9,8 @@ use rpc::client::{Client, Reply, Request};
 use rpc::message::Credential;
 use xdr::Encoder;
 
-use crate::counters::{SessionCounters, bump};
+use crate::calling_session::CallingSession;
+use crate::counters::bump;
 use crate::error::{Error, Result, RpcError};
 use crate::options::{MAX_TRANSFER, Options, ReservedPort};
 use crate::url::Url;
@@ -66,20 +67,22 @@ pub(crate) async fn connect_to_any(
     })
 }
 
-/// Sends a call, on the call socket if there is one and the call is `small`, and counts its round trips.
+/// Sends a call for a session, on its call socket if there is one and the call is `small`, and counts its
+/// round trips.
 ///
 /// # Errors
 /// The call's.
 pub(crate) async fn send(
     rpc: &Client,
-    counters: &SessionCounters,
+    session: &CallingSession,
     request: Request<'_>,
     small: bool,
     args: impl FnOnce(&mut Encoder),
 ) -> Result<Reply, rpc::client::Error> {
     // The server makes no calls without a user on a call socket.
     let small = small && !matches!(request.credential, Credential::None);
-    let Some(socket) = rpc.call_socket().filter(|_| small) else {
+    let counters = &session.counters;
+    let Some(socket) = session.call_socket().filter(|_| small) else {
         bump(&counters.wire.round_trips);
         return rpc.call(request, args).await;
     };

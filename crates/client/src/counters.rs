@@ -216,6 +216,9 @@ pub(crate) struct SessionCounters {
     pub(crate) probes: AtomicU64,
     pub(crate) data_path_changes: AtomicU64,
     pub(crate) tree_operations: AtomicU64,
+    /// The lock owners of files that have locked something, until they release the file: whether I/O over
+    /// the lane has to ask for lost locks. It is here because that I/O loads its counters in any case.
+    pub(crate) lockers: AtomicU64,
 }
 
 /// Adds 1.

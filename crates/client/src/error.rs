@@ -96,6 +96,10 @@ pub enum Status {
     /// NFS3ERR_BADTYPE.
     #[error("the server does not support this type of file")]
     BadType,
+    /// NFS4ERR_MOVED: the filesystem is on another server, and this one doesn't say where
+    /// ([`Error::Moved`] says it).
+    #[error("its filesystem is on another server")]
+    Moved,
     /// NFS4ERR_SYMLINK.
     #[error("it is a symbolic link")]
     Symlink,
@@ -166,7 +170,7 @@ impl Status {
             Self::NotEmpty => Errno::NOTEMPTY,
             Self::Quota => Errno::DQUOT,
             Self::Stale | Self::BadHandle => Errno::STALE,
-            Self::Remote => Errno::REMOTE,
+            Self::Remote | Self::Moved => Errno::REMOTE,
             Self::NotSync | Self::TryLater | Self::Locked => Errno::AGAIN,
             Self::Symlink => Errno::LOOP,
             Self::Busy => Errno::BUSY,
@@ -246,6 +250,15 @@ pub enum Error {
         /// The server's reason.
         status: Status,
     },
+    /// The file's filesystem has moved to other servers, or the server refers to them (NFS4ERR_MOVED, RFC
+    /// 8881 section 11). The client doesn't follow; the status is [`Status::Moved`], and the errno EREMOTE.
+    #[error("{object}: its filesystem is on another server: mount it from {}", locations.join(" or "))]
+    Moved {
+        /// The operation and its file.
+        object: String,
+        /// Where the filesystem is: servers with paths, in the form of mount(8), `server:/path`.
+        locations: Vec<String>,
+    },
     /// A system call on a granted file, or on a local file of the caller, failed.
     #[error("{object}: {source}")]
     Local {
@@ -286,6 +299,10 @@ pub enum Error {
         /// What is wrong with the reply.
         what: &'static str,
     },
+    /// The server's NFSv4 access control list means something that no POSIX one does
+    /// ([`Session::acls`](crate::Session::acls)).
+    #[error("the NFSv4 access control list has no POSIX counterpart")]
+    NoPosixAcl,
     /// A write failed after a first part of the data had been written.
     #[error("{source} (after {done} bytes)")]
     Partly {
@@ -351,6 +368,7 @@ impl Error {
     pub fn status(&self) -> Option<Status> {
         match self {
             Self::Status { status, .. } => Some(*status),
+            Self::Moved { .. } => Some(Status::Moved),
             Self::Partly { source, .. } => source.status(),
             Self::EarlierWrite { source } => source.status(),
             _ => None,
@@ -407,6 +425,7 @@ impl Error {
         match &mut self {
             Self::Rpc { object, .. }
             | Self::Status { object, .. }
+            | Self::Moved { object, .. }
             | Self::Local { object, .. }
             | Self::NoLane { object, .. }
             | Self::NoGrant { object, .. }
@@ -430,11 +449,13 @@ impl Error {
             Self::Rpc { .. } | Self::Protocol { .. } | Self::NotLocal => Errno::IO,
             Self::Mount { .. } => Errno::ACCESS,
             Self::Status { status, .. } => return status.errno(),
+            Self::Moved { .. } => return Status::Moved.errno(),
             Self::Local { source, .. } => Errno::from_io_error(source).unwrap_or(Errno::IO),
             Self::NoLane { .. } => Errno::NXIO,
             Self::NoGrant { .. } => Errno::NFILE,
             Self::Loop { .. } => Errno::LOOP,
             Self::NotOpenFor { .. } => Errno::BADF,
+            Self::NoPosixAcl => Errno::OPNOTSUPP,
             Self::Partly { source, .. } => return source.errno(),
             Self::EarlierWrite { source } => return source.errno(),
         };

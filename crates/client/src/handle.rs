@@ -9,6 +9,8 @@
 //! log. By these the seal can be had from the server when the wire needs it, and a tree finds files that it
 //! hasn't opened yet.
 //!
+//! They also know when their file was made, once a reply has told it: that doesn't change.
+//!
 //! Invariant: two handles are equal if their identities are, whether they are sealed or not. So a file has
 //! one handle, however it was found.
 
@@ -18,6 +20,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
+use sys::Timestamp;
 
 /// The longest file handle of NFSv3 (RFC 1813 section 2.3.3, NFS3_FHSIZE), and of our server. A longer one is
 /// kept behind the pointer to what its clones share.
@@ -56,6 +59,8 @@ struct HandleState {
     sealed: OnceLock<Box<[u8; HANDLE_MAX]>>,
     /// The directory and the name of the file when it was last found.
     place: Mutex<Option<(Handle, Box<[u8]>)>>,
+    /// When the file was made, or that its filesystem doesn't tell, once a reply says so.
+    birth: OnceLock<Option<Timestamp>>,
     /// All bytes of a handle of more than [`HANDLE_MAX`]. It has no seal and no place.
     long: Box<[u8]>,
 }
@@ -102,8 +107,8 @@ impl Handle {
         place: Option<(Self, Box<[u8]>)>,
         long: Box<[u8]>,
     ) -> Self {
-        let (sealed, place) = (OnceLock::new(), Mutex::new(place));
-        Self(Arc::new(HandleState { len, bytes, origin, sealed, place, long }))
+        let (sealed, place, birth) = (OnceLock::new(), Mutex::new(place), OnceLock::new());
+        Self(Arc::new(HandleState { len, bytes, origin, sealed, place, birth, long }))
     }
 
     fn is_long(&self) -> bool {
@@ -144,7 +149,21 @@ impl Handle {
             return self;
         }
         let place = Some((directory.clone(), name.into()));
-        Self::with(self.0.len, self.0.bytes, Origin::Found, place, Box::default())
+        let found = Self::with(self.0.len, self.0.bytes, Origin::Found, place, Box::default());
+        if let Some(birth) = self.birth() {
+            found.note_birth(birth);
+        }
+        found
+    }
+
+    /// When the file was made, or that its filesystem doesn't tell, if a reply has said so.
+    pub(crate) fn birth(&self) -> Option<Option<Timestamp>> {
+        self.0.birth.get().copied()
+    }
+
+    /// A reply says when the file was made, or that its filesystem doesn't tell.
+    pub(crate) fn note_birth(&self, birth: Option<Timestamp>) {
+        self.0.birth.get_or_init(|| birth);
     }
 
     /// The first bytes of all handles of this handle's export, if clients can make such handles.

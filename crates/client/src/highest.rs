@@ -7,7 +7,6 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::counters::SessionCounters;
 use crate::error::{Error, Result, RpcError, Status};
 use crate::nfs3::Nfs3;
 use crate::nfs4::Nfs4;
@@ -33,15 +32,10 @@ enum Lack {
 ///
 /// # Errors
 /// Those of [`Nfs4::connect`] and [`Nfs3::connect`].
-pub(crate) async fn connect(
-    url: &Url,
-    options: Arc<Options>,
-    user: &Arc<User>,
-    counters: Arc<SessionCounters>,
-) -> Result<Mounted> {
-    let by_4 = match Nfs4::connect(url, options.clone(), user, counters.clone()).await {
+pub(crate) async fn connect(url: &Url, options: Arc<Options>, user: &Arc<User>) -> Result<Mounted> {
+    let by_4 = match Nfs4::connect(url, options.clone(), user).await {
         Ok(mounted) if mounted.lacks_path => {
-            return choose_for_lacking_path(mounted, url, options, user, counters).await;
+            return choose_for_lacking_path(mounted, url, options, user).await;
         }
         Ok(mounted) => return Ok(mounted),
         Err(error) => error,
@@ -49,9 +43,9 @@ pub(crate) async fn connect(
     let Some(lack) = lack(&by_4) else { return Err(by_4) };
     tracing::debug!(%url, error = %by_4, "not by NFSv4");
     let by_3 = match lack {
-        Lack::Version | Lack::Path => Nfs3::connect(url, options, user, counters).await,
+        Lack::Version | Lack::Path => Nfs3::connect(url, options, user).await,
         // A server whose port is 2049 may be starting: by the next attempt it has NFSv4.
-        Lack::Port => match Nfs3::connect_elsewhere(url, options, user, counters).await {
+        Lack::Port => match Nfs3::connect_elsewhere(url, options, user).await {
             Some(by_3) => by_3,
             None => return Err(by_4),
         },
@@ -67,9 +61,8 @@ async fn choose_for_lacking_path(
     url: &Url,
     options: Arc<Options>,
     user: &Arc<User>,
-    counters: Arc<SessionCounters>,
 ) -> Result<Mounted> {
-    let Ok(by_3) = Nfs3::connect(url, options, user, counters).await else { return Ok(by_4) };
+    let Ok(by_3) = Nfs3::connect(url, options, user).await else { return Ok(by_4) };
     let (chosen, other) = if by_3.path == b"/" { (by_4, by_3) } else { (by_3, by_4) };
     other.protocol.end(user).await;
     Ok(chosen)

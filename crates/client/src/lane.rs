@@ -55,6 +55,8 @@ pub(crate) struct WireState {
     pub(crate) open: Option<WireOpen>,
     /// The rights of the user, if the server sent them.
     pub(crate) access: Option<Access>,
+    /// All that is in the file, if the open has read it.
+    pub(crate) content: Option<Vec<u8>>,
 }
 
 impl OpenedFile {

@@ -40,7 +40,7 @@
 //! | layer | modules |
 //! |---|---|
 //! | values | `handle`, `types`, `counters`, `in_memory` |
-//! | options and errors | `attribute_sink`, `options`, `url`, `error`, `user` |
+//! | options and errors | `attribute_sink`, `options`, `url`, `error`, `calling_session`, `user` |
 //! | operations | `operations` (their interface), `connection`, `nfs3`, `nfs4`, `tree`, `protocol`, `wire`, `seal_queue` |
 //! | the lane | `open_prefetch`, `lane` |
 //! | unstable writes | `uncommitted_writes` |
@@ -50,6 +50,7 @@
 
 mod attribute_sink;
 pub mod blocking;
+mod calling_session;
 mod connection;
 mod copy;
 mod counters;
@@ -98,8 +99,8 @@ pub use options::{
 };
 pub use session::{CookieLoopDetector, Directory, Follow, Listed, Session};
 pub use types::{
-    Access, AclEntry, Advice, Attributes, Create, DirEntry, ExportEntry, Fallocate, FileKind, Found, FsInfo,
-    FsStat, Handle, LaneReport, MadeDirectory, NameHint, Node, Operation, Page, PathConf, Plus, SeekTo,
-    SetAttributes, SetTime, SetXattr, Timestamp,
+    Access, Advice, Attributes, Create, DirEntry, ExportEntry, Fallocate, FileKind, Found, FsInfo, FsStat,
+    Handle, LaneReport, MadeDirectory, NameHint, Node, Operation, Page, PathConf, Plus, PosixAcl, PosixAcls,
+    ReplyAcls, SeekTo, SetAcl, SetAttributes, SetTime, SetXattr, Timestamp,
 };
 pub use url::{Url, UrlError};

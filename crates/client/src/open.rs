@@ -11,12 +11,12 @@
 use lane::{CreateMode, NewFile};
 use rustix::fs::{AtFlags, StatxFlags, Timespec, Timestamps, UTIME_NOW};
 
-use crate::counters::bump;
+use crate::counters::{add, bump};
 use crate::error::{Error, Result, Status};
 use crate::file::File;
 use crate::lane::{LaneOpen, OpenPurpose, OpenedFile, OpenedInTree, WireState};
 use crate::open_prefetch::OpenTarget;
-use crate::operations::{FileTarget, OpenReply, Operations as _};
+use crate::operations::{FileTarget, OpenPlan, OpenReply, Operations as _};
 use crate::options::OpenOptions;
 use crate::session::{Follow, PathWalk, Session};
 use crate::types::{Attributes, Create, DirEntry, FileKind, Found, Handle, SetAttributes, SetTime};
@@ -294,11 +294,17 @@ impl Session {
             FileTarget::File(file) => self.settle_pending(|pending| pending == file).await,
             FileTarget::Entry { name, .. } | FileTarget::New { name, .. } => self.settle_named(&[name]).await,
         }
-        let access = (options.read, options.write);
-        let opened = self.caller.perform(&[file], |nfs, user| nfs.open(user, target, access)).await;
-        let OpenReply { found, access, state: open } = opened.map_err(|error| error.about(|| shown(path)))?;
+        let content = if self.inner.lane.is_established() { 0 } else { options.content };
+        let plan = OpenPlan { read: options.read, write: options.write, content };
+        let opened = self.caller.perform(&[file], |nfs, user| nfs.open(user, target, plan)).await;
+        let OpenReply { found, access, state: open, content } =
+            opened.map_err(|error| error.about(|| shown(path)))?;
+        if let Some(content) = &content {
+            bump(&self.inner.counters.wire.reads);
+            add(&self.inner.counters.wire.bytes_read, content.len() as u64);
+        }
         match (found, target) {
-            (Some(found), _) => Ok((found, Some(WireState { open, access }))),
+            (Some(found), _) => Ok((found, Some(WireState { open, access, content }))),
             (None, FileTarget::Entry { directory, name, .. } | FileTarget::New { directory, name, .. }) => {
                 Ok((self.lookup(directory, name).await?, None))
             }

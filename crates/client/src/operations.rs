@@ -20,8 +20,9 @@ use io::Stability;
 use crate::error::Result;
 pub(crate) use crate::nfs4::WireOpen;
 use crate::types::{
-    Access, AclEntry, Advice, Attributes, Create, ExportEntry, Fallocate, FileKind, Found, FsInfo, FsStat,
-    Handle, MadeDirectory, Node, Page, PathConf, Plus, SeekTo, SetAttributes, SetXattr, Timestamp, XattrPage,
+    Access, Advice, Attributes, Create, ExportEntry, Fallocate, FileKind, Found, FsInfo, FsStat, Handle,
+    MadeDirectory, Node, Page, PathConf, Plus, PosixAcls, SeekTo, SetAcl, SetAttributes, SetXattr, Timestamp,
+    XattrPage,
 };
 use crate::user::User;
 
@@ -86,6 +87,16 @@ pub(crate) enum FileTarget<'a> {
     New { directory: &'a Handle, name: &'a [u8], how: &'a Create },
 }
 
+/// What a file is opened for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OpenPlan {
+    pub(crate) read: bool,
+    pub(crate) write: bool,
+    /// The bytes that the file probably has, if the same request is to read them and one of this version can;
+    /// 0 if not.
+    pub(crate) content: u32,
+}
+
 /// The result of an open.
 #[derive(Debug)]
 pub(crate) struct OpenReply {
@@ -95,6 +106,8 @@ pub(crate) struct OpenReply {
     pub(crate) access: Option<Access>,
     /// What the server holds for the open. `None` if it holds nothing, or the file isn't regular.
     pub(crate) state: Option<WireOpen>,
+    /// All that is in the file, if the same request has read it. It is as new as the attributes, or newer.
+    pub(crate) content: Option<Vec<u8>>,
 }
 
 /// Opens a file by the operations that leave nothing open: finds it, or creates it.
@@ -108,7 +121,7 @@ pub(crate) async fn open_without_state(
         FileTarget::Entry { directory, name, .. } => Some(nfs.lookup(user, directory, name).await?),
         FileTarget::New { directory, name, how } => nfs.create(user, directory, name, how).await?,
     };
-    Ok(OpenReply { found, access: None, state: None })
+    Ok(OpenReply { found, access: None, state: None, content: None })
 }
 
 /// Finds the first name of a path only.
@@ -184,7 +197,7 @@ pub(crate) trait Operations {
         &self,
         user: &User,
         target: FileTarget<'_>,
-        access: (bool, bool),
+        plan: OpenPlan,
     ) -> impl Future<Output = Result<OpenReply>> + Send;
 
     /// Locks bytes of a file that the user has open. Fails with [`Status::Locked`](crate::Status::Locked) if
@@ -351,9 +364,13 @@ pub(crate) trait Operations {
     /// The limits of names in a file's filesystem.
     fn path_conf(&self, user: &User, file: &Handle) -> impl Future<Output = Result<PathConf>> + Send;
 
-    /// A file's access control list. [`Status::NotSupported`](crate::Status::NotSupported): the server has
-    /// none.
-    fn acl(&self, user: &User, file: &Handle) -> impl Future<Output = Result<Vec<AclEntry>>> + Send;
+    /// A file's POSIX access control lists. [`Status::NotSupported`](crate::Status::NotSupported): the server
+    /// has none. [`Error::NoPosixAcl`](crate::Error::NoPosixAcl): they are NFSv4 ones without a counterpart.
+    fn acls(&self, user: &User, file: &Handle) -> impl Future<Output = Result<PosixAcls>> + Send;
+
+    /// Changes one of them; the new list is valid.
+    fn set_acl(&self, user: &User, file: &Handle, change: &SetAcl)
+    -> impl Future<Output = Result<()>> + Send;
 
     /// Changes the space of `len` bytes from `offset` on.
     fn fallocate(

@@ -1,6 +1,7 @@
 //! The implementations of [`Operations`] that a session uses.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -8,21 +9,21 @@ use client_state::{ByteRange, LockKind};
 use io::Stability;
 use rpc::client::Client;
 
-use crate::counters::SessionCounters;
 use crate::error::Result;
 use crate::highest;
 use crate::nfs3::Nfs3;
 use crate::nfs4::Nfs4;
 use crate::operations::{
-    CopyReply, FileTarget, LockConflict, LockOwner, LockRequest, OpenReply, Operations, ReadReply, WireOpen,
-    WriteReply,
+    CopyReply, FileTarget, LockConflict, LockOwner, LockRequest, OpenPlan, OpenReply, Operations, ReadReply,
+    WireOpen, WriteReply,
 };
 use crate::options::{Options, Version};
 use crate::tree::Tree;
 use crate::types::{
-    Access, AclEntry, Advice, Attributes, Create, ExportEntry, Fallocate, Found, FsInfo, FsStat, Handle,
-    MadeDirectory, Node, Page, PathConf, Plus, SeekTo, SetAttributes, SetXattr, Timestamp, XattrPage,
+    Access, Advice, Attributes, Create, ExportEntry, Fallocate, Found, FsInfo, FsStat, Handle, MadeDirectory,
+    Node, Page, PathConf, Plus, PosixAcls, SeekTo, SetAcl, SetAttributes, SetXattr, Timestamp, XattrPage,
 };
+use crate::uncommitted_writes::UncommittedPool;
 use crate::url::Url;
 use crate::user::User;
 
@@ -45,6 +46,10 @@ pub(crate) struct Mounted {
     pub(crate) target: Vec<u8>,
     /// The directory at `path`.
     pub(crate) root: Handle,
+    /// Whether one of the sessions on the connections has ever had a lane.
+    pub(crate) had_lane: Arc<AtomicBool>,
+    /// Other sessions on the connections may rely on it that a change is durable when it is answered.
+    pub(crate) is_durable: bool,
     /// `path` is the server's root, and the URL's path begins with a name that isn't there.
     pub(crate) lacks_path: bool,
 }
@@ -55,16 +60,11 @@ impl Protocol {
     ///
     /// # Errors
     /// Those of [`Nfs3::connect`] and [`Nfs4::connect`].
-    pub(crate) async fn connect(
-        url: &Url,
-        options: Arc<Options>,
-        user: &Arc<User>,
-        counters: Arc<SessionCounters>,
-    ) -> Result<Mounted> {
+    pub(crate) async fn connect(url: &Url, options: Arc<Options>, user: &Arc<User>) -> Result<Mounted> {
         match options.version {
-            Version::Highest => highest::connect(url, options, user, counters).await,
-            Version::V3 => Nfs3::connect(url, options, user, counters).await,
-            Version::V4 | Version::V4_1 | Version::V4_2 => Nfs4::connect(url, options, user, counters).await,
+            Version::Highest => highest::connect(url, options, user).await,
+            Version::V3 => Nfs3::connect(url, options, user).await,
+            Version::V4 | Version::V4_1 | Version::V4_2 => Nfs4::connect(url, options, user).await,
         }
     }
 
@@ -94,11 +94,28 @@ impl Protocol {
         matches!(self, Self::Nfs4(_))
     }
 
-    /// Since when the server has had to ask this client before the file changes.
-    pub(crate) fn delegated_since(&self, file: &Handle) -> Option<Instant> {
+    /// Since when the server has had to ask this client before the file changes, or, if the client `writes`,
+    /// before anybody else opens it.
+    pub(crate) fn delegated_since(&self, file: &Handle, writes: bool) -> Option<Instant> {
         match self {
-            Self::Nfs4(nfs) => nfs.delegated_since(file),
+            Self::Nfs4(nfs) => nfs.delegated_since(file, writes),
             Self::Nfs3(_) | Self::Tree(_) => None,
+        }
+    }
+
+    /// Whether the user's session has its locks on a file for certain, or none. Otherwise only the server can
+    /// tell whether they are lost.
+    pub(crate) fn has_locks_for_certain(&self, user: &User, file: &Handle) -> bool {
+        match self {
+            Self::Nfs4(nfs) => nfs.has_locks_for_certain(user, file),
+            Self::Nfs3(_) | Self::Tree(_) => true,
+        }
+    }
+
+    /// Where the session keeps the data that waits to be sent, for what the server asks this client.
+    pub(crate) fn set_written_behind(&self, pool: &Arc<UncommittedPool>) {
+        if let Self::Nfs4(nfs) = self {
+            nfs.set_written_behind(pool);
         }
     }
 
@@ -140,7 +157,7 @@ forward! {
     ) -> Result<Option<Attributes>>;
     fn lookup(user: &User, directory: &Handle, name: &[u8]) -> Result<Found>;
     fn lookup_path(user: &User, directory: &Handle, names: &[&[u8]]) -> Result<Vec<Found>>;
-    fn open(user: &User, target: FileTarget<'_>, access: (bool, bool)) -> Result<OpenReply>;
+    fn open(user: &User, target: FileTarget<'_>, plan: OpenPlan) -> Result<OpenReply>;
     fn lock(user: &User, file: &Handle, open: &WireOpen, request: LockRequest) -> Result<()>;
     fn unlock(user: &User, file: &Handle, owner: LockOwner, range: Option<ByteRange>) -> Result<()>;
     fn test_lock(
@@ -204,7 +221,8 @@ forward! {
     fn fs_stat(user: &User, file: &Handle) -> Result<FsStat>;
     fn fs_info(user: &User, file: &Handle) -> Result<FsInfo>;
     fn path_conf(user: &User, file: &Handle) -> Result<PathConf>;
-    fn acl(user: &User, file: &Handle) -> Result<Vec<AclEntry>>;
+    fn acls(user: &User, file: &Handle) -> Result<PosixAcls>;
+    fn set_acl(user: &User, file: &Handle, change: &SetAcl) -> Result<()>;
     fn fallocate(user: &User, file: &Handle, how: Fallocate, offset: u64, len: u64) -> Result<()>;
     fn advise(user: &User, file: &Handle, advice: Advice, offset: u64, len: u64) -> Result<()>;
     fn seek(user: &User, file: &Handle, to: SeekTo, offset: u64) -> Result<Option<u64>>;

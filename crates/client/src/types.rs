@@ -1,19 +1,46 @@
 //! Values that operations take and return, the same for every version of NFS.
 
-pub use sys::{Access, Attributes, FileKind, SetAttributes, SetTime, Timestamp};
+pub use sys::{Access, Attributes, FileKind, PosixAcl, PosixAcls, SetAttributes, SetTime, Timestamp};
 
 pub use crate::handle::Handle;
 
-/// An entry of an access control list (acl(5)).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AclEntry {
-    /// To whom it applies, in NFSACL's numbers: 1 the owner, 2 a user, 4 the file's group, 8 a group, 16 the
-    /// mask, 32 others.
-    pub tag: u32,
-    /// The user of tag 2, or the group of tag 8.
-    pub id: u32,
-    /// 4 to read, 2 to write, 1 to execute or search.
-    pub permissions: u32,
+/// A change of one of a file's access control lists (acl(5)).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SetAcl {
+    /// The access list, which changes the file's mode as well. With one that has neither names nor a mask the
+    /// mode is all that the file has.
+    Access(PosixAcl),
+    /// A directory's default list. `None` removes it.
+    Default(Option<PosixAcl>),
+}
+
+impl SetAcl {
+    /// The new list.
+    pub(crate) const fn list(&self) -> Option<&PosixAcl> {
+        match self {
+            Self::Access(list) => Some(list),
+            Self::Default(list) => list.as_ref(),
+        }
+    }
+
+    /// Makes the change to the lists of a file.
+    pub(crate) fn apply(&self, to: &mut PosixAcls) {
+        match self {
+            Self::Access(list) => to.access = list.clone(),
+            Self::Default(list) => to.default = list.clone(),
+        }
+    }
+}
+
+/// A file's access control lists (acl(5)), as a reply has them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReplyAcls {
+    /// The lists.
+    Posix(PosixAcls),
+    /// The file has an NFSv4 list that no POSIX one equals ([`Error::NoPosixAcl`](crate::Error::NoPosixAcl)).
+    NoPosix,
+    /// The server or the file's filesystem has no lists.
+    NotSupported,
 }
 
 /// A file with the attributes that the same reply carried.
@@ -32,8 +59,8 @@ pub struct MadeDirectory {
     pub found: Found,
     /// Those of the rights asked for that the user has.
     pub access: Option<Access>,
-    /// Its POSIX access control list, or what the server's list says in that form.
-    pub acl: Option<Vec<AclEntry>>,
+    /// Its access control list, if the server sent one that has a POSIX counterpart.
+    pub acl: Option<PosixAcl>,
 }
 
 impl From<Found> for MadeDirectory {
@@ -158,6 +185,9 @@ pub struct DirEntry {
     pub handle: Option<Handle>,
     /// The file's attributes, likewise.
     pub attributes: Option<Attributes>,
+    /// The file's access control lists, if the listing asked for them ([`Plus::Acls`]) and the reply says
+    /// which it has.
+    pub acls: Option<ReplyAcls>,
 }
 
 /// The entries of a listing that come with handles and attributes.
@@ -167,6 +197,9 @@ pub enum Plus<'a> {
     None,
     /// All (READDIRPLUS).
     All,
+    /// All, and by NFSv4 with access control lists (RFC 8881 section 6.2.1), which make the reply longer by a
+    /// third or more. Other listings can't have them.
+    Acls,
     /// At least the directories, and all entries have their kinds. Only a directory tree of the server's host
     /// saves work by that; a server sends all.
     Directories,
@@ -188,7 +221,7 @@ impl Plus<'_> {
     pub(crate) fn includes(self, name: &[u8], fileid: u64, kind: Option<FileKind>) -> bool {
         match self {
             Self::None => false,
-            Self::All => true,
+            Self::All | Self::Acls => true,
             Self::Directories | Self::Attributes => kind.is_none_or(|kind| kind == FileKind::Directory),
             Self::Unless(is_known) => !is_known(name, fileid),
         }
@@ -200,6 +233,7 @@ impl std::fmt::Debug for Plus<'_> {
         f.write_str(match self {
             Self::None => "None",
             Self::All => "All",
+            Self::Acls => "Acls",
             Self::Directories => "Directories",
             Self::Attributes => "Attributes",
             Self::Unless(_) => "Unless",
@@ -364,6 +398,8 @@ counted_operations!(
     Seek,
     Ioadvise,
     Copy,
+    Offloadstatus,
+    Offloadcancel,
     Clone,
     Getxattr,
     Setxattr,

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use rpc::message::{AuthSys, Credential as WireCredential};
 use xdr::Encoder;
 
+use crate::calling_session::CallingSession;
 use crate::options::Credential;
 use crate::types::SetAttributes;
 
@@ -24,13 +25,17 @@ pub(crate) struct User {
     pub(crate) ids: Arc<[u8]>,
     /// Cleared in the modes of new files, unless they inherit an access control list.
     pub(crate) umask: u32,
+    /// The session whose user it is.
+    pub(crate) session: Arc<CallingSession>,
 }
 
 impl User {
-    pub(crate) fn new(credential: Credential) -> Self {
+    pub(crate) fn new(credential: Credential, session: &Arc<CallingSession>) -> Self {
+        let session = session.clone();
         match credential {
             Credential::None => {
-                Self { wire: Arc::new(WireCredential::None), lane: None, ids: Arc::default(), umask: 0 }
+                let wire = Arc::new(WireCredential::None);
+                Self { wire, lane: None, ids: Arc::default(), umask: 0, session }
             }
             Credential::Sys { uid, gid, groups } => {
                 let gids = groups.iter().copied().take(lane::request::MAX_GIDS).collect();
@@ -44,7 +49,7 @@ impl User {
                     gids: groups,
                 });
                 let lane = Some(lane::LaneCredential { uid, gid, gids });
-                Self { wire: Arc::new(wire), lane, ids: ids.into_vec().into(), umask: 0 }
+                Self { wire: Arc::new(wire), lane, ids: ids.into_vec().into(), umask: 0, session }
             }
         }
     }

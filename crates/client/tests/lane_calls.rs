@@ -72,7 +72,7 @@ async fn names_and_attributes_take_one_round_trip_over_the_lane_each(version: Ve
     assert_eq!(after.calls(Operation::Lookup) - before.calls(Operation::Lookup), 2);
 
     // An access control list of NFSv4 may be long.
-    session.acl(&root).await.unwrap();
+    session.acls(&root).await.unwrap();
     let over_v4 = u64::from(version != Version::V3);
     assert_eq!(over_tcp(&session, &before), over_v4);
     // NULL shows whether the server replies over TCP.

@@ -5,13 +5,17 @@ mod support;
 use std::fs::OpenOptions as LocalOptions;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
+use proto::nfs4::{Nfsstat4, Operation as Operation4};
 use samehost_client as client;
 
 use client::{
     Access, ByteRange, File, Handle, LaneMode, LockKind, LockOwner, LockRequest, OpenOptions, Operation,
     Session, SetAttributes, Version,
 };
+use support::odd_v4::{OddServer, ScriptedAnswer, attributes_of, opened, soft};
 use support::{Served, wait_for};
 
 /// A session that asks for delegations, and a file of its server with its handle, opened and closed once.
@@ -154,6 +158,75 @@ async fn own_writes_locks_and_changes_of_attributes_return_it() {
     it.session.set_attributes(&reader.handle(), &set, None).await.unwrap();
     assert!(is_returned(&reader));
     assert_eq!(read(&reader).await, b"first");
+}
+
+/// A delegation is returned by the request that removes the file's name, unless the server must be told of
+/// opens before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn the_request_that_removes_a_file_returns_it() {
+    for is_open in [false, true] {
+        let it = Delegated::new(Served::wire_only(), None).await;
+        let file = if is_open { Some(it.open(&OpenOptions::reading()).await) } else { None };
+        let before = it.session.counters().wire.round_trips;
+        it.session.remove(&it.session.root(), b"file").await.unwrap();
+        assert!(!it.path.exists() && !it.is_delegated());
+        if !is_open {
+            assert_eq!(it.session.counters().wire.round_trips, before + 1);
+        }
+        drop(file);
+        it.session.close().await;
+    }
+}
+
+/// What is executed of a request with DELEGRETURN and REMOVE.
+type Executed = Arc<Mutex<Vec<Operation4>>>;
+
+/// Whatever a server answers to DELEGRETURN, the name is removed once, after it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn servers_may_refuse_to_take_a_delegation_with_a_removal() {
+    use Operation4::{Delegreturn, Remove};
+    let cases: [(&[Nfsstat4], &[Operation4]); 4] = [
+        (&[Nfsstat4::Ok], &[Delegreturn, Remove]),
+        (&[Nfsstat4::Delay, Nfsstat4::Ok], &[Delegreturn, Delegreturn, Remove]),
+        (&[Nfsstat4::BadStateid], &[Delegreturn, Remove]),
+        (&[Nfsstat4::Stale], &[Delegreturn, Remove]),
+    ];
+    for (answers, expected) in cases {
+        let executed = Executed::default();
+        let (log, answers) = (executed.clone(), Mutex::new(answers.iter()));
+        let server = OddServer::new(move |request| match request.operation {
+            Operation4::Open => ScriptedAnswer::Ok(opened([1; 16], Some([2; 16]))),
+            Operation4::Close => ScriptedAnswer::Ok(vec![1; 16]),
+            Operation4::Getattr if request.compound.contains(&Operation4::Open) => {
+                let requested = xdr::Decoder::new(request.args).get().unwrap();
+                ScriptedAnswer::Ok(attributes_of(&requested, 1))
+            }
+            Delegreturn => {
+                log.lock().push(Delegreturn);
+                match *answers.lock().next().expect("another DELEGRETURN") {
+                    Nfsstat4::Ok => ScriptedAnswer::Good,
+                    refused => ScriptedAnswer::Status(refused),
+                }
+            }
+            Remove => {
+                log.lock().push(Remove);
+                // change_info4.
+                ScriptedAnswer::Ok(vec![0; 20])
+            }
+            _ => ScriptedAnswer::Good,
+        });
+        let options = soft().hard(true).delegations(true);
+        let session = Session::connect(&server.url(), options).await.unwrap();
+        let file = session.open(b"file", &OpenOptions::reading()).await.unwrap();
+        let handle = file.handle();
+        file.close().await.unwrap();
+        wait_for("the CLOSE", || session.counters().calls(Operation::Close) == 1).await;
+        assert!(session.delegated_since(&handle).is_some());
+        session.remove(&session.root(), b"file").await.unwrap();
+        assert_eq!(*executed.lock(), expected);
+        session.close().await;
+        assert_eq!(*executed.lock(), expected);
+    }
 }
 
 /// A delegation would keep the space of a file without a name, and a server may refuse to change its name.

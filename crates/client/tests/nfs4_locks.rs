@@ -9,9 +9,10 @@ use rustix::fs::{FlockOperation, fcntl_lock};
 use samehost_client as client;
 
 use client::{
-    ByteRange, File, LaneMode, LockKind, LockOwner, LockRequest, OpenOptions, Operation, Session, Status,
-    Version,
+    ByteRange, DataPath, File, LaneMode, LockKind, LockOwner, LockRequest, OpenOptions, Operation, Session,
+    Status, Version,
 };
+use support::proxy::Proxy;
 use support::{Served, wait_for};
 
 const ONE: LockOwner = LockOwner(1);
@@ -255,4 +256,111 @@ async fn a_client_that_is_cut_off_loses_its_locks_and_nothing_else() {
     file.read_at(&mut buffer, 0).await.unwrap();
     assert_eq!(&buffer, b"yours");
     assert!(!is_locked(&file, exclusive(ONE, range(0, 0))).await);
+}
+
+/// Another client waits for the lock of a file, gets it because the lease of its holder has expired, writes,
+/// and unlocks.
+async fn take_over(other: &Session) {
+    let theirs = open(other, b"file").await;
+    theirs.lock(waiting(ONE, range(0, 0))).await.unwrap();
+    theirs.write_at(b"yours", 0).await.unwrap();
+    theirs.close().await.unwrap();
+}
+
+/// The lock on `file` is lost: no read or write of it is believed, whatever the lane would permit, until it
+/// is unlocked. `untouched` has a grant, and keeps it.
+async fn loses_its_lock(session: &Session, (file, untouched): (&File, &File)) {
+    let mut buffer = [0; 5];
+    let lost = file.read_at(&mut buffer, 0).await.unwrap_err();
+    assert_eq!(lost.status(), Some(Status::Io), "{lost}");
+    assert_eq!(file.write_at(b"mine", 0).await.unwrap_err().status(), Some(Status::Io));
+    let again = open(session, b"file").await;
+    assert_eq!(again.data_path(), DataPath::Wire, "nor is it passed through");
+    assert_eq!(again.read_at(&mut buffer, 0).await.unwrap_err().status(), Some(Status::Io));
+    assert!(again.with_granted_fd(|_| ()).is_none());
+    untouched.write_at(b"M", 0).await.unwrap();
+    assert_eq!(untouched.read_at(&mut buffer, 0).await.unwrap(), 4);
+    file.unlock(ONE, None).await.unwrap();
+    file.write_at(b"after", 0).await.unwrap();
+    file.read_at(&mut buffer, 0).await.unwrap();
+    assert_eq!(&buffer, b"after");
+}
+
+/// As [`a_client_that_is_cut_off_loses_its_locks_and_nothing_else`], with a lane, which needs no connection
+/// for its reads and writes. The client's tasks stand still, and its connection and lane don't end.
+#[tokio::test]
+async fn a_client_that_stood_still_believes_nothing_by_a_lost_lock_over_its_lane() {
+    let mut served = Served::with_lane();
+    served.set_lease(2);
+    let session = Session::connect(&served.url(), served.options(LaneMode::Required).version(Version::V4_2))
+        .await
+        .unwrap();
+    let (file, untouched) = (open(&session, b"file").await, open(&session, b"untouched").await);
+    untouched.write_at(b"mine", 0).await.unwrap();
+    file.lock(exclusive(ONE, range(0, u64::MAX))).await.unwrap();
+    file.write_at(b"mine", 0).await.unwrap();
+    let (url, options) = (served.url(), served.options(LaneMode::Off).version(Version::V4_2));
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let other = Session::connect(&url, options).await.unwrap();
+            take_over(&other).await;
+            other.close().await;
+        });
+    })
+    .join()
+    .unwrap();
+    let lane = session.counters().lane;
+    loses_its_lock(&session, (&file, &untouched)).await;
+    // The lane is the one from before, and serves both files.
+    assert_eq!((file.data_path(), untouched.data_path()), (DataPath::Lane, DataPath::Lane));
+    let served_by_lane = session.counters().lane;
+    assert_eq!(served_by_lane.reads - lane.reads, 2, "one of each file");
+    assert_eq!(session.counters().events.probes, 1);
+}
+
+/// The connection is cut for longer than the lease. If it is closed, so is the lane: the first read waits for
+/// the next connection. If it is only silent, the lane goes on at both ends: a file without locks is read
+/// over it, and one with locks waits for the server as soon as the lease may have expired.
+#[tokio::test]
+async fn a_connection_that_is_cut_lets_no_lost_lock_be_believed_over_the_lane() {
+    for is_closed in [true, false] {
+        let mut served = Served::with_lane();
+        served.set_lease(2);
+        let proxy = Proxy::new(served.port());
+        let url =
+            client::Url::new("127.0.0.1", Some(proxy.port()), served.export().to_str().unwrap().as_bytes());
+        let options = served.options(LaneMode::Auto).version(Version::V4_2);
+        let session = Session::connect(&url, options).await.unwrap();
+        assert!(session.lane().local, "{:?}", session.lane());
+        let (file, untouched) = (open(&session, b"file").await, open(&session, b"untouched").await);
+        untouched.write_at(b"mine", 0).await.unwrap();
+        file.lock(exclusive(ONE, range(0, u64::MAX))).await.unwrap();
+        file.write_at(b"mine", 0).await.unwrap();
+        assert_eq!(file.data_path(), DataPath::Lane);
+        if is_closed {
+            proxy.close()
+        } else {
+            proxy.hold()
+        }
+        let other = served.wire_by(Version::V4_2).await;
+        take_over(&other).await;
+        other.close().await;
+
+        let mut buffer = [0; 5];
+        if !is_closed {
+            let before = session.counters().lane.reads;
+            assert_eq!(untouched.read_at(&mut buffer, 0).await.unwrap(), 4);
+            assert_eq!(session.counters().lane.reads, before + 1, "it has no locks");
+        }
+        let reading = file.clone();
+        let read = tokio::spawn(async move { reading.read_into(Vec::new(), 0, 5).await });
+        wait_for("the read's way", || file.data_path() == DataPath::Wire).await;
+        tokio::task::yield_now().await;
+        assert!(!read.is_finished(), "the server has to be asked");
+        proxy.resume();
+        let lost = read.await.unwrap().unwrap_err();
+        assert_eq!(lost.status(), Some(Status::Io), "{is_closed}: {lost}");
+        loses_its_lock(&session, (&file, &untouched)).await;
+    }
 }

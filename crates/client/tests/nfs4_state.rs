@@ -54,16 +54,19 @@ mod v4 {
         assert_eq!(&buffer, b"012ab56789");
     }
 
-    /// As a mount and the one that was unmounted before it, whose process hasn't ended.
+    /// As a mount and the one that was unmounted before it, whose process hasn't ended. The clients have
+    /// different connections.
     #[tokio::test]
     async fn clients_of_one_id_at_the_same_time_leave_each_other_their_state() {
         let served = Served::wire_only();
         std::fs::write(served.export().join("file"), b"0123456789").unwrap();
-        let options =
-            || served.options(LaneMode::Off).version(Version::V4_2).unique_id("the mount point".to_owned());
+        let options = |connections| {
+            let options = served.options(LaneMode::Off).version(Version::V4_2).nconnect(connections);
+            options.unique_id("the mount point".to_owned())
+        };
         let mut sessions = Vec::new();
-        for _ in 0..2 {
-            let session = Session::connect(&served.url(), options()).await.unwrap();
+        for connections in 1..=2 {
+            let session = Session::connect(&served.url(), options(connections)).await.unwrap();
             let file = session.open(b"file", &OpenOptions::reading()).await.unwrap();
             sessions.push((session, file));
         }

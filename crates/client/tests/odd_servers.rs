@@ -10,12 +10,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use proto::nfs3::{self, Fattr3, Ftype3, Nfsstat3, Nfstime3, Outcome, Procedure, Specdata3, StableHow};
+use proto::nfsacl::{self, Getacl3Res, Getacl3ResOk, Secattr, Setacl3Args};
 use proto::{localio, mount3};
 use rpc::server::{CallError, ProgramFn, Reply, Server};
 use samehost_client as client;
 use xdr::{Array, Decoder, List, Opaque};
 
-use client::{Error, Handle, OpenOptions, Options, Session, Stability, Status, Url, Version};
+use client::{
+    Error, Handle, OpenOptions, Operation, Options, Session, SetAcl, Stability, Status, Url, Version,
+};
 use support::Served;
 
 fn attributes(kind: Ftype3, size: u64) -> Fattr3 {
@@ -106,11 +109,25 @@ fn serve(
         }
         Ok(())
     });
+    // As nfs-ganesha 4.3: a list without entries can't be decoded.
+    let nfsacl = ProgramFn::new(nfsacl::PROGRAM, 3..=3, |_, procedure, args, reply| {
+        if procedure != nfsacl::Procedure::Getacl.number() {
+            let asked: Setacl3Args<'_> = args.get().expect("lists");
+            assert!(asked.lists.default.0.is_empty());
+            return Err(CallError::GarbageArguments);
+        }
+        let lists =
+            Secattr { mask: 0, acl_count: 0, acl: Array(vec![]), default_count: 0, default: Array(vec![]) };
+        let attributes = Some(attributes(Ftype3::Dir, 10));
+        reply.encoder().put(&Getacl3Res::Ok(Getacl3ResOk { attributes, lists }));
+        Ok(())
+    });
     // It accepts every nonce, and offers no lane.
     let localio = ProgramFn::new(localio::PROGRAM, 1..=1, |_, _, _, _| Ok(()));
     Server::builder()
         .program(Arc::new(mount))
         .program(Arc::new(nfs))
+        .program(Arc::new(nfsacl))
         .program(Arc::new(localio))
         .bind(SocketAddr::from(([127, 0, 0, 1], port)))
         .start()
@@ -478,4 +495,18 @@ async fn a_directory_is_synced_with_a_server_that_commits_only_files() {
     *says.lock() = Nfsstat3::Io;
     let error = session.sync_metadata(&root).await.expect_err("the directory isn't durable");
     assert_eq!(error.status(), Some(Status::Io));
+}
+
+/// Trying again doesn't help, and setfacl(1) ignores ENOTSUP when it removes a default list.
+#[tokio::test]
+async fn a_server_that_cannot_decode_lists_has_none_to_set() {
+    let (_server, session) = odd(|_, _, _| Err(CallError::ProcedureUnavailable)).await;
+    let root = session.root();
+    let list = session.acls(&root).await.unwrap().access;
+    for (change, status) in
+        [(SetAcl::Access(list.clone()), Status::NotSupported), (SetAcl::Default(None), Status::NotPermitted)]
+    {
+        assert_eq!(session.set_acl(&root, &change).await.unwrap_err().status(), Some(status));
+    }
+    assert_eq!(session.counters().calls(Operation::Setacl), 2);
 }

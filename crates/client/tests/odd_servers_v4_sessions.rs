@@ -9,16 +9,16 @@ use std::time::{Duration, Instant};
 
 use proto::nfs4::attributes as number;
 use proto::nfs4::{
-    self, Bitmap4, CbCompound4Head, CbSequence4Args, ChannelAttrs4, CreateSession4Args, EXCHGID_CONFIRMED_R,
-    Nfsstat4, Operation, Readdir4Args, Sequence4ResOk, Sessionid4,
+    self, Bitmap4, ChannelAttrs4, CreateSession4Args, EXCHGID_CONFIRMED_R, Nfsstat4, Operation, Readdir4Args,
+    Sequence4ResOk,
 };
 use samehost_client as client;
-use xdr::{Array, Decoder, Encoder, Opaque};
+use xdr::{Decoder, Encoder};
 
 use client::{Error, Session};
 use support::odd_v4::{
-    OddServer, Script, ScriptedAnswer, attributes, created, encoded, exchanged, sequence, session_id, soft,
-    words,
+    OddServer, Script, ScriptedAnswer, attributes, callback, callback_head, callback_status, created,
+    encoded, exchanged, sequence, session_id, soft,
 };
 use support::{BOUND, wait_for};
 
@@ -301,33 +301,8 @@ async fn a_listing_waits_for_another_session() {
     page.await.unwrap().unwrap();
 }
 
-/// The operations behind CB_SEQUENCE in `session`.
-fn callback(session: Sessionid4, sequenceid: u32, slotid: u32, operations: &[u32]) -> Vec<u8> {
-    let mut to = Encoder::new();
-    to.u32(nfs4::CB_SEQUENCE);
-    to.put(&CbSequence4Args {
-        sessionid: session,
-        sequenceid,
-        slotid,
-        highest_slotid: slotid,
-        cachethis: false,
-        referring_call_lists: Array(Vec::new()),
-    });
-    words(&mut to, operations);
-    to.into_vec()
-}
-
 /// CB_RECALL_SLOT of all slots but the first.
 const RECALL_SLOTS: [u32; 2] = [10, 0];
-
-fn head(operations: u32) -> CbCompound4Head<'static> {
-    CbCompound4Head { tag: Opaque(b""), minor: 1, callback_ident: 0, operations }
-}
-
-/// The status of a CB_COMPOUND.
-fn status_of(reply: &[u8]) -> u32 {
-    Decoder::new(reply).u32().unwrap()
-}
 
 /// Callbacks of other sessions, slots and sequence ids, and with more operations than the back channel has.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -346,8 +321,8 @@ async fn callbacks_that_break_the_rules_are_refused() {
         (callback(own, 1, 0, &[0xffff_fff0]), 2, Nfsstat4::OpIllegal),
         (callback(own, 2, 0, &[]), 1, Nfsstat4::Ok),
     ] {
-        let reply = tokio::task::block_in_place(|| server.call_back(&operations, &head(count)));
-        assert_eq!(status_of(&reply), status as u32, "{status:?}");
+        let reply = tokio::task::block_in_place(|| server.call_back(&operations, &callback_head(count)));
+        assert_eq!(callback_status(&reply), status as u32, "{status:?}");
         session.attributes(&session.root()).await.unwrap();
     }
 }
@@ -366,8 +341,8 @@ async fn a_flood_of_recalled_slots_makes_one_request() {
     is_silent.store(true, SeqCst);
     for sequence in 1..=500 {
         let operations = callback(session_id(1), sequence, 0, &RECALL_SLOTS);
-        let reply = tokio::task::block_in_place(|| server.call_back(&operations, &head(2)));
-        assert_eq!(status_of(&reply), 0);
+        let reply = tokio::task::block_in_place(|| server.call_back(&operations, &callback_head(2)));
+        assert_eq!(callback_status(&reply), 0);
     }
     wait_for("a SEQUENCE", || server.shared.sequences.load(SeqCst) > 0).await;
     assert_eq!(server.shared.sequences.load(SeqCst), 1);

@@ -119,6 +119,73 @@ async fn attributes_take_data_and_times_along() {
     }
 }
 
+/// Attributes that need not be answered at once go with the times, behind the data before them and in front
+/// of the data after them.
+#[tokio::test]
+async fn attributes_join_the_times() {
+    let served = Served::wire_only();
+    let session = served.wire_by(Version::V4_2).await;
+    let path = served.export().join("file");
+    let long_ago = SetTime::To(Timestamp { seconds: 1_000_000, nanoseconds: 5 });
+    let mtime = SetAttributes { mtime: Some(long_ago), ..SetAttributes::default() };
+    let mode = SetAttributes { mode: Some(0o640), ..SetAttributes::default() };
+    for (data, more, expected) in
+        [(&[][..], &[][..], [1, 0, 1]), (&DATA, &[], [1, 1, 0]), (&DATA, b" and more", [1, 2, 0])]
+    {
+        for attempt in 0.. {
+            let before = calls(&session);
+            let file = session.open(b"file", &exclusively()).await.unwrap();
+            let [atime, _] = shown(&file);
+            if !data.is_empty() {
+                file.write_behind(Bytes::copy_from_slice(data), 0).await.unwrap();
+            }
+            let accepted = session.set_attributes_later(&file.handle(), &mtime);
+            let all = session.set_attributes_later(&file.handle(), &mode);
+            if !more.is_empty() {
+                file.write_behind(Bytes::from_static(more), data.len() as u64).await.unwrap();
+            }
+            file.close().await.unwrap();
+            let [accessed, modified] = times(&path);
+            assert_eq!(fs::read(&path).unwrap(), [data, more].concat());
+            // With time to spare it is late for some of these.
+            if accepted == Some(mtime) && all == Some(SetAttributes { mode: mode.mode, ..mtime }) {
+                assert_eq!(accessed, atime);
+                assert_eq!(modified == (1_000_000, 5), more.is_empty(), "{modified:?}");
+                assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o640);
+                if made(&session, before) == expected {
+                    fs::remove_file(&path).unwrap();
+                    break;
+                }
+            }
+            fs::remove_file(&path).unwrap();
+            assert!(attempt < ATTEMPTS, "{:?}", made(&session, before));
+        }
+    }
+}
+
+/// Nothing is accepted that couldn't be joined: of another user, of a file whose times are set, or a size.
+#[tokio::test]
+async fn attributes_join_only_what_is_pending() {
+    let served = Served::wire_only();
+    let session = served.wire_by(Version::V4_2).await;
+    let other = session.as_user(Credential::Sys { uid: 1234, gid: 1234, groups: vec![] });
+    let mode = SetAttributes { mode: Some(0o640), ..SetAttributes::default() };
+    let size = SetAttributes { size: Some(0), ..SetAttributes::default() };
+    let file = session.open(b"file", &exclusively()).await.unwrap();
+    assert_eq!(other.set_attributes_later(&file.handle(), &mode), None);
+    assert_eq!(session.set_attributes_later(&file.handle(), &size), None);
+    file.sync().await.unwrap();
+    assert_eq!(session.set_attributes_later(&file.handle(), &mode), None);
+    file.close().await.unwrap();
+    for version in [Version::V3, Version::V4_1] {
+        let session = served.wire_by(version).await;
+        let file = session.open(b"other", &exclusively()).await.unwrap();
+        assert_eq!(session.set_attributes_later(&file.handle(), &mode), None, "{version:?}");
+        file.close().await.unwrap();
+        fs::remove_file(served.export().join("other")).unwrap();
+    }
+}
+
 /// Whatever asks for a new file's attributes gets the times that were shown at its open.
 #[tokio::test]
 async fn everything_shows_the_times() {
@@ -210,7 +277,22 @@ async fn a_failure_is_reported_by_close() {
         assert_eq!(fs::read(&path).unwrap(), data);
         file.close().await.unwrap();
     }
-    // What an application may not set doesn't take the times with it.
+    // So is what an application has set, which doesn't take the times with it.
+    for attempt in 0.. {
+        let file = session.open(b"mode", &exclusively()).await.unwrap();
+        let (expected, path) = (shown(&file), served.export().join("mode"));
+        let owner = SetAttributes { uid: Some(4321), ..SetAttributes::default() };
+        let is_accepted = session.set_attributes_later(&file.handle(), &owner).is_some();
+        let closed = file.close().await;
+        let set = times(&path);
+        fs::remove_file(&path).unwrap();
+        if is_accepted {
+            assert!(matches!(closed, Err(Error::EarlierWrite { .. })), "{closed:?}");
+            assert_eq!(set, expected);
+            break;
+        }
+        assert!(attempt < ATTEMPTS);
+    }
     let file = session.open(b"chown", &exclusively()).await.unwrap();
     let expected = shown(&file);
     let owner = SetAttributes { uid: Some(4321), ..SetAttributes::default() };

@@ -58,7 +58,6 @@ impl World {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
         theirs.set_nonblocking(true).unwrap();
         let socket = Arc::new(CallSocket::new(ours.into()).unwrap());
-        client.set_call_socket(Some(socket.clone()));
         Self { client: Arc::new(client), socket, tcp, unix: UnixStream::from_std(theirs).unwrap() }
     }
 
@@ -132,7 +131,7 @@ async fn a_call_whose_socket_ends_is_made_over_tcp_under_the_same_id() {
         let reply = call.await.unwrap().unwrap();
         assert_eq!((&reply.results[..], reply.local), (&expected[..], false));
     }
-    assert!(world.client.call_socket().is_none());
+    assert!(!world.socket.is_usable());
     tokio::time::timeout(LONG, world.socket.ended()).await.unwrap();
     // Later calls don't try it.
     let call = world.call(b"more");
@@ -155,7 +154,7 @@ async fn unsuccessful_replies_send_the_call_to_tcp() {
         assert_eq!(next_call(&mut world.tcp).await.unwrap(), (xid, b"args".to_vec()));
         world.tcp.write_all(&success(xid, b"done")).await.unwrap();
         assert_eq!(call.await.unwrap().unwrap().results, b"done");
-        assert_eq!(world.client.call_socket().is_some(), still_used, "{status:?}");
+        assert_eq!(world.socket.is_usable(), still_used, "{status:?}");
     }
 }
 
@@ -263,7 +262,6 @@ async fn a_dropped_client_ends_the_socket_and_its_calls() {
     assert_eq!(unix.read(&mut [0]).await.unwrap(), 0);
     let world = World::soft().await;
     let ended = world.socket.ended();
-    world.client.set_call_socket(None);
     drop(world.socket);
     tokio::time::timeout(LONG, ended).await.unwrap();
 }

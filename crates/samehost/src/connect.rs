@@ -159,6 +159,8 @@ fn explain(object: String, host: &str, error: &Error) -> Failure {
                 None => failure,
             }
         }
+        Error::Moved { locations, .. } => Failure::new(object, "its filesystem is on another server")
+            .next(format!("use it from there: {}", locations.join(", "))),
         Error::Resolve { .. } => Failure::new(object, error)
             .exit(Exit::Unreachable)
             .next(format!("check the spelling of {host}, or use its address")),

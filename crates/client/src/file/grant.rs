@@ -188,7 +188,7 @@ impl Inner {
     /// Whether the file has a grant after this. Requests one if it has none, once in each lane epoch.
     pub(super) async fn ensure_grant(self: &Arc<Self>) -> Result<bool> {
         let manager = &self.session.inner.lane;
-        if manager.mode() == LaneMode::Off {
+        if manager.mode() == LaneMode::Off || self.must_ask_for_locks() {
             return Ok(false);
         }
         let epoch = manager.epoch_for_io().await.map_err(|error| error.about(|| self.display_name()))?;

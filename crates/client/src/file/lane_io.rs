@@ -1,16 +1,20 @@
 //! System calls on the granted file, each between the interlock's `try_get` and `put`.
 //!
-//! The fast path has no locked instruction. It consists of a load of the grant, the interlock, the system
-//! call, two counters of the calling thread, and two trace events. Every method returns `None` if the file
-//! has no grant, or has just lost it; the caller then uses the wire.
+//! The fast path has no locked instruction. It consists of a load that says whether the session has locks, a
+//! load of the grant, the interlock, the system call, two counters of the calling thread, and two trace
+//! events. A session with locks looks at the clock, too, because they end with the lease. Every method
+//! returns `None` if the file has no grant, or has just lost it, or if it is uncertain whether locks on the
+//! file are lost; the caller then uses the wire.
 
 use std::io as stdio;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use io::{Stability, trace};
 use rustix::io::{Errno, ReadWriteFlags};
+use sys::read_mostly::ReadGuard;
 
 use super::Inner;
 use super::grant::FileGrant;
@@ -44,7 +48,29 @@ impl From<stdio::Result<usize>> for ReadAttempt {
 
 impl Inner {
     pub(super) fn has_grant(&self) -> bool {
-        self.grant.is_some()
+        self.grant.is_some() && !self.must_ask_for_locks()
+    }
+
+    /// Whether only the server knows that the session's locks on the file aren't lost, or knows that they
+    /// are: reads and writes take the wire then, where the server refuses them.
+    #[inline]
+    pub(super) fn must_ask_for_locks(&self) -> bool {
+        self.session.inner.counters.lockers.load(Relaxed) != 0 && self.has_uncertain_locks()
+    }
+
+    #[cold]
+    fn has_uncertain_locks(&self) -> bool {
+        let caller = &self.session.caller;
+        !caller.wire.protocol.has_locks_for_certain(&caller.user, &self.handle)
+    }
+
+    /// The grant for a read or write now.
+    #[inline]
+    fn usable_grant(&self) -> Option<ReadGuard<'_, FileGrant>> {
+        if self.must_ask_for_locks() {
+            return None;
+        }
+        self.grant.read()
     }
 
     /// Makes the next commit sync the granted file, which may have been changed by other means than the
@@ -58,7 +84,7 @@ impl Inner {
     /// Reads, and waits for the disk if necessary.
     #[inline]
     pub(crate) fn lane_read(self: &Arc<Self>, buffer: &mut [u8], offset: u64) -> Option<Result<usize>> {
-        let grant = self.grant.read()?;
+        let grant = self.usable_grant()?;
         let slot = grant.thread_slot();
         let Some(flight) = grant.grant.try_get_at(slot) else { return self.abandon(grant) };
         let began = self.begin_read(slot);
@@ -120,7 +146,7 @@ impl Inner {
     /// Reads as far as that doesn't wait. A [`ReadMethod::Plain`] read may wait, see `nowait`.
     #[inline]
     pub(super) fn attempt_lane_read(self: &Arc<Self>, buffer: &mut [u8], offset: u64) -> ReadAttempt {
-        let Some(grant) = self.grant.read() else { return ReadAttempt::NoGrant };
+        let Some(grant) = self.usable_grant() else { return ReadAttempt::NoGrant };
         if !grant.reads_buffered {
             return ReadAttempt::NotAttempted;
         }
@@ -194,7 +220,7 @@ impl Inner {
     ) -> Option<Result<usize>> {
         let (file, len) = (self.clone(), buffer.len());
         let fetch = move || {
-            let grant = file.grant.read()?;
+            let grant = file.usable_grant()?;
             let slot = grant.thread_slot();
             let Some(flight) = grant.grant.try_get_at(slot) else { return file.abandon(grant) };
             let began = file.begin_read(slot);
@@ -222,7 +248,7 @@ impl Inner {
     /// [`Error::Partly`].
     #[inline]
     pub(crate) fn lane_write(self: &Arc<Self>, data: &[u8], offset: u64) -> Option<Result<()>> {
-        let grant = self.grant.read()?;
+        let grant = self.usable_grant()?;
         let slot = grant.thread_slot();
         let Some(flight) = grant.grant.try_get_at(slot) else { return self.abandon(grant) };
         self.discard_uncommitted(offset, data.len() as u64);
@@ -282,7 +308,7 @@ impl Inner {
         shared: bool,
         f: impl FnOnce(BorrowedFd<'_>) -> R,
     ) -> Option<R> {
-        let grant = self.grant.read()?;
+        let grant = self.usable_grant()?;
         let Some(flight) = grant.grant.try_get() else { return self.abandon(grant) };
         if self.write && shared {
             grant.mark_shared();
@@ -313,7 +339,7 @@ impl Inner {
 
     /// Sets the granted file's length in bytes.
     pub(crate) fn lane_set_len(self: &Arc<Self>, len: u64) -> Option<Result<()>> {
-        let grant = self.grant.read()?;
+        let grant = self.usable_grant()?;
         let Some(flight) = grant.grant.try_get() else { return self.abandon(grant) };
         self.discard_uncommitted(len, u64::MAX);
         let result =

@@ -1,4 +1,5 @@
-//! Byte-range locks of an open file. They are always the server's, also while data takes the lane.
+//! Byte-range locks of an open file. They are always the server's, also while data takes the lane. A file
+//! whose locks may be lost takes the wire ([`super::lane_io`]).
 
 use client_state::{ByteRange, LockKind};
 
@@ -8,7 +9,7 @@ use crate::operations::{LockConflict, LockOwner, LockRequest, Operations as _};
 
 impl File {
     /// Locks bytes of the file, instead of what the owner has locked of them before. The file's end releases
-    /// what an owner has locked through it last.
+    /// what an owner has locked through it last, in the background: [`File::unlock`] waits for the server.
     ///
     /// A caller that stops waiting has no lock.
     ///

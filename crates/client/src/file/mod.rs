@@ -42,7 +42,7 @@ use tokio::sync::OnceCell;
 
 use crate::error::{Error, Result, Status};
 use crate::lane::{GrantHolder, OpenedFile, WireState};
-use crate::operations::{FileTarget, OpenReply, Operations as _};
+use crate::operations::{FileTarget, OpenPlan, OpenReply, Operations as _};
 use crate::options::OpenOptions;
 use crate::session::Session;
 use crate::types::{Access, Attributes, Handle};
@@ -80,6 +80,8 @@ pub(crate) struct Inner {
     sync_error: Mutex<Option<Errno>>,
     /// The file's uncommitted writes, which all its opens share. Empty until this open writes over the wire.
     uncommitted: OnceLock<Arc<UncommittedWrites>>,
+    /// All that was in the file when it was opened, until it is taken.
+    content: Mutex<Option<Box<[u8]>>>,
     /// The failed writes of the file that this open was told of.
     known_failures: AtomicU64,
     /// Held while a grant is requested.
@@ -95,7 +97,8 @@ pub struct File {
 }
 
 impl File {
-    pub(crate) fn new(session: &Session, opened: OpenedFile, name: &[u8], options: &OpenOptions) -> Self {
+    pub(crate) fn new(session: &Session, mut opened: OpenedFile, name: &[u8], options: &OpenOptions) -> Self {
+        let content = opened.state.as_mut().and_then(|state| state.content.take());
         let has_grant = opened.granted.is_some();
         let nowait = session.inner.lane.nowait_support(opened.attributes.as_ref());
         let grant = opened
@@ -115,6 +118,7 @@ impl File {
             revoked: Mutex::new(Vec::new()),
             sync_error: Mutex::new(None),
             uncommitted: OnceLock::new(),
+            content: Mutex::new(content.map(Vec::into_boxed_slice)),
             known_failures: AtomicU64::new(NOT_A_WRITER),
             grant_request: tokio::sync::Mutex::new(()),
             wire_state: OnceCell::new_with(opened.state),
@@ -164,11 +168,19 @@ impl File {
         self.inner.attributes_at_open
     }
 
+    /// Takes all that was in the file when it was opened, if the open has read it ([`OpenOptions::content`]).
+    /// It is as new as [`File::attributes_at_open`], or newer: while the file has the same
+    /// [`Attributes::change`], it is what the file has.
+    #[must_use]
+    pub fn take_content(&self) -> Option<Vec<u8>> {
+        self.inner.content.lock().take().map(Vec::from)
+    }
+
     /// The data path of the next read or write.
     #[must_use]
     pub fn data_path(&self) -> DataPath {
         match self.inner.grant.read() {
-            Some(grant) if grant.is_live() => DataPath::Lane,
+            Some(grant) if grant.is_live() && !self.inner.must_ask_for_locks() => DataPath::Lane,
             _ => DataPath::Wire,
         }
     }
@@ -229,10 +241,11 @@ impl Inner {
     /// Opens a file over the wire that the application has opened over the lane. While another client denies
     /// that, it waits: the application has the file open already.
     async fn open_granted_on_wire(&self) -> Result<WireState> {
-        let (target, access) = (FileTarget::File(&self.handle), (self.read, self.write));
+        let target = FileTarget::File(&self.handle);
+        let plan = OpenPlan { read: self.read, write: self.write, content: 0 };
         let files = [&self.handle];
         let opened = self.session.caller.perform(&files, |nfs, user| async move {
-            match nfs.open(user, target, access).await {
+            match nfs.open(user, target, plan).await {
                 Err(Error::Status { object, status: Status::ShareDenied }) => {
                     Err(Error::Status { object, status: Status::TryLater })
                 }
@@ -241,7 +254,7 @@ impl Inner {
         });
         let opened = opened.await.map_err(|error| error.about(|| self.display_name()))?;
         let OpenReply { access, state: open, .. } = opened;
-        Ok(WireState { open, access })
+        Ok(WireState { open, access, content: None })
     }
 
     /// The file's uncommitted writes, for a write over the wire.

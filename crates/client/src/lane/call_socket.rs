@@ -55,12 +55,12 @@ impl LaneManager {
             .map_err(|error| tracing::debug!(%error, "the call socket can't be used"))
             .ok()?;
         let ended = Box::pin(socket.ended());
-        self.rpc.set_call_socket(Some(Arc::new(socket)));
+        self.owner.session.set_call_socket(Some(Arc::new(socket)));
         if self.is_live(established.number) {
             return Some((established.number, ended));
         }
         // The lane ended meanwhile, perhaps before the socket was set.
-        self.rpc.set_call_socket(None);
+        self.owner.session.set_call_socket(None);
         None
     }
 }

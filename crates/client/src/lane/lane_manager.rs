@@ -102,6 +102,10 @@ pub(crate) struct LaneManager {
     pub(super) background: AtomicBool,
     /// Whether a lane was ever established.
     pub(super) was_established: AtomicBool,
+    /// Whether that was done by this session or another on its connections.
+    pub(super) had_lane: Arc<AtomicBool>,
+    /// Other sessions on the connections may rely on it that a change is durable when it is answered.
+    pub(super) is_durable: bool,
     /// The time of the last warning about an [`OpenFileLimit`](crate::OpenFileLimit).
     pub(super) last_limit_warning: Mutex<Option<Instant>>,
     /// The directory tree of the session's root.
@@ -131,7 +135,8 @@ impl LaneManager {
         options: &Options,
         rpc: Arc<Client>,
         owner: Arc<User>,
-        counters: Arc<SessionCounters>,
+        had_lane: Arc<AtomicBool>,
+        is_durable: bool,
     ) -> Arc<Self> {
         let runtime = Runtime::current();
         Arc::new(Self {
@@ -146,8 +151,8 @@ impl LaneManager {
                 ..RendezvousOptions::new(options.run_dir.clone())
             },
             rpc,
+            counters: owner.session.counters.clone(),
             owner,
-            counters,
             established: ArcSwapOption::empty(),
             next: AtomicU64::new(1),
             backoff: Mutex::new(ProbeBackoff::default()),
@@ -155,6 +160,8 @@ impl LaneManager {
             probing: tokio::sync::Mutex::new(()),
             background: AtomicBool::new(false),
             was_established: AtomicBool::new(false),
+            had_lane,
+            is_durable,
             last_limit_warning: Mutex::new(None),
             tree: ArcSwapOption::empty(),
             tree_requests: Mutex::default(),
@@ -202,9 +209,9 @@ impl LaneManager {
         }
     }
 
-    /// Whether a lane was ever established.
+    /// Whether a lane was ever established on the session's connections.
     pub(crate) fn was_ever_established(&self) -> bool {
-        self.was_established.load(Relaxed)
+        self.had_lane.load(Relaxed)
     }
 
     /// Reports a change of the lane to the attribute sink, and to tasks that wait for a lane.
@@ -268,7 +275,7 @@ impl LaneManager {
         if before.as_ref().is_some_and(|before| Arc::ptr_eq(before, &established)) {
             tracing::debug!(number, "the lane has ended");
             self.end_tree();
-            self.rpc.set_call_socket(None);
+            self.owner.session.set_call_socket(None);
             *self.reasons.lock() = vec![
                 "the lane has ended: the server stopped or revoked it, or its NFS connection was closed"
                     .to_owned(),

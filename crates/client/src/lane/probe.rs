@@ -130,9 +130,12 @@ impl LaneManager {
                 let manager = Arc::downgrade(self);
                 let watch = self.runtime.spawn(watch(manager, lane.clone(), number)).abort_handle();
                 self.was_established.store(true, Relaxed);
-                // `was_established` must be set before this. Afterwards the server replies before changes are
+                self.had_lane.store(true, Relaxed);
+                // `had_lane` must be set before this. Afterwards the server replies before changes are
                 // durable, and `sync_metadata` sends a COMMIT only if there was a lane.
-                lane.go_async();
+                if !self.is_durable {
+                    lane.go_async();
+                }
                 self.established.store(Some(Arc::new(EstablishedLane { lane, number, watch })));
                 self.backoff.lock().succeeded();
                 self.reasons.lock().clear();

@@ -43,7 +43,7 @@ impl Nfs3 {
         receive: Option<Receive>,
     ) -> Result<NfsReply> {
         let sent = self.attribute_sink.as_ref().map(|_| Instant::now());
-        self.counters.call(convert::operation(procedure));
+        user.session.counters.call(convert::operation(procedure));
         let small = is_small(procedure);
         let request = Request {
             program: nfs3::PROGRAM,
@@ -54,7 +54,7 @@ impl Nfs3 {
             trailer: Bytes::new(),
             receive,
         };
-        let reply = send(&self.rpc, &self.counters, request, small, |to| to.put(args)).await;
+        let reply = send(&self.rpc, &user.session, request, small, |to| to.put(args)).await;
         let reply = reply
             .map_err(|source| Error::Rpc { object: procedure.name().to_owned(), source: RpcError(source) })?;
         Ok(NfsReply { reply, sent })

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use proto::{nfs3, rpcbind};
 use rpc::client::{Client, Request};
@@ -11,7 +12,6 @@ use xdr::Decoder;
 use super::Nfs3;
 use super::mount::{MountClient, mount};
 use crate::connection::{connect_to_any, resolve, rpc_options};
-use crate::counters::SessionCounters;
 use crate::error::Result;
 use crate::options::Options;
 use crate::protocol::{Mounted, Protocol};
@@ -23,14 +23,9 @@ impl Nfs3 {
     ///
     /// # Errors
     /// [`Error::Resolve`], [`Error::Rpc`], [`Error::Mount`].
-    pub(crate) async fn connect(
-        url: &Url,
-        options: Arc<Options>,
-        user: &User,
-        counters: Arc<SessionCounters>,
-    ) -> Result<Mounted> {
+    pub(crate) async fn connect(url: &Url, options: Arc<Options>, user: &User) -> Result<Mounted> {
         let rpc = connect_any(url, &options).await?;
-        Self::mount(url, rpc, options, user, counters).await
+        Self::mount(url, rpc, options, user).await
     }
 
     /// As [`Nfs3::connect`], on the port that rpcbind has for NFSv3. `None` if that is 2049 or there is none,
@@ -39,7 +34,6 @@ impl Nfs3 {
         url: &Url,
         options: Arc<Options>,
         user: &User,
-        counters: Arc<SessionCounters>,
     ) -> Option<Result<Mounted>> {
         if url.port().or(options.port).is_some() {
             return None;
@@ -52,32 +46,35 @@ impl Nfs3 {
         let connected =
             connect_to_any(url, &registered, &rpc_options(&options, options.nconnect as usize)).await;
         Some(match connected {
-            Ok(rpc) => Self::mount(url, rpc, options, user, counters).await,
+            Ok(rpc) => Self::mount(url, rpc, options, user).await,
             Err(error) => Err(error),
         })
     }
 
-    async fn mount(
-        url: &Url,
-        rpc: Client,
-        options: Arc<Options>,
-        user: &User,
-        counters: Arc<SessionCounters>,
-    ) -> Result<Mounted> {
+    async fn mount(url: &Url, rpc: Client, options: Arc<Options>, user: &User) -> Result<Mounted> {
         let rpc = Arc::new(rpc);
         let mut client = MountClient { nfs: &rpc, separate: None, options: &options, user };
         let (path, root) = mount(&mut client, url).await?;
         let rest = url.path().get(path.len()..).unwrap_or_default();
         let target = rest.strip_prefix(b"/").unwrap_or(rest).to_vec();
         let nfs = Self {
-            counters,
             attribute_sink: options.attribute_sink.clone(),
             mount_address: client.separate.map(|client| client.address()),
             mounted: path.clone(),
+            has_logged_setacl: AtomicBool::new(false),
             rpc: rpc.clone(),
             options,
         };
-        Ok(Mounted { protocol: Protocol::Nfs3(nfs), rpc, path, target, root, lacks_path: false })
+        Ok(Mounted {
+            protocol: Protocol::Nfs3(nfs),
+            rpc,
+            path,
+            target,
+            root,
+            had_lane: Arc::default(),
+            is_durable: false,
+            lacks_path: false,
+        })
     }
 }
 

@@ -11,12 +11,13 @@ use super::Nfs3;
 use super::convert::{self, nfs_time};
 use crate::error::{Error, Result, Status, not_supported};
 use crate::operations::{
-    CopyReply, FileTarget, LockConflict, LockOwner, LockRequest, OpenReply, Operations, ReadReply, WireOpen,
-    WriteReply, lookup_first, open_without_state,
+    CopyReply, FileTarget, LockConflict, LockOwner, LockRequest, OpenPlan, OpenReply, Operations, ReadReply,
+    WireOpen, WriteReply, lookup_first, open_without_state,
 };
 use crate::types::{
-    Access, AclEntry, Advice, Attributes, Create, DirEntry, ExportEntry, Fallocate, Found, FsInfo, FsStat,
-    Handle, MadeDirectory, Node, Page, PathConf, Plus, SeekTo, SetAttributes, SetXattr, Timestamp, XattrPage,
+    Access, Advice, Attributes, Create, DirEntry, ExportEntry, Fallocate, Found, FsInfo, FsStat, Handle,
+    MadeDirectory, Node, Page, PathConf, Plus, PosixAcls, SeekTo, SetAcl, SetAttributes, SetXattr, Timestamp,
+    XattrPage,
 };
 use crate::user::User;
 
@@ -132,7 +133,7 @@ impl Operations for Nfs3 {
         lookup_first(self, user, directory, names).await
     }
 
-    async fn open(&self, user: &User, target: FileTarget<'_>, _access: (bool, bool)) -> Result<OpenReply> {
+    async fn open(&self, user: &User, target: FileTarget<'_>, _: OpenPlan) -> Result<OpenReply> {
         open_without_state(self, user, target).await
     }
 
@@ -353,6 +354,7 @@ impl Operations for Nfs3 {
                 kind: None,
                 handle: None,
                 attributes: None,
+                acls: None,
             });
             let verifier = page.head.cookieverf;
             return Ok(Page { entries: entries.collect(), verifier, eof: page.reply.eof });
@@ -374,6 +376,7 @@ impl Operations for Nfs3 {
                     .and_then(|handle| Handle::new(handle.0))
                     .map(|handle| handle.found_at(directory, entry.name.0)),
                 attributes,
+                acls: None,
             }
         });
         Ok(Page { entries: entries.collect(), verifier: page.head.cookieverf, eof: page.reply.eof })
@@ -400,8 +403,12 @@ impl Operations for Nfs3 {
         Ok((&ok).into())
     }
 
-    async fn acl(&self, user: &User, file: &Handle) -> Result<Vec<AclEntry>> {
-        self.get_acl(user, file).await
+    async fn acls(&self, user: &User, file: &Handle) -> Result<PosixAcls> {
+        self.get_acls(user, file).await.map(|(acls, _)| acls)
+    }
+
+    async fn set_acl(&self, user: &User, file: &Handle, change: &SetAcl) -> Result<()> {
+        self.change_acl(user, file, change).await
     }
 
     async fn fallocate(&self, _: &User, _: &Handle, _: Fallocate, _: u64, _: u64) -> Result<()> {

@@ -1,16 +1,16 @@
-//! Access control lists as they are on the wire: the attribute `acl` (RFC 8881 section 6.2.1) in XDR, which
-//! Linux's client shows as `system.nfs4_acl`.
+//! The attribute `acl` (RFC 8881 section 6.2.1): as it is on the wire, which Linux's client shows as
+//! `system.nfs4_acl`, and as POSIX lists.
 
 use proto::nfs4::attributes as number;
 use proto::nfs4::{Acl4, Bitmap4, Fattr4, Nfsstat4, Operation as Op, Setattr4Args};
 use xdr::{Decoder, Opaque};
 
-use super::Nfs4;
 use super::compound::{Compound, malformed, refused};
-use super::convert::{ACL, FILE};
+use super::convert::{ACL, FILE, FILE_AND_ACL};
 use super::operations::ANONYMOUS;
+use super::{Nfs4, aces, reply_attributes};
 use crate::error::{Error, Result, Status};
-use crate::types::{Handle, Operation};
+use crate::types::{FileKind, Handle, Operation, PosixAcls, ReplyAcls, SetAcl};
 use crate::user::User;
 
 /// Whether these bytes are a list and nothing else.
@@ -50,6 +50,63 @@ impl Nfs4 {
         results.succeeded(Op::Putfh)?;
         let _set: Bitmap4 = results.get(Op::Setattr)?;
         report.file(&mut results, file, None);
+        Ok(())
+    }
+
+    /// The lists as POSIX ones, and whether the file is a directory.
+    pub(super) async fn get_posix_acls(
+        &self,
+        user: &User,
+        file: &Handle,
+    ) -> Result<(bool, Result<PosixAcls>)> {
+        let report = self.report();
+        let compound = Compound::new().put_fh(file).get_attributes(&FILE_AND_ACL);
+        let reply = self.call(user, Operation::Getacl, &compound).await?;
+        let mut results = reply.results()?;
+        results.succeeded(Op::Putfh)?;
+        let attributes = reply_attributes(&mut results)?;
+        let known = attributes.file().ok_or_else(|| malformed(Op::Getattr.name()))?;
+        report.send(file, None, Some(known));
+        let directory = known.kind == FileKind::Directory;
+        let acls = attributes.acls(directory);
+        report.acls(file, &known, &acls);
+        let acls = match acls {
+            ReplyAcls::Posix(acls) => Ok(acls),
+            ReplyAcls::NoPosix => Err(Error::NoPosixAcl),
+            ReplyAcls::NotSupported => Err(refused(Op::Getattr, Nfsstat4::Attrnotsupp)),
+        };
+        Ok((directory, acls))
+    }
+
+    /// Changes one of the POSIX lists. The attribute has both, so the other one must be known.
+    pub(super) async fn change_posix_acl(&self, user: &User, file: &Handle, change: &SetAcl) -> Result<()> {
+        let refusal = |status| Error::Status { object: "the POSIX access control list".to_owned(), status };
+        let (directory, acls) = self.get_posix_acls(user, file).await?;
+        let mut must_remove = false;
+        let acls = match (change, acls) {
+            (SetAcl::Access(access), _) if !directory => PosixAcls { access: access.clone(), default: None },
+            (SetAcl::Default(None), _) if !directory => return Ok(()),
+            (SetAcl::Default(Some(_)), _) if !directory => return Err(refusal(Status::Invalid)),
+            (change, acls) => {
+                let mut acls = acls?;
+                let had_default = acls.default.is_some();
+                change.apply(&mut acls);
+                must_remove = had_default && acls.default.is_none();
+                acls
+            }
+        };
+        let value = aces::encoded(&acls, directory).ok_or_else(|| refusal(Status::AttributeTooBig))?;
+        self.set_acl(user, file, &value).await?;
+        // Linux's server (seen with 6.1 and 6.12) sets the rest of the list, keeps the entries that are
+        // inherited, and reports success. setfacl(1) ignores ENOTSUP here.
+        if must_remove
+            && let (_, Ok(PosixAcls { default: Some(_), .. })) = self.get_posix_acls(user, file).await?
+        {
+            return Err(Error::Status {
+                object: "removing the default access control list, which the server keeps".to_owned(),
+                status: Status::NotPermitted,
+            });
+        }
         Ok(())
     }
 }

@@ -1,25 +1,29 @@
 //! The callback program: what the server calls on the session's back channel (RFC 8881 section 20).
 //!
-//! Delegations and slots are recalled, and waiters for locks are notified. The other operations behind
-//! CB_SEQUENCE are answered by what the RFC has for a client without the object: it has no layouts, no write
-//! delegations and no asynchronous copies. A slot's reply is kept, so that a retry gets the same.
+//! Delegations and slots are recalled, waiters for locks are notified, asynchronous copies end, and
+//! CB_GETATTR asks for the size of a file with a write delegation. No callback waits for anything. The other
+//! operations behind CB_SEQUENCE are answered by what the RFC has for a client without the object: it has no
+//! layouts. A slot's reply is kept, so that a retry gets the same.
 
 use std::sync::{Arc, Weak};
 
-use client_state::StateId;
+use client_state::{DelegationKind, StateId};
 use parking_lot::Mutex;
+use proto::nfs4::attributes as number;
 use proto::nfs4::{
-    CB_COMPOUND, CB_GETATTR, CB_NOTIFY_LOCK, CB_OFFLOAD, CB_RECALL, CB_RECALL_ANY, CB_SEQUENCE, CB_VERSION,
-    CbCompound4Head, CbCompound4ResHead, CbNotifyLock4Args, CbRecall4Args, CbRecallAny4Args, CbSequence4Args,
-    CbSequence4ResOk, ILLEGAL, Nfsstat4, RCA4_RDATA_DLG, Sessionid4,
+    Bitmap4, CB_COMPOUND, CB_GETATTR, CB_NOTIFY_LOCK, CB_OFFLOAD, CB_RECALL, CB_RECALL_ANY, CB_SEQUENCE,
+    CB_VERSION, CbCompound4Head, CbCompound4ResHead, CbGetattr4Args, CbGetattr4ResOk, CbNotifyLock4Args,
+    CbOffload4Args, CbRecall4Args, CbRecallAny4Args, CbSequence4Args, CbSequence4ResOk, Fattr4, ILLEGAL,
+    Nfsstat4, RCA4_RDATA_DLG, RCA4_WDATA_DLG, Sessionid4,
 };
 use rpc::client::CallbackProgram;
 use rpc::message::{CallHeader, ReplyStatus};
-use xdr::{Decoder, Encoder};
+use xdr::{Decoder, Encoder, Opaque};
 
 use super::lock::LockWaiters;
 use super::session::SessionClient;
 use super::state::state_id;
+use crate::types::Handle;
 
 /// The number of the callback program, the one of the kernel's client (`NFS4_CALLBACK`).
 pub(super) const PROGRAM: u32 = 0x4000_0000;
@@ -69,8 +73,8 @@ pub(super) enum Recall<'a> {
     Slots { session: Sessionid4, highest: u32 },
     /// CB_RECALL: the delegation of a file.
     Delegation { id: StateId, file: &'a [u8] },
-    /// CB_RECALL_ANY: all delegations but this number.
-    Delegations { keep: usize },
+    /// CB_RECALL_ANY: all delegations of these kinds but this number.
+    Delegations { keep: usize, kinds: &'a [DelegationKind] },
 }
 
 /// The callback program of a client.
@@ -106,6 +110,20 @@ impl Callbacks {
 
     fn recall(&self, recall: Recall<'_>) -> Nfsstat4 {
         self.client().map_or(Nfsstat4::Badhandle, |client| client.recall(recall))
+    }
+
+    /// Those of the requested attributes that the holder of a write delegation knows better than the server.
+    /// `None`: the client doesn't hold one of this file.
+    fn attributes(&self, file: &[u8], requested: Bitmap4) -> Option<(Bitmap4, Encoder)> {
+        let (change, size) = self.client()?.change_and_size(&Handle::new(file)?)?;
+        let (mut mask, mut values) = (Bitmap4::of(&[]), Encoder::new());
+        for (attribute, value) in [(number::CHANGE, change), (number::SIZE, size)] {
+            if requested.contains(attribute) {
+                mask.insert(attribute);
+                values.u64(value);
+            }
+        }
+        Some((mask, values))
     }
 
     /// CB_COMPOUND.
@@ -161,6 +179,7 @@ impl Callbacks {
         let (mut status, mut count, mut recalled) = (Nfsstat4::Ok, 1, None);
         while status == Nfsstat4::Ok && count < head.operations {
             let operation = args.u32()?;
+            let mut values = None;
             count += 1;
             if operation == CB_RECALL_SLOT {
                 recalled = Some(args.u32()?);
@@ -172,14 +191,30 @@ impl Callbacks {
                 status = self.recall(Recall::Delegation { id: state_id(stateid), file: fh.0 });
             } else if operation == CB_RECALL_ANY {
                 let CbRecallAny4Args { objects_to_keep, type_mask } = args.get()?;
-                if type_mask.contains(RCA4_RDATA_DLG) {
-                    status = self.recall(Recall::Delegations { keep: objects_to_keep as usize });
-                }
+                let kinds: &[DelegationKind] =
+                    match (type_mask.contains(RCA4_RDATA_DLG), type_mask.contains(RCA4_WDATA_DLG)) {
+                        (true, true) => &[DelegationKind::Read, DelegationKind::Write],
+                        (true, false) => &[DelegationKind::Read],
+                        (false, true) => &[DelegationKind::Write],
+                        (false, false) => &[],
+                    };
+                status = self.recall(Recall::Delegations { keep: objects_to_keep as usize, kinds });
+            } else if operation == CB_GETATTR {
+                let CbGetattr4Args { fh, attr_request } = args.get()?;
+                values = self.attributes(fh.0, attr_request);
+                status = if values.is_some() { Nfsstat4::Ok } else { Nfsstat4::Badhandle };
+            } else if operation == CB_OFFLOAD {
+                let offload: CbOffload4Args<'_> = args.get()?;
+                status = self.client().map_or(Nfsstat4::BadStateid, |client| client.offloads.ended(&offload));
             } else {
                 status = refusal(operation);
             }
             results.u32(if status == Nfsstat4::OpIllegal { ILLEGAL } else { operation });
             results.put(&status);
+            if let Some((attrmask, values)) = values {
+                let obj_attributes = Fattr4 { attrmask, attr_vals: Opaque(values.as_slice()) };
+                results.put(&CbGetattr4ResOk { obj_attributes });
+            }
         }
         let mut reply = Encoder::new();
         reply.put(&result_head(status, count));
@@ -210,13 +245,11 @@ impl Callbacks {
     }
 }
 
-/// The answer of a client that has no write delegations, no layouts and no copies.
+/// The answer of a client that has no layouts.
 const fn refusal(operation: u32) -> Nfsstat4 {
     match operation {
-        CB_GETATTR => Nfsstat4::Badhandle,
         CB_LAYOUTRECALL => Nfsstat4::NomatchingLayout,
         CB_PUSH_DELEG => Nfsstat4::RejectDeleg,
-        CB_OFFLOAD => Nfsstat4::BadStateid,
         CB_SEQUENCE => Nfsstat4::SequencePos,
         CB_NOTIFY | CB_RECALLABLE_OBJ_AVAIL | CB_WANTS_CANCELLED | CB_NOTIFY_DEVICEID => Nfsstat4::Notsupp,
         _ => Nfsstat4::OpIllegal,

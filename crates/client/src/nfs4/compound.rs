@@ -54,6 +54,31 @@ impl Compound {
         self.count > 0 && !self.has_large
     }
 
+    /// The operation whose result is the last of `results`, and a request of the operations that lead to its
+    /// file. `None` if the request has done something else before.
+    pub(super) fn failed(&self, results: u32) -> Option<(Operation, Self)> {
+        use Operation as O;
+        let mut from = Decoder::new(self.operations.as_slice());
+        let mut way = Self::new();
+        for _ in 0..results.checked_sub(1)? {
+            let all = from.rest();
+            let leads = match Operation::from_number(from.u32().ok()?)? {
+                O::Putfh | O::Lookup => from.opaque(nfs4::OPAQUE_LIMIT).is_ok(),
+                O::Putrootfh | O::Lookupp | O::Savefh | O::Restorefh => true,
+                O::Getfh => false,
+                O::Access => from.u32().is_err(),
+                O::Getattr => from.get::<Bitmap4>().is_err(),
+                O::Verify | O::Nverify => from.get::<nfs4::Fattr4<'_>>().is_err(),
+                _ => return None,
+            };
+            if leads {
+                way.operations.raw(&all[..all.len() - from.rest().len()]);
+                way.count += 1;
+            }
+        }
+        Some((Operation::from_number(from.u32().ok()?)?, way))
+    }
+
     /// Appends an operation.
     pub(super) fn then(mut self, operation: Operation, args: &impl Encode) -> Self {
         self.has_large |= !is_small(operation);
@@ -77,9 +102,9 @@ impl Compound {
         }
     }
 
-    /// GETFH and GETATTR.
-    pub(super) fn get_file(self, attributes: &Bitmap4) -> Self {
-        self.then(Operation::Getfh, &()).get_attributes(attributes)
+    /// GETFH and GETATTR of a file that is found or made.
+    pub(super) fn get_file(self) -> Self {
+        self.then(Operation::Getfh, &()).get_attributes(&convert::FOUND)
     }
 
     /// GETATTR.
@@ -241,6 +266,24 @@ impl<'a> Results<'a> {
     pub(super) fn get<T: Decode<'a>>(&mut self, operation: Operation) -> Result<T> {
         self.succeeded(operation)?;
         self.value(operation)
+    }
+
+    /// Reads results without values up to the one of `operation`, whose value comes next.
+    pub(super) fn skip_to(&mut self, operation: Operation) -> Result<()> {
+        while self.left > 0 {
+            self.left -= 1;
+            let next = self.from.u32().and_then(|number| Ok((number, self.from.get::<Nfsstat4>()?)));
+            let (number, _) = next.map_err(|_| malformed(operation.name()))?;
+            if number == operation.number() {
+                return Ok(());
+            }
+        }
+        Err(malformed(operation.name()))
+    }
+
+    /// The number of results that aren't read yet.
+    pub(super) const fn count(&self) -> u32 {
+        self.left
     }
 
     /// Whether there are results of further operations.

@@ -5,22 +5,23 @@
 //! the server's pseudo-filesystem. The deepest directory on it becomes the session's root, and the rest its
 //! target.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use proto::nfs4::attributes as number;
 use proto::nfs4::{Access4Args, Access4ResOk, MinorVersion, Operation};
-use rpc::client::Client;
 
+use super::Nfs4;
 use super::callbacks::Callbacks;
 use super::compound::{Compound, Trailer};
 use super::convert::{FILE, LIMITS};
+use super::identity::ClientIdentity;
 use super::session::SessionClient;
-use super::{Nfs4, identity};
+use super::shared::{ClientKey, ClientUse, use_client};
 use crate::connection::{connect_to_any, resolve, rpc_options};
-use crate::counters::SessionCounters;
 use crate::error::{Error, Result, Status};
-use crate::options::{Options, Version};
+use crate::options::{LaneMode, Options, Version};
 use crate::protocol::{Mounted, Protocol};
 use crate::types::{Access, Attributes, FileKind, Found, Handle};
 use crate::url::Url;
@@ -38,12 +39,7 @@ impl Nfs4 {
     ///
     /// # Errors
     /// [`Error::Resolve`], [`Error::Rpc`], [`Error::Mount`], [`Error::Status`].
-    pub(crate) async fn connect(
-        url: &Url,
-        options: Arc<Options>,
-        user: &Arc<User>,
-        counters: Arc<SessionCounters>,
-    ) -> Result<Mounted> {
+    pub(crate) async fn connect(url: &Url, options: Arc<Options>, user: &Arc<User>) -> Result<Mounted> {
         let callbacks = Arc::new(Callbacks::default());
         let rpc_options = rpc::client::Options {
             callbacks: Some(callbacks.clone()),
@@ -51,6 +47,7 @@ impl Nfs4 {
         };
         let port = url.port().or(options.port).unwrap_or(PORT);
         let addresses = resolve(url, port).await?;
+        // A server that can't be reached is an error at once, also if another session waits for it.
         let rpc = Arc::new(connect_to_any(url, &addresses, &rpc_options).await?);
         let minors: &[MinorVersion] = match options.version {
             Version::V4_1 => &[MinorVersion::V1],
@@ -59,25 +56,20 @@ impl Nfs4 {
         };
         let mut last = None;
         for minor in minors {
-            let client = SessionClient::new(
-                rpc.clone(),
-                user.clone(),
-                counters.clone(),
-                *minor,
-                identity::new(&options, rpc.address()).await?,
-                callbacks.clone(),
-                options.policy(),
-            );
-            match client.connect().await {
-                Ok(()) => {
-                    // From here on the server may lose the session.
-                    client.keep();
-                    let mounted = Self::mount(url, options, user, counters, rpc, client.clone()).await;
-                    if let Err(Error::Mount { .. } | Error::Status { .. }) = mounted {
-                        // The server needn't keep it until its lease expires.
-                        client.end().await;
-                    }
-                    return mounted;
+            let make = async {
+                let identity = ClientIdentity::new(&options, &user.wire)?;
+                let (user, callbacks) = (user.clone(), callbacks.clone());
+                let client =
+                    SessionClient::new(rpc.clone(), user, *minor, identity, callbacks, options.policy());
+                client.connect().await?;
+                // From here on the server may lose the session.
+                client.keep();
+                Ok(client)
+            };
+            match use_client(ClientKey::new(&options, user, rpc.address(), *minor), make).await {
+                Ok(used) => {
+                    drop(rpc);
+                    return Self::mount_by(used, url, &options, user).await;
                 }
                 Err(error) if error.status() == Some(Status::NotSupported) => last = Some(error),
                 Err(error) => return Err(error.about(|| url.to_string())),
@@ -90,40 +82,59 @@ impl Nfs4 {
             Version::V3 | Version::Highest => "it serves neither NFSv4.2 nor 4.1",
         };
         drop(last);
-        Err(mount_error(url, &rpc, reason.to_owned()))
+        Err(mount_error(url, rpc.address(), reason.to_owned()))
     }
 
-    async fn mount(
-        url: &Url,
-        options: Arc<Options>,
-        user: &User,
-        counters: Arc<SessionCounters>,
-        rpc: Arc<Client>,
-        client: Arc<SessionClient>,
-    ) -> Result<Mounted> {
+    /// The session of a client that is established.
+    async fn mount_by(used: ClientUse, url: &Url, options: &Options, user: &User) -> Result<Mounted> {
+        let client = used.client().clone();
         let trailer = Trailer::new(Operation::Getattr, &proto::nfs4::Getattr4Args { attr_request: FILE });
         let mut nfs = Self {
             applies_umask: false,
             has_read_plus: AtomicBool::new(client.minor >= MinorVersion::V2),
             client,
-            counters,
+            used,
             attribute_sink: options.attribute_sink.clone(),
             wants_delegations: options.delegations == Some(true),
             creates: AtomicU64::new(0),
             get_attributes: trailer,
         };
+        match nfs.mount(url, options, user).await {
+            Ok(MountedDirectory { path, target, root, lacks_path }) => Ok(Mounted {
+                rpc: nfs.client.rpc().clone(),
+                had_lane: nfs.client.had_lane.clone(),
+                is_durable: options.lane == LaneMode::Off,
+                protocol: Protocol::Nfs4(nfs),
+                path,
+                target,
+                root,
+                lacks_path,
+            }),
+            Err(error) => {
+                if let Error::Mount { .. } | Error::Status { .. } | Error::Moved { .. } = error {
+                    // The server needn't keep it until its lease expires.
+                    nfs.used.end().await;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Finds the directory to mount, and asks for what the server says about it.
+    async fn mount(&mut self, url: &Url, options: &Options, user: &User) -> Result<MountedDirectory> {
+        let server = self.client.address();
         let names: Vec<&[u8]> = names(url.path()).collect();
-        let (directories, failure) = retry_delayed(&options, || nfs.walk(user, &names))
+        let (directories, failure) = retry_delayed(options, || self.walk(user, &names))
             .await
             .map_err(|error| error.about(|| url.to_string()))?;
         let Some((root, deepest)) = directories.first().zip(directories.last()) else {
-            return Err(mount_error(url, &rpc, "its root isn't a directory".to_owned()));
+            return Err(mount_error(url, server, "its root isn't a directory".to_owned()));
         };
         let depth = directories.len() - 1;
         let lacks_path = depth == 0 && failure == Some(Status::NoEntry);
         if let Some(status) = failure
             && deepest.1.fsid == root.1.fsid
-            && !retry_delayed(&options, || nfs.is_writable(user, &deepest.0)).await?
+            && !retry_delayed(options, || self.is_writable(user, &deepest.0)).await?
         {
             let reason = match status {
                 Status::NoEntry => "no such export",
@@ -131,19 +142,19 @@ impl Nfs4 {
                     "permission denied: is the path exported to this host, and must the client use a \
                      reserved port (secure)?"
                 }
-                _ => return Err(mount_error(url, &rpc, status.to_string())),
+                _ => return Err(mount_error(url, server, status.to_string())),
             };
-            return Err(mount_error(url, &rpc, reason.to_owned()));
+            return Err(mount_error(url, server, reason.to_owned()));
         }
         let path = [b"/", &names[..depth].join(&b'/')[..]].concat();
         let target = names[depth..].join(&b'/');
-        let limits = retry_delayed(&options, || nfs.limits(user, &deepest.0)).await?;
-        nfs.applies_umask = limits.applies_umask && nfs.client.minor >= MinorVersion::V2;
+        let limits = retry_delayed(options, || self.limits(user, &deepest.0)).await?;
+        self.applies_umask = limits.applies_umask && self.client.minor >= MinorVersion::V2;
         if let Some(seconds) = limits.lease {
-            nfs.client.set_lease(seconds);
+            self.client.set_lease(seconds);
         }
         let root = deepest.0.clone();
-        Ok(Mounted { protocol: Protocol::Nfs4(nfs), rpc, path, target, root, lacks_path })
+        Ok(MountedDirectory { path, target, root, lacks_path })
     }
 
     /// Walks down from the server's root while there are directories. Returns those, the root first, and why
@@ -158,14 +169,14 @@ impl Nfs4 {
         loop {
             let depth = directories.len();
             let (compound, rest) = match directories.last() {
-                None => (Compound::new().then(Operation::Putrootfh, &()).get_file(&FILE), names),
+                None => (Compound::new().then(Operation::Putrootfh, &()).get_file(), names),
                 Some((last, _)) => (Compound::new().put_fh(last), &names[depth - 1..]),
             };
             let rest = &rest[..rest.len().min(at_once)];
             if depth > 0 && rest.is_empty() {
                 return Ok((directories, None));
             }
-            let compound = rest.iter().fold(compound, |compound, name| compound.lookup(name).get_file(&FILE));
+            let compound = rest.iter().fold(compound, |compound, name| compound.lookup(name).get_file());
             let reply = self.client.call(user, &compound, None).await?;
             let mut results = reply.results()?;
             if depth == 0 {
@@ -201,8 +212,9 @@ impl Nfs4 {
         let wanted = Access::MODIFY | Access::EXTEND;
         let operation = Operation::Access;
         let compound = Compound::new().put_fh(directory).then(operation, &Access4Args { access: wanted.0 });
-        let reply = self.client.call(user, &compound, None).await?;
-        let access = reply.results().and_then(|mut results| {
+        let reply = self.client.call(user, &compound, None).await;
+        let access = reply.and_then(|reply| {
+            let mut results = reply.results()?;
             results.succeeded(Operation::Putfh)?;
             results.get::<Access4ResOk>(operation)
         });
@@ -226,6 +238,14 @@ impl Nfs4 {
     }
 }
 
+/// Where the path of a URL leads; the fields are those of [`Mounted`].
+struct MountedDirectory {
+    path: Vec<u8>,
+    target: Vec<u8>,
+    root: Handle,
+    lacks_path: bool,
+}
+
 /// A filesystem's limits.
 pub(super) struct Limits {
     pub(super) info: crate::types::FsInfo,
@@ -246,10 +266,10 @@ fn found_directory(results: &mut super::compound::Results<'_>) -> Result<Option<
     })
 }
 
-fn mount_error(url: &Url, rpc: &Client, reason: String) -> Error {
+fn mount_error(url: &Url, server: SocketAddr, reason: String) -> Error {
     Error::Mount {
         path: String::from_utf8_lossy(url.path()).into_owned(),
-        server: rpc.address().to_string(),
+        server: server.to_string(),
         reason,
     }
 }

@@ -3,8 +3,8 @@
 use io::Stability;
 use proto::nfs4::attributes as number;
 use proto::nfs4::{
-    Bitmap4, Fattr4, Fsid4, NfsFh4, NfsFtype4, Nfsstat4, Nfstime4, OPAQUE_LIMIT, Settime4, Specdata4,
-    StableHow4,
+    ACL_SUPPORT_ALLOW, Bitmap4, Fattr4, Fsid4, NfsFh4, NfsFtype4, Nfsstat4, Nfstime4, OPAQUE_LIMIT, Settime4,
+    Specdata4, StableHow4,
 };
 use xdr::{Decoder, Encoder, Opaque};
 
@@ -12,8 +12,9 @@ use super::aces::{self, AclAttribute};
 use super::owners::{self, OwnerKind};
 use crate::error::{Status, UnexpectedStatus};
 use crate::types::{
-    AclEntry, Attributes, FileKind, FsInfo, FsStat, PathConf, SetAttributes, SetTime, Timestamp,
+    Attributes, FileKind, FsInfo, FsStat, PathConf, ReplyAcls, SetAttributes, SetTime, Timestamp,
 };
+use acl::{Ace, NoCounterpart};
 
 /// An owner or a group as a string.
 type Owner<'a> = Opaque<'a, OPAQUE_LIMIT>;
@@ -36,11 +37,26 @@ pub(super) const FILE: Bitmap4 = Bitmap4::of(&[
     number::TIME_MODIFY,
 ]);
 
-/// As [`FILE`], for the entries of a directory.
-pub(super) const ENTRY: Bitmap4 = {
+/// As [`FILE`], for a file that is found or made.
+pub(super) const FOUND: Bitmap4 = {
     let mut all = FILE;
+    all.insert(number::TIME_CREATE);
+    all
+};
+
+/// As [`FOUND`], for the entries of a directory.
+pub(super) const ENTRY: Bitmap4 = {
+    let mut all = FOUND;
     all.insert(number::RDATTR_ERROR);
     all.insert(number::FILEHANDLE);
+    all
+};
+
+/// As [`ENTRY`], with the access control list, and whether the filesystem has such lists.
+pub(super) const ENTRY_AND_ACL: Bitmap4 = {
+    let mut all = ENTRY;
+    all.insert(number::ACL);
+    all.insert(number::ACLSUPPORT);
     all
 };
 
@@ -85,6 +101,14 @@ pub(super) const NAMES: Bitmap4 = Bitmap4::of(&[
 /// The access control list.
 pub(super) const ACL: Bitmap4 = Bitmap4::of(&[number::ACL]);
 
+/// The access control list, whether the filesystem has such lists, and the attributes that change with it.
+pub(super) const FILE_AND_ACL: Bitmap4 = {
+    let mut all = FILE;
+    all.insert(number::ACL);
+    all.insert(number::ACLSUPPORT);
+    all
+};
+
 /// When the file was made.
 pub(super) const BIRTH: Bitmap4 = Bitmap4::of(&[number::TIME_CREATE]);
 
@@ -106,7 +130,9 @@ pub(super) struct ReplyAttributes<'a> {
     pub(super) supported: Bitmap4,
     pub(super) settable_exclusively: Bitmap4,
     /// The access control list.
-    pub(super) acl: Option<Vec<AclEntry>>,
+    pub(super) acl: Option<Result<Vec<Ace>, NoCounterpart>>,
+    /// Whether the filesystem has such lists (RFC 8881 section 6.2.1.2).
+    acl_support: Option<u32>,
     stat: FsStat,
     info: FsInfo,
     names: PathConf,
@@ -140,6 +166,7 @@ impl<'a> ReplyAttributes<'a> {
             number::LEASE_TIME => self.lease = Some(values.u32()?),
             number::RDATTR_ERROR => self.error = Some(values.get()?),
             number::ACL => self.acl = Some(aces::entries(&values.get::<AclAttribute<'_>>()?)),
+            number::ACLSUPPORT => self.acl_support = Some(values.u32()?),
             number::CANSETTIME => info.properties |= u32::from(values.bool()?) << 4,
             number::CASE_INSENSITIVE => names.case_insensitive = values.bool()?,
             number::CASE_PRESERVING => names.case_preserving = values.bool()?,
@@ -185,6 +212,16 @@ impl<'a> ReplyAttributes<'a> {
         // Servers without hard links needn't have the attribute.
         file.nlink = file.nlink.max(u32::from(!self.mask.contains(number::NUMLINKS)));
         is_file.then_some(file)
+    }
+
+    /// The access control lists of a file or a directory in the form of POSIX ones. The reply must be one to
+    /// a request for `acl`, which a server without lists leaves out.
+    pub(super) fn acls(&self, directory: bool) -> ReplyAcls {
+        let has_lists = self.acl_support.is_none_or(|support| support & ACL_SUPPORT_ALLOW != 0);
+        match self.acl.as_ref().filter(|_| has_lists) {
+            None => ReplyAcls::NotSupported,
+            Some(acl) => aces::posix(acl, directory).map_or(ReplyAcls::NoPosix, ReplyAcls::Posix),
+        }
     }
 
     /// The file's number.
@@ -345,10 +382,12 @@ pub(super) const fn status(from: Nfsstat4) -> Status {
         | N::OpIllegal
         | N::LockNotsupp
         | N::UnionNotsupp
+        | N::OffloadDenied
+        | N::OffloadNoReqs
         | N::MinorVersMismatch => Status::NotSupported,
         N::Toosmall => Status::TooSmall,
         N::Badtype => Status::BadType,
-        N::Moved => Status::Remote,
+        N::Moved => Status::Moved,
         N::Locked => Status::Locked,
         N::FileOpen => Status::Busy,
         N::Noxattr => Status::NoAttribute,

@@ -26,8 +26,9 @@ impl DelegatedFiles {
         self.files.get_mut(file).map(|(known, _)| known)
     }
 
-    pub(super) fn contains(&self, file: &Handle) -> bool {
-        self.files.contains_key(file)
+    /// Whether the file has a write delegation.
+    pub(super) fn is_for_writing(&self, file: &Handle) -> bool {
+        self.get(file).is_some_and(DelegatedFile::is_for_writing)
     }
 
     pub(super) fn len(&self) -> usize {

@@ -7,9 +7,8 @@
 use proto::nfs4::Operation as Op;
 
 use super::compound::Compound;
-use super::convert::FILE;
 use super::{Nfs4, found};
-use crate::error::{Error, Result};
+use crate::error::{Result, Status};
 use crate::operations::Operations as _;
 use crate::types::{ExportEntry, FileKind, Found, Handle, Operation, Plus};
 use crate::user::User;
@@ -65,7 +64,7 @@ impl Nfs4 {
 
     /// The server's root and its filesystem id.
     async fn server_root(&self, user: &User) -> Result<(Handle, u64)> {
-        let compound = Compound::new().then(Op::Putrootfh, &()).get_file(&FILE);
+        let compound = Compound::new().then(Op::Putrootfh, &()).get_file();
         let reply = self.call(user, Operation::Lookup, &compound).await?;
         let mut results = reply.results()?;
         results.succeeded(Op::Putrootfh)?;
@@ -83,7 +82,9 @@ impl Nfs4 {
         loop {
             let page = match self.read_dir_page(user, directory, behind, PAGE, Plus::All).await {
                 // A directory of an export: the pseudo-filesystem's can be listed.
-                Err(Error::Status { .. }) => return Ok(None),
+                Err(error) if error.status().is_some_and(|status| status != Status::TryLater) => {
+                    return Ok(None);
+                }
                 page => page?,
             };
             for entry in &page.entries {

@@ -1,12 +1,13 @@
 //! LOCK, LOCKU and LOCKT (RFC 8881 sections 9.6, 18.10 to 18.12).
 //!
 //! An owner that waits for a lock asks again when the server notifies it (CB_NOTIFY_LOCK), and from time to
-//! time in any case: servers need not notify, and a callback may be lost.
+//! time in any case: servers need not notify, and a callback may be lost. Under a write delegation this
+//! client decides itself, and the server is told when the delegation is returned.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use client_state::{ByteRange, LockAnswer, LockChange, LockError, LockKind, StateError};
+use client_state::{ByteRange, LockAnswer, LockChange, LockError, LockKind, StateError, Tested};
 use parking_lot::Mutex;
 use proto::nfs4::{
     Lock4Denied, Lockt4Args, NfsLockType4, Nfsstat4, Operation as Op, RESULT_MAY_NOTIFY_LOCK, StateOwner4,
@@ -40,10 +41,13 @@ const MAX_PAUSE: Duration = Duration::from_secs(1);
 /// How often a LOCK is sent again because the server doesn't know its state id.
 const MAX_ATTEMPTS: u32 = 8;
 
+/// A lock owner with the number of its session.
+type SessionLockOwner = (u64, LockOwner);
+
 /// The owners that wait for locks.
 #[derive(Debug, Default)]
 pub(super) struct LockWaiters {
-    waiters: Mutex<Vec<(LockOwner, Arc<Notify>)>>,
+    waiters: Mutex<Vec<(SessionLockOwner, Arc<Notify>)>>,
 }
 
 impl LockWaiters {
@@ -54,7 +58,7 @@ impl LockWaiters {
         waiters.iter().filter(|(by, _)| *by == owner).for_each(|(_, waiter)| waiter.notify_one());
     }
 
-    fn begin(&self, owner: LockOwner) -> LockWait<'_> {
+    fn begin(&self, owner: SessionLockOwner) -> LockWait<'_> {
         let notice = Arc::<Notify>::default();
         self.waiters.lock().push((owner, notice.clone()));
         LockWait { waiters: self, notice }
@@ -78,6 +82,8 @@ impl Drop for LockWait<'_> {
 enum Locked {
     Granted,
     Denied,
+    /// By this client, which has a write delegation.
+    DeniedHere,
     /// The open or the owner's locks have to be had back first.
     StateGone,
 }
@@ -124,7 +130,7 @@ async fn send_lock(
             answer.take().map(|answer| answer.send(Ok(Locked::StateGone)));
             return;
         };
-        client.counters.call(Operation::Lock);
+        user.session.counters.call(Operation::Lock);
         let reply = client.call(&user, &request.compound, None).await;
         let answered = reply.and_then(|reply| Ok((state_status(&reply, Op::Lock)?, reply.session)));
         let ((status, id), session) = match answered {
@@ -179,30 +185,36 @@ async fn send_lock(
 }
 
 impl SessionClient {
-    /// Locks a range for an owner, as soon as it can be had if the request waits.
+    /// Locks a range for an owner, as soon as it can be had if the request waits. The client may ask for a
+    /// delegation before if it `may_ask`.
     async fn lock_range(
         self: &Arc<Self>,
         user: &User,
         (file, open): (&Handle, &WireOpen),
         request: LockRequest,
+        mut may_ask: bool,
     ) -> Result<()> {
         let LockRequest { owner, range, kind, waits } = request;
         let owner = OwnerOfLocks { owner, through: OpenOwner::new(user) };
-        let wait = self.lock_waiters().begin(owner.owner);
+        let wait = self.lock_waiters().begin((user.session.number, owner.owner));
         let longest = if open.flags & RESULT_MAY_NOTIFY_LOCK == 0 { MAX_POLL } else { MAX_NOTIFIED_POLL };
         let (mut poll, mut attempts) = (MIN_POLL, 0);
-        // A LOCK names an open that the server holds.
-        self.return_delegation(file).await;
         loop {
+            // A LOCK names an open that the server holds.
+            self.return_delegation_unless_for_writing(file).await;
             // Waits for the recovery of the open, too.
             if self.io_id(user, file, 0).await?.is_none() {
                 return Err(refused(Op::Lock, Nfsstat4::Openmode));
+            }
+            if std::mem::take(&mut may_ask) && self.with_held(|held| held.is_delegation_due(file)) {
+                self.ask_for_delegation(file, &owner.through).await;
+                continue;
             }
             let changed = self.state.changed.notified();
             let (is_first, asked) = self.ask_for_lock(file, &owner, (range, kind), open.number);
             let locked = match asked {
                 LockAnswer::Granted => Locked::Granted,
-                LockAnswer::Denied => Locked::Denied,
+                LockAnswer::Denied => Locked::DeniedHere,
                 LockAnswer::Busy => {
                     changed.await;
                     continue;
@@ -230,12 +242,16 @@ impl SessionClient {
                         return Err(refused(Op::Lock, Nfsstat4::BadStateid));
                     }
                 }
+                // Other owners of this client unlock without a notice.
+                Locked::DeniedHere if waits => {
+                    let _ = tokio::time::timeout(MAX_POLL, changed).await;
+                }
                 Locked::Denied if waits => {
                     // An error means that it is time.
                     let _ = tokio::time::timeout(poll, wait.notice.notified()).await;
                     poll = (poll * 2).min(longest);
                 }
-                Locked::Denied => {
+                Locked::Denied | Locked::DeniedHere => {
                     return Err(Error::Status { object: "LOCK".to_owned(), status: Status::Locked });
                 }
             }
@@ -262,7 +278,7 @@ impl Nfs4 {
         open: &WireOpen,
         request: LockRequest,
     ) -> Result<()> {
-        self.client.lock_range(user, (file, open), request).await
+        self.client.lock_range(user, (file, open), request, self.wants_delegations).await
     }
 
     pub(super) async fn unlock_file(
@@ -286,7 +302,7 @@ impl Nfs4 {
         self.client.locks_settled(file, &owner).await;
     }
 
-    /// LOCKT.
+    /// Finds the lock that conflicts, here or by LOCKT.
     pub(super) async fn test_lock_file(
         &self,
         user: &User,
@@ -294,14 +310,20 @@ impl Nfs4 {
         owner: LockOwner,
         (range, kind): (ByteRange, LockKind),
     ) -> Result<Option<LockConflict>> {
-        let name = lock_owner_name(owner);
+        let by = OwnerOfLocks { owner, through: OpenOwner::new(user) };
+        match self.client.look(|held| held.locks.test(file, &by, range, kind)) {
+            Tested::Conflict(range, kind) => return Ok(Some(LockConflict { range, kind })),
+            Tested::Free if self.client.is_delegated_for_writing(file) => return Ok(None),
+            Tested::Free | Tested::Server => {}
+        }
+        let name = lock_owner_name(user.session.number, owner);
         let args = Lockt4Args {
             locktype: lock_type(kind, false),
             offset: range.first,
             length: range.length(),
             owner: StateOwner4 { clientid: 0, owner: Opaque(&name) },
         };
-        self.counters.call(Operation::Lock);
+        user.session.counters.call(Operation::Lock);
         let compound = Compound::new().put_fh(file).then(Op::Lockt, &args);
         let reply = self.client.call(user, &compound, None).await?;
         let mut results = reply.results()?;

@@ -6,19 +6,24 @@
 //! | `connect` | the minor version, the client id, the directory that the URL names |
 //! | `identity` | who the client is to its server |
 //! | `session` | the client id and its session: slots, retries, the lease |
+//! | `shared` | the clients that sessions of the process share |
 //! | `state` | opens and locks: the requests that follow from their changes, and their recovery |
 //! | `open` | OPEN |
-//! | `delegation` | read delegations: what needs no request |
+//! | `delegation` | delegations: what needs no request |
 //! | `delegated_files` | the files that are delegated |
+//! | `rewritten_files` | the files that are worth a write delegation |
 //! | `lock` | LOCK, LOCKU, LOCKT |
+//! | `moved` | filesystems that are on other servers |
 //! | `callbacks` | what the server calls |
 //! | `exports` | the list of exports, from the server's root |
 //! | `operations` | the operations, one COMPOUND each |
 //! | `compound` | a COMPOUND's operations and results |
 //! | `convert` | wire types to the client's types, and back |
 //! | `owners` | owners and groups as strings |
-//! | `acls` | access control lists as they are on the wire |
-//! | `aces` | access control lists as POSIX ones |
+//! | `acls` | the attribute `acl`: on the wire, and as POSIX lists |
+//! | `aces` | the entries of access control lists, from and to POSIX lists |
+//! | `offloads` | asynchronous copies, and what the server reports about them |
+//! | `offloaded_copy` | COPY, and the wait for its end |
 //! | `read_plus` | reads of sparse files |
 //! | `space` | space of files, holes, advice, and copies within the server |
 //! | `xattrs` | extended attributes |
@@ -34,11 +39,16 @@ mod delegation;
 mod exports;
 mod identity;
 mod lock;
+mod moved;
+mod offloaded_copy;
+mod offloads;
 mod open;
 mod operations;
 mod owners;
 mod read_plus;
+mod rewritten_files;
 mod session;
+mod shared;
 mod space;
 mod state;
 mod xattrs;
@@ -50,21 +60,24 @@ use std::time::Instant;
 use proto::nfs4::{Fattr4, MinorVersion, NfsFh4, Operation as Op};
 
 use crate::attribute_sink::{AttributeSink, AttributeUpdate, PreOpAttributes};
-use crate::counters::SessionCounters;
 use crate::error::{Error, Result, not_supported};
 use crate::options::Version;
-use crate::types::{Attributes, Found, Handle};
+use crate::types::{Attributes, Found, Handle, ReplyAcls};
+use crate::uncommitted_writes::UncommittedPool;
+use crate::user::User;
 
 use compound::{Results, Trailer, malformed};
 use convert::ReplyAttributes;
 use session::SessionClient;
+use shared::ClientUse;
 pub(crate) use state::WireOpen;
 
 /// An NFSv4.1 or 4.2 server's export.
 #[derive(Debug)]
 pub(crate) struct Nfs4 {
     client: Arc<SessionClient>,
-    counters: Arc<SessionCounters>,
+    /// The session's part in the client.
+    used: ClientUse,
     attribute_sink: Option<Arc<dyn AttributeSink>>,
     /// Whether OPENs ask for delegations.
     wants_delegations: bool,
@@ -78,17 +91,13 @@ pub(crate) struct Nfs4 {
     get_attributes: Trailer,
 }
 
-impl Drop for Nfs4 {
-    fn drop(&mut self) {
-        self.client.close();
-    }
-}
-
 /// The attribute sink, for the reply to one request.
 #[derive(Clone, Copy)]
 struct Report<'a> {
-    /// With the time at which the request was sent.
-    to: Option<(&'a dyn AttributeSink, Instant)>,
+    client: &'a SessionClient,
+    to: Option<&'a dyn AttributeSink>,
+    /// When the request was sent.
+    asked: Instant,
 }
 
 impl Nfs4 {
@@ -108,23 +117,46 @@ impl Nfs4 {
         }
     }
 
-    /// Since when a file has been delegated to the client: attributes that were requested then or later are
-    /// true.
-    pub(crate) fn delegated_since(&self, file: &Handle) -> Option<Instant> {
-        self.client.delegated_since(file)
+    /// Since when a file has been delegated to the client, for writing if it `writes`: attributes that were
+    /// requested then or later are true.
+    pub(crate) fn delegated_since(&self, file: &Handle, writes: bool) -> Option<Instant> {
+        self.client.delegated_since(file, writes)
+    }
+
+    /// Where the session keeps the data that waits to be sent.
+    pub(crate) fn set_written_behind(&self, pool: &Arc<UncommittedPool>) {
+        if self.wants_delegations {
+            self.client.set_written_behind(pool);
+        }
+    }
+
+    /// Whether a session has its locks on a file for certain, or none.
+    pub(crate) fn has_locks_for_certain(&self, user: &User, file: &Handle) -> bool {
+        self.client.has_locks_for_certain(file, user.session.number)
     }
 
     /// For a request that is sent now.
     fn report(&self) -> Report<'_> {
-        Report { to: self.attribute_sink.as_deref().map(|sink| (sink, Instant::now())) }
+        Report { client: &self.client, to: self.attribute_sink.as_deref(), asked: Instant::now() }
     }
 }
 
 impl Report<'_> {
     /// A reply carries attributes of `file`, or should.
     fn send(&self, file: &Handle, before: Option<PreOpAttributes>, attributes: Option<Attributes>) {
-        if let Some((sink, asked)) = self.to {
+        let asked = self.asked;
+        if let Some(attributes) = &attributes {
+            self.client.note_attributes(file, attributes, asked);
+        }
+        if let Some(sink) = self.to {
             sink.attributes(file, &AttributeUpdate { before, attributes, asked });
+        }
+    }
+
+    /// A reply carries the access control lists of `file` beside these attributes, which were sent before.
+    fn acls(&self, file: &Handle, attributes: &Attributes, acls: &ReplyAcls) {
+        if let Some(sink) = self.to {
+            sink.acls(file, attributes, acls, self.asked);
         }
     }
 
@@ -151,7 +183,9 @@ fn reply_attributes<'a>(results: &mut Results<'a>) -> Result<ReplyAttributes<'a>
 /// The results of GETFH and GETATTR.
 fn found(results: &mut Results<'_>) -> Result<Found> {
     let handle = got_handle(results)?;
-    Ok(Found { handle, attributes: reply_attributes(results)?.file() })
+    let attributes = reply_attributes(results)?;
+    handle.note_birth(attributes.birth);
+    Ok(Found { handle, attributes: attributes.file() })
 }
 
 /// The result of GETFH.

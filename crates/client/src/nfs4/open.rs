@@ -1,4 +1,9 @@
-//! OPEN: one COMPOUND opens a file, and brings its handle, its attributes and the user's rights.
+//! OPEN: one COMPOUND opens a file, and brings its handle, its attributes and the user's rights, and if it is
+//! small and is only read, its content.
+//!
+//! The content is read behind the attributes: if another client writes meanwhile it is the newer of the two,
+//! and later attributes show the change. The reply is kept by the server like that to any other OPEN, so the
+//! content must have room in it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,14 +11,15 @@ use std::time::Duration;
 use client_state::Share;
 use proto::nfs4::{
     Access4Args, Access4ResOk, ChangeInfo4, Createhow4, Creatverfattr, Nfsstat4, Open4Args, Open4ResOk,
-    OpenClaim4, Openflag4, Operation as Op, SHARE_ACCESS_WANT_NO_DELEG, SHARE_ACCESS_WANT_READ_DELEG,
-    Stateid4,
+    OpenClaim4, Openflag4, Operation as Op, Read4Args, Read4ResOk, SHARE_ACCESS_WANT_NO_DELEG,
+    SHARE_ACCESS_WANT_READ_DELEG, SHARE_ACCESS_WANT_WRITE_DELEG, Stateid4,
 };
 use xdr::Opaque;
 
 use super::compound::{Compound, Results, refused};
 use super::convert::{FILE, Settable};
 use super::delegation::{GrantedDelegation, OpenedFile, send_return};
+use super::operations::CURRENT;
 use super::session::{CompoundReply, SessionClient};
 use super::state::{
     ChangeInFlight, ClosesAlong, HeldState, OpenOwner, READ_ACCESS, WRITE_ACCESS, WireOpen, open_args,
@@ -22,7 +28,7 @@ use super::state::{
 use super::{Nfs4, got_handle, reply_attributes};
 use crate::attribute_sink::PreOpAttributes;
 use crate::error::{Error, Result, Status};
-use crate::operations::{FileTarget, OpenReply, Operations as _, open_without_state};
+use crate::operations::{FileTarget, OpenPlan, OpenReply, Operations as _, open_without_state};
 use crate::types::{Access, Attributes, Create, Found, Handle, Operation, SetAttributes};
 use crate::user::User;
 
@@ -31,6 +37,10 @@ const RIGHTS: Access = Access(Access::READ.0 | Access::MODIFY.0 | Access::EXTEND
 
 /// The operations of an OPEN's request at most, SEQUENCE not counted.
 const MAX_OPERATIONS: usize = 7;
+
+/// The room for everything but the content in a reply to OPEN, in bytes, with that for CLOSEs. If attributes
+/// need more, the server doesn't read the content.
+const OPEN_REPLY: u32 = 1 << 10;
 
 /// The pauses before a LOOKUP is sent again that the server delays. They double.
 const MIN_PAUSE: Duration = Duration::from_millis(50);
@@ -43,6 +53,8 @@ struct OpenCall {
     /// An `OPEN4_SHARE_ACCESS_WANT_` value.
     want: u32,
     kind: OpenKind,
+    /// The bytes that the READ at the end asks for; 0 without one.
+    content: u32,
     compound: Compound,
 }
 
@@ -62,6 +74,7 @@ struct OpenResults {
     file: Found,
     access: Option<Access>,
     directory: Option<(Option<PreOpAttributes>, Option<Attributes>)>,
+    content: Option<Vec<u8>>,
     /// `OPEN4_RESULT_` flags.
     flags: u32,
     delegation: Option<GrantedDelegation>,
@@ -93,7 +106,12 @@ struct OpenedWithoutHandle {
 }
 
 impl OpenKind {
-    fn results(&self, results: &mut Results<'_>) -> Result<OpenAnswer> {
+    /// Whether the reply tells which file it is.
+    const fn is_by_name(&self) -> bool {
+        !matches!(self, Self::File(_))
+    }
+
+    fn results(&self, results: &mut Results<'_>, asked: u32) -> Result<OpenAnswer> {
         results.succeeded(Op::Putfh)?;
         match results.status(Op::Open)? {
             Nfsstat4::Ok => {}
@@ -116,26 +134,39 @@ impl OpenKind {
             },
         };
         // Whatever fails from here on, the file is open.
-        let file = Found { handle, attributes: attributes(results) };
+        let attributes_now = attributes(results, self.is_by_name().then_some(&handle));
+        let file = Found { handle, attributes: attributes_now };
         let access = results.get::<Access4ResOk>(Op::Access).ok();
         let directory = matches!(self, Self::New(..)).then(|| {
-            let attributes = results.succeeded(Op::Putfh).ok().and_then(|()| attributes(results));
+            let attributes = results.succeeded(Op::Putfh).ok().and_then(|()| attributes(results, None));
             (before(opened.cinfo), attributes)
         });
+        let content = if asked > 0 { content(results, asked) } else { None };
         Ok(OpenAnswer::File(Box::new(OpenResults {
             stateid: opened.stateid,
             file,
             access: access.map(|ok| Access(ok.access & RIGHTS.0)),
             directory,
+            content,
             flags,
             delegation,
         })))
     }
 }
 
-/// The result of GETATTR of a file, if it is there.
-fn attributes(results: &mut Results<'_>) -> Option<Attributes> {
-    reply_attributes(results).ok().and_then(|attributes| attributes.file())
+/// The result of GETATTR of a file, if it is there. That of a file that was `found` tells when it was made.
+fn attributes(results: &mut Results<'_>, found: Option<&Handle>) -> Option<Attributes> {
+    let attributes = reply_attributes(results).ok()?;
+    if let Some(handle) = found {
+        handle.note_birth(attributes.birth);
+    }
+    attributes.file()
+}
+
+/// The result of READ, if it is there and has the whole file.
+fn content(results: &mut Results<'_>, asked: u32) -> Option<Vec<u8>> {
+    let Read4ResOk { eof, data } = results.get(Op::Read).ok()?;
+    (eof && data.0.len() <= asked as usize).then(|| data.0.to_vec())
 }
 
 /// The attributes of a directory before a change of its names, if no other change came between.
@@ -154,7 +185,7 @@ fn open_handle(file: &Handle, share: Share, want: u32, owner: &OpenOwner) -> Com
 
 /// Sends an OPEN, and again while its session is replaced before the answer.
 async fn send_open(client: Arc<SessionClient>, call: OpenCall) -> Result<Opened> {
-    let OpenCall { owner, share, want, mut kind, mut compound } = call;
+    let OpenCall { owner, share, want, mut kind, content, mut compound } = call;
     let mut opening = Some(client.update(|held| {
         held.openings += 1;
         held.opens.opening(owner.clone())
@@ -171,7 +202,7 @@ async fn send_open(client: Arc<SessionClient>, call: OpenCall) -> Result<Opened>
                 break Err(error);
             }
         };
-        let results = reply.results().map(|mut results| (kind.results(&mut results), results));
+        let results = reply.results().map(|mut results| (kind.results(&mut results, content), results));
         let (answer, rest) =
             results.map_or_else(|error| (Err(error), None), |(answer, rest)| (answer, Some(rest)));
         along.end(rest.filter(Results::has_more).map(|rest| (reply.session, rest)));
@@ -188,7 +219,8 @@ async fn send_open(client: Arc<SessionClient>, call: OpenCall) -> Result<Opened>
             Err(error) => break Err(error),
         };
         let OpenResults { access, flags, delegation, .. } = *results;
-        let opened = OpenedFile { share, id: state_id(results.stateid), access, flags, delegation, sent };
+        let (id, attributes) = (state_id(results.stateid), results.file.attributes);
+        let opened = OpenedFile { share, id, access, flags, delegation, attributes, sent };
         if let Some(open) = client.opened(reply.session, &mut opening, &results.file.handle, &opened) {
             break Ok(Opened::File(created.unwrap_or(results), open));
         }
@@ -225,10 +257,10 @@ async fn find_opened(
         OpenKind::File(_) => return Err(error),
     };
     tracing::debug!(%error, "an opened file's handle is missing: its name is looked up");
-    let compound = Compound::new().put_fh(directory).lookup(name).get_file(&FILE);
+    let compound = Compound::new().put_fh(directory).lookup(name).get_file();
     let mut pause = MIN_PAUSE;
     let file = loop {
-        client.counters.call(Operation::Lookup);
+        owner.user().session.counters.call(Operation::Lookup);
         let reply = client.call(owner.user(), &compound, None).await?;
         match looked_up(&reply) {
             Err(error) if error.status() == Some(Status::TryLater) && pause < MAX_PAUSE => {
@@ -239,7 +271,7 @@ async fn find_opened(
         }
     };
     let file = Found { handle: file.handle.found_at(directory, name), ..file };
-    Ok(OpenResults { stateid, file, access: None, directory: None, flags, delegation })
+    Ok(OpenResults { stateid, file, access: None, directory: None, content: None, flags, delegation })
 }
 
 /// The file in the reply to a LOOKUP.
@@ -248,7 +280,31 @@ fn looked_up(reply: &CompoundReply) -> Result<Found> {
     results.succeeded(Op::Putfh)?;
     results.succeeded(Op::Lookup)?;
     let handle = got_handle(&mut results)?;
-    Ok(Found { handle, attributes: attributes(&mut results) })
+    let attributes = attributes(&mut results, Some(&handle));
+    Ok(Found { handle, attributes })
+}
+
+impl SessionClient {
+    /// Asks for a write delegation of a file that the owner has open for writing, by another OPEN of it.
+    pub(super) async fn ask_for_delegation(self: &Arc<Self>, file: &Handle, owner: &OpenOwner) {
+        let is_open = |access| {
+            let is_open = self.look(|held| matches!(held.opens.io_id_of(file, owner, access), Ok(Some(_))));
+            is_open.then_some(access)
+        };
+        let Some(access) = is_open(READ_ACCESS | WRITE_ACCESS).or_else(|| is_open(WRITE_ACCESS)) else {
+            return;
+        };
+        let (share, want) = (Share { access, deny: 0 }, SHARE_ACCESS_WANT_WRITE_DELEG);
+        let compound = open_handle(file, share, want, owner);
+        let (owner, kind) = (owner.clone(), OpenKind::File(file.clone()));
+        owner.user().session.counters.call(Operation::Open);
+        // The open that this makes is closed at once: it is the one that the owner has already.
+        let call = OpenCall { owner, share, want, kind, content: 0, compound };
+        let asked = self.spawn(send_open(self.clone(), call));
+        if let Ok(Err(error)) = asked.await {
+            tracing::debug!(%error, "an OPEN for a delegation has failed");
+        }
+    }
 }
 
 impl Nfs4 {
@@ -257,7 +313,7 @@ impl Nfs4 {
         &self,
         user: &User,
         target: FileTarget<'_>,
-        (read, write): (bool, bool),
+        OpenPlan { read, write, content }: OpenPlan,
     ) -> Result<OpenReply> {
         if !read && !write {
             return open_without_state(self, user, target).await;
@@ -265,16 +321,32 @@ impl Nfs4 {
         let access = if read { READ_ACCESS } else { 0 } | if write { WRITE_ACCESS } else { 0 };
         let (share, owner) = (Share { access, deny: 0 }, OpenOwner::new(user));
         if let FileTarget::File(file) = target {
-            if write {
-                self.client.return_delegation(file).await;
-            } else if let Some((open, access)) = self.client.open_delegated(&owner, file, share) {
+            if let Some((open, access)) = self.client.open_delegated(&owner, file, share) {
                 let found = Found { handle: file.clone(), attributes: None };
-                return Ok(OpenReply { found: Some(found), access: Some(access), state: Some(open) });
+                return Ok(OpenReply {
+                    found: Some(found),
+                    access: Some(access),
+                    state: Some(open),
+                    content: None,
+                });
+            }
+            if write {
+                self.client.return_delegation_unless_for_writing(file).await;
             }
         }
-        let wants = self.wants_delegations && !write;
-        let want = if wants { SHARE_ACCESS_WANT_READ_DELEG } else { SHARE_ACCESS_WANT_NO_DELEG };
+        let want = match target {
+            _ if !self.wants_delegations => SHARE_ACCESS_WANT_NO_DELEG,
+            _ if !write => SHARE_ACCESS_WANT_READ_DELEG,
+            FileTarget::File(file) if self.client.look(|held| held.wants_write_delegation(file)) => {
+                SHARE_ACCESS_WANT_WRITE_DELEG
+            }
+            // Which file it will be isn't known yet.
+            _ => SHARE_ACCESS_WANT_NO_DELEG,
+        };
         let rights = Access4Args { access: RIGHTS.0 };
+        let has_room = content <= self.client.max_kept_reply().saturating_sub(OPEN_REPLY);
+        let content =
+            if write || !has_room || matches!(target, FileTarget::New { .. }) { 0 } else { content };
         let (operation, kind, compound, place) = match target {
             FileTarget::File(file) => {
                 let compound = open_handle(file, share, want, &owner);
@@ -284,7 +356,7 @@ impl Nfs4 {
                 let compound = Compound::once()
                     .put_fh(directory)
                     .then(Op::Open, &open_args(share, want, &owner.name(), OpenClaim4::Null(Opaque(name))))
-                    .get_file(&FILE)
+                    .get_file()
                     .then(Op::Access, &rights);
                 let kind = OpenKind::Entry(directory.clone(), name.into());
                 (Operation::Open, kind, compound, Some((directory, name)))
@@ -298,7 +370,7 @@ impl Nfs4 {
                 let compound = Compound::once()
                     .put_fh(directory)
                     .then(Op::Open, &open)
-                    .get_file(&FILE)
+                    .get_file()
                     .then(Op::Access, &rights)
                     .put_fh(directory)
                     .get_attributes(&FILE);
@@ -306,9 +378,14 @@ impl Nfs4 {
                 (Operation::Create, kind, compound, Some((directory, name)))
             }
         };
+        let compound = if content > 0 {
+            compound.then(Op::Read, &Read4Args { stateid: CURRENT, offset: 0, count: content })
+        } else {
+            compound
+        };
         let report = self.report();
-        self.counters.call(operation);
-        let call = OpenCall { owner, share, want, kind, compound };
+        user.session.counters.call(operation);
+        let call = OpenCall { owner, share, want, kind, content, compound };
         // A task of its own, so that what is opened is closed again if this caller stops waiting.
         let sent = self.client.spawn(send_open(self.client.clone(), call)).await;
         let opened = sent.map_err(|error| Error::Local {
@@ -321,17 +398,18 @@ impl Nfs4 {
                 if let (Some((before, attributes)), Some((directory, _))) = (results.directory, place) {
                     report.send(directory, before, attributes);
                 }
-                Ok(OpenReply { found: Some(results.file), access: results.access, state: Some(open) })
+                let OpenResults { file, access, content, .. } = *results;
+                Ok(OpenReply { found: Some(file), access, state: Some(open), content })
             }
             (Opened::Other, Some((directory, name))) => {
                 let found = self.lookup(user, directory, name).await?;
-                Ok(OpenReply { found: Some(found), access: None, state: None })
+                Ok(OpenReply { found: Some(found), access: None, state: None, content: None })
             }
             (Opened::Other | Opened::Unknown, place) => {
                 if let Some((directory, _)) = place {
                     report.send(directory, None, None);
                 }
-                Ok(OpenReply { found: None, access: None, state: None })
+                Ok(OpenReply { found: None, access: None, state: None, content: None })
             }
         }
     }

@@ -22,7 +22,10 @@ use xdr::{Decode, Decoder, Encode, Encoder, Opaque};
 
 use super::compound::{Compound, Results, malformed, refused};
 use super::connect::OPERATIONS_PER_NAME;
-use super::convert::{self, ACL, BIRTH, ENTRY, ENTRY_NUMBER, FILE, NAMES, ReplyAttributes, SPACE, Settable};
+use super::convert::{
+    self, ACL, BIRTH, ENTRY, ENTRY_AND_ACL, ENTRY_NUMBER, FILE, NAMES, ReplyAttributes, SPACE, Settable,
+};
+use super::delegation::ReturnAlong;
 use super::open::{before, create_how};
 use super::read_plus::ReadPlusAnswer;
 use super::session::CompoundReply;
@@ -30,13 +33,13 @@ use super::state::{self, READ_ACCESS, WRITE_ACCESS};
 use super::{Nfs4, file_handle, found, reply_attributes};
 use crate::error::{Error, Result, Status};
 use crate::operations::{
-    CopyReply, FileTarget, LockConflict, LockOwner, LockRequest, OpenReply, Operations, ReadReply, WireOpen,
-    WriteReply, lookup_first,
+    CopyReply, FileTarget, LockConflict, LockOwner, LockRequest, OpenPlan, OpenReply, Operations, ReadReply,
+    WireOpen, WriteReply, lookup_first,
 };
 use crate::types::{
-    Access, AclEntry, Advice, Attributes, Create, DirEntry, ExportEntry, Fallocate, FileKind, Found, FsInfo,
-    FsStat, Handle, MadeDirectory, Node, Operation, Page, PathConf, Plus, SeekTo, SetAttributes, SetXattr,
-    Timestamp, XattrPage,
+    Access, Advice, Attributes, Create, DirEntry, ExportEntry, Fallocate, FileKind, Found, FsInfo, FsStat,
+    Handle, MadeDirectory, Node, Operation, Page, PathConf, Plus, PosixAcls, ReplyAcls, SeekTo, SetAcl,
+    SetAttributes, SetXattr, Timestamp, XattrPage,
 };
 use crate::user::User;
 
@@ -44,7 +47,7 @@ use crate::user::User;
 pub(super) const ANONYMOUS: Stateid4 = Stateid4 { seqid: 0, other: [0; 12] };
 
 /// The state id that an earlier operation of the same COMPOUND has set (RFC 8881 section 16.2.3.1.2).
-const CURRENT: Stateid4 = Stateid4 { seqid: 1, other: [0; 12] };
+pub(super) const CURRENT: Stateid4 = Stateid4 { seqid: 1, other: [0; 12] };
 
 /// The cookies of `.` and `..`, which NFSv4's servers don't list: they don't use these numbers (RFC 8881
 /// section 18.23.3).
@@ -85,6 +88,9 @@ impl Encode for WriteHead {
 /// The operations of a request that makes a directory and asks for rights and the access control list,
 /// SEQUENCE not counted. A session may permit fewer.
 const OPERATIONS_THAT_ASK: usize = 10;
+
+/// The operations of a request that returns a delegation and removes its file's name, SEQUENCE not counted.
+const OPERATIONS_THAT_RETURN: usize = 8;
 
 /// The operations of a request that writes data and sets attributes, SEQUENCE not counted.
 const OPERATIONS_THAT_SET: usize = 4;
@@ -143,7 +149,7 @@ impl Nfs4 {
         operation: Operation,
         compound: &Compound,
     ) -> Result<CompoundReply> {
-        self.counters.call(operation);
+        user.session.counters.call(operation);
         self.client.call(user, compound, None).await
     }
 
@@ -178,7 +184,7 @@ impl Nfs4 {
             _ => self.settable_of_new(user, set),
         };
         let args = Create4Args { objtype: kind, objname: Opaque(name), createattrs: set.fattr() };
-        let mut compound = Compound::once().put_fh(directory).then(Op::Create, &args).get_file(&FILE);
+        let mut compound = Compound::once().put_fh(directory).then(Op::Create, &args).get_file();
         if wanted.is_some() {
             compound = compound.then(Op::Savefh, &());
         }
@@ -213,7 +219,11 @@ impl Nfs4 {
             && let Ok(Access4ResOk { access, .. }) = results.get(Op::Access)
         {
             made.access = Some(Access(access & wanted.0));
-            made.acl = reply_attributes(&mut results).ok().and_then(|attributes| attributes.acl);
+            made.acl =
+                reply_attributes(&mut results).ok().and_then(|attributes| match attributes.acls(true) {
+                    ReplyAcls::Posix(acls) => Some(acls.access),
+                    ReplyAcls::NoPosix | ReplyAcls::NotSupported => None,
+                });
         }
         Ok(Some(made))
     }
@@ -227,21 +237,38 @@ impl Nfs4 {
         (directory, name): (&Handle, &[u8]),
         is_directory: bool,
     ) -> Result<()> {
-        self.client.return_delegation_at(directory, name).await;
         self.client.close_before_removal(directory, name).await;
+        let along = match self.client.max_operations() {
+            max if max >= OPERATIONS_THAT_RETURN => self.client.give_up_delegation_at(directory, name).await,
+            _ => {
+                self.client.return_delegation_at(directory, name).await;
+                None
+            }
+        };
         let report = self.report();
         let check = if is_directory { Op::Verify } else { Op::Nverify };
         let kind = directory_type();
         let kind = Fattr4 { attrmask: Bitmap4::of(&[number::TYPE]), attr_vals: Opaque(&kind) };
-        let compound = Compound::once()
-            .put_fh(directory)
-            .lookup(name)
-            .then(check, &Verify4Args { obj_attributes: kind })
-            .put_fh(directory)
-            .then(Op::Remove, &Name4Args { name: Opaque(name) })
-            .get_attributes(&FILE);
-        let reply = self.call(user, operation, &compound).await?;
+        let behind = |compound: Compound| {
+            compound
+                .put_fh(directory)
+                .lookup(name)
+                .then(check, &Verify4Args { obj_attributes: kind })
+                .put_fh(directory)
+                .then(Op::Remove, &Name4Args { name: Opaque(name) })
+                .get_attributes(&FILE)
+        };
+        let first = along.as_ref().map_or_else(Compound::once, ReturnAlong::begin);
+        let mut reply = self.call(user, operation, &behind(first)).await?;
         let mut results = reply.results()?;
+        if let Some(along) = along {
+            let file = along.file().clone();
+            if !along.end(&mut results, reply.session) {
+                self.client.return_delegation(&file).await;
+                reply = self.call(user, operation, &behind(Compound::once())).await?;
+                results = reply.results()?;
+            }
+        }
         results.succeeded(Op::Putfh)?;
         results.succeeded(Op::Lookup)?;
         match results.status(check)? {
@@ -262,7 +289,7 @@ impl Nfs4 {
 
 impl Operations for Nfs4 {
     async fn null(&self, user: &User) -> Result<()> {
-        self.counters.call(Operation::Null);
+        user.session.counters.call(Operation::Null);
         self.client.null(user).await
     }
 
@@ -292,7 +319,7 @@ impl Operations for Nfs4 {
         set: &SetAttributes,
         guard: Option<Timestamp>,
     ) -> Result<Option<Attributes>> {
-        let _change = self.client.change_attributes(file);
+        let _change = self.client.change_attributes(file, Some(set));
         let report = self.report();
         let settable = Settable::new(set);
         let mut compound = Compound::once().put_fh(file);
@@ -327,7 +354,7 @@ impl Operations for Nfs4 {
 
     async fn lookup(&self, user: &User, directory: &Handle, name: &[u8]) -> Result<Found> {
         let report = self.report();
-        let compound = Compound::new().put_fh(directory).lookup(name).get_file(&FILE);
+        let compound = Compound::new().put_fh(directory).lookup(name).get_file();
         let reply = self.call(user, Operation::Lookup, &compound).await?;
         let mut results = reply.results()?;
         results.succeeded(Op::Putfh)?;
@@ -355,7 +382,7 @@ impl Operations for Nfs4 {
         }
         let report = self.report();
         let first = Compound::new().put_fh(directory);
-        let compound = names.iter().fold(first, |compound, name| compound.lookup(name).get_file(&FILE));
+        let compound = names.iter().fold(first, |compound, name| compound.lookup(name).get_file());
         let reply = self.call(user, Operation::Lookup, &compound).await?;
         let mut results = reply.results()?;
         results.succeeded(Op::Putfh)?;
@@ -377,8 +404,8 @@ impl Operations for Nfs4 {
         Ok(files)
     }
 
-    async fn open(&self, user: &User, target: FileTarget<'_>, access: (bool, bool)) -> Result<OpenReply> {
-        self.open_file(user, target, access).await
+    async fn open(&self, user: &User, target: FileTarget<'_>, plan: OpenPlan) -> Result<OpenReply> {
+        self.open_file(user, target, plan).await
     }
 
     async fn lock(&self, user: &User, file: &Handle, open: &WireOpen, request: LockRequest) -> Result<()> {
@@ -448,7 +475,7 @@ impl Operations for Nfs4 {
         }
         let mut attempts = IoAttempts::new(self, user, file);
         let (reply, eof, length) = loop {
-            self.counters.call(Operation::Read);
+            user.session.counters.call(Operation::Read);
             let id = attempts.state_id(READ_ACCESS).await?;
             let args = Read4Args { stateid: io_stateid(id), offset, count: len as u32 };
             let compound = Compound::new().put_fh(file).then(Op::Read, &args);
@@ -486,7 +513,7 @@ impl Operations for Nfs4 {
         set: Option<&SetAttributes>,
     ) -> Result<WriteReply> {
         let set = set.filter(|_| self.client.max_operations() >= OPERATIONS_THAT_SET);
-        let _change = set.map(|_| self.client.change_attributes(file));
+        let _change = set.map(|set| self.client.change_attributes(file, Some(set)));
         let report = self.report();
         let (first, trailer) = match set.map(Settable::new) {
             None => (Compound::new(), self.get_attributes.clone()),
@@ -557,7 +584,7 @@ impl Operations for Nfs4 {
         let compound = Compound::once()
             .put_fh(directory)
             .then(Op::Open, &open)
-            .get_file(&FILE)
+            .get_file()
             .then(Op::Close, &Close4Args { seqid: 0, open_stateid: CURRENT })
             .put_fh(directory)
             .get_attributes(&FILE);
@@ -665,7 +692,7 @@ impl Operations for Nfs4 {
     }
 
     async fn link(&self, user: &User, file: &Handle, directory: &Handle, name: &[u8]) -> Result<()> {
-        let _change = self.client.change_attributes(file);
+        let _change = self.client.change_attributes(file, None);
         let report = self.report();
         let compound = Compound::once()
             .put_fh(file)
@@ -697,10 +724,10 @@ impl Operations for Nfs4 {
         plus: Plus<'_>,
     ) -> Result<Page> {
         let report = self.report();
-        let (operation, attr_request) = if plus.is_wanted() {
-            (Operation::Readdirplus, ENTRY)
-        } else {
-            (Operation::Readdir, ENTRY_NUMBER)
+        let (operation, attr_request) = match plus {
+            Plus::None => (Operation::Readdir, ENTRY_NUMBER),
+            Plus::Acls => (Operation::Readdirplus, ENTRY_AND_ACL),
+            _ => (Operation::Readdirplus, ENTRY),
         };
         let maxcount = count.min(self.client.max_transfers().0);
         // The client's own cookies are before the beginning of the server's.
@@ -718,7 +745,8 @@ impl Operations for Nfs4 {
         let mut listed = Vec::new();
         while results.value::<bool>(Op::Readdir)? {
             let name = results.value::<Entry<'_>>(Op::Readdir)?;
-            listed.push(entry(&name, directory).map_err(|_| malformed(Op::Readdir.name()))?);
+            let entry = entry(&name, directory, matches!(plus, Plus::Acls));
+            listed.push(entry.map_err(|_| malformed(Op::Readdir.name()))?);
         }
         let eof = results.value(Op::Readdir)?;
         let mut entries = Vec::new();
@@ -735,14 +763,18 @@ impl Operations for Nfs4 {
                     kind: Some(FileKind::Directory),
                     handle: None,
                     attributes: None,
+                    acls: None,
                 },
             ));
             entries.retain(|entry| entry.cookie > cookie);
         }
         entries.append(&mut listed);
         for entry in &entries {
-            if let (Some(handle), Some(_)) = (&entry.handle, entry.attributes) {
+            if let (Some(handle), Some(attributes)) = (&entry.handle, &entry.attributes) {
                 report.send(handle, None, entry.attributes);
+                if let Some(acls) = &entry.acls {
+                    report.acls(handle, attributes, acls);
+                }
             }
         }
         Ok(Page { entries, verifier, eof })
@@ -757,7 +789,7 @@ impl Operations for Nfs4 {
     }
 
     async fn fs_info(&self, user: &User, file: &Handle) -> Result<FsInfo> {
-        self.counters.call(Operation::Fsinfo);
+        user.session.counters.call(Operation::Fsinfo);
         let info = self.limits(user, file).await?.info;
         let (read, write) = self.client.max_transfers();
         // A server that doesn't say a limit is limited by the session.
@@ -783,12 +815,14 @@ impl Operations for Nfs4 {
         Ok(reply_attributes(&mut results)?.path_conf())
     }
 
-    async fn acl(&self, user: &User, file: &Handle) -> Result<Vec<AclEntry>> {
-        let compound = Compound::new().put_fh(file).get_attributes(&ACL);
-        let reply = self.call(user, Operation::Getacl, &compound).await?;
-        let mut results = reply.results()?;
-        results.succeeded(Op::Putfh)?;
-        reply_attributes(&mut results)?.acl.ok_or_else(|| refused(Op::Getattr, Nfsstat4::Attrnotsupp))
+    async fn acls(&self, user: &User, file: &Handle) -> Result<PosixAcls> {
+        let (_, acls) = self.get_posix_acls(user, file).await?;
+        acls
+    }
+
+    async fn set_acl(&self, user: &User, file: &Handle, change: &SetAcl) -> Result<()> {
+        let _change = self.client.change_attributes(file, None);
+        self.change_posix_acl(user, file, change).await
     }
 
     async fn fallocate(
@@ -835,7 +869,7 @@ impl Operations for Nfs4 {
     }
 
     async fn set_nfs4_acl(&self, user: &User, file: &Handle, acl: &[u8]) -> Result<()> {
-        let _change = self.client.change_attributes(file);
+        let _change = self.client.change_attributes(file, None);
         self.set_acl(user, file, acl).await
     }
 
@@ -851,7 +885,7 @@ impl Operations for Nfs4 {
         value: &[u8],
         how: SetXattr,
     ) -> Result<()> {
-        let _change = self.client.change_attributes(file);
+        let _change = self.client.change_attributes(file, None);
         self.store_xattr(user, file, name, value, how).await
     }
 
@@ -860,7 +894,7 @@ impl Operations for Nfs4 {
     }
 
     async fn remove_xattr(&self, user: &User, file: &Handle, name: &[u8]) -> Result<()> {
-        let _change = self.client.change_attributes(file);
+        let _change = self.client.change_attributes(file, None);
         self.delete_xattr(user, file, name).await
     }
 
@@ -869,7 +903,7 @@ impl Operations for Nfs4 {
     }
 
     async fn end(&self, _: &User) {
-        self.client.end().await;
+        self.used.end().await;
     }
 }
 
@@ -887,12 +921,15 @@ impl<'a> Decode<'a> for Entry<'a> {
 }
 
 /// An entry of a directory.
-fn entry(from: &Entry<'_>, directory: &Handle) -> Result<DirEntry, xdr::Error> {
+fn entry(from: &Entry<'_>, directory: &Handle, with_acls: bool) -> Result<DirEntry, xdr::Error> {
     let Entry { cookie, name, attributes } = *from;
     let attributes = ReplyAttributes::decode(&attributes)?;
     let is_known = attributes.error.is_none_or(|error| error == Nfsstat4::Ok);
     let handle = attributes.handle.and_then(|handle| file_handle(handle).ok());
     let file = attributes.file().filter(|_| is_known);
+    if let (Some(handle), Some(_)) = (&handle, &file) {
+        handle.note_birth(attributes.birth);
+    }
     Ok(DirEntry {
         name: name.to_vec(),
         // C libraries leave out entries without a number.
@@ -901,5 +938,6 @@ fn entry(from: &Entry<'_>, directory: &Handle) -> Result<DirEntry, xdr::Error> {
         kind: file.map(|file| file.kind),
         handle: handle.filter(|_| is_known).map(|handle| handle.found_at(directory, name)),
         attributes: file,
+        acls: file.filter(|_| with_acls).map(|file| attributes.acls(file.kind == FileKind::Directory)),
     })
 }

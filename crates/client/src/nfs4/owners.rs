@@ -42,7 +42,8 @@ pub(super) enum OwnerKind {
     Group,
 }
 
-type Remembered = HashMap<(OwnerKind, String), (u32, Instant)>;
+/// Names with their numbers; `None` for one that this host doesn't know.
+type Remembered = HashMap<(OwnerKind, String), (Option<u32>, Instant)>;
 
 /// How long replies may still wait for lookups in this period.
 #[derive(Debug)]
@@ -76,13 +77,18 @@ static LOOKUPS: AtomicUsize = AtomicUsize::new(0);
 
 /// The number that a string from a server stands for.
 pub(super) fn number(kind: OwnerKind, text: &[u8]) -> u32 {
-    let Ok(text) = std::str::from_utf8(text) else { return NOBODY };
+    known_number(kind, text).unwrap_or(NOBODY)
+}
+
+/// As [`number`], if it is known.
+pub(super) fn known_number(kind: OwnerKind, text: &[u8]) -> Option<u32> {
+    let text = std::str::from_utf8(text).ok()?;
     if let Ok(number) = text.parse() {
-        return number;
+        return Some(number);
     }
     let name = text.split_once('@').map_or(text, |(name, _)| name);
     if name.is_empty() || name.len() > MAX_NAME || name.contains('\0') {
-        return NOBODY;
+        return None;
     }
     let key = (kind, name.to_owned());
     if let Some((number, since)) = REMEMBERED.lock().get(&key)
@@ -92,12 +98,12 @@ pub(super) fn number(kind: OwnerKind, text: &[u8]) -> u32 {
     }
     if LOOKUPS.fetch_add(1, Relaxed) >= MAX_LOOKUPS {
         LOOKUPS.fetch_sub(1, Relaxed);
-        return NOBODY;
+        return None;
     }
     // A database may be on another host, so that the lookup may take any time.
     let (tell, told) = mpsc::sync_channel(1);
     let thread = std::thread::Builder::new().name("owner-name".to_owned()).spawn(move || {
-        let number = look_up(kind, &key.1).unwrap_or(NOBODY);
+        let number = look_up(kind, &key.1);
         let mut remembered = REMEMBERED.lock();
         if remembered.len() >= MAX_REMEMBERED {
             remembered.clear();
@@ -113,7 +119,7 @@ pub(super) fn number(kind: OwnerKind, text: &[u8]) -> u32 {
     }
     let begun = Instant::now();
     let available = WAIT_BUDGET.lock().available(begun);
-    let number = told.recv_timeout(available).unwrap_or(NOBODY);
+    let number = told.recv_timeout(available).ok().flatten();
     WAIT_BUDGET.lock().spend(begun.elapsed());
     number
 }

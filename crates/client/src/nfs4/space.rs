@@ -1,6 +1,7 @@
 //! A file's space and holes, advice about its use, and copies within the server (RFC 7862): ALLOCATE,
 //! DEALLOCATE, SEEK, IO_ADVISE, COPY and CLONE, which NFSv4.2 has.
 
+use client_state::CopyAttempts;
 use proto::nfs4::{
     Allocate4Args, Bitmap4, Clone4Args, Copy4Args, Copy4ResOk, DataContent4, IoAdvise4Args, Nfsstat4,
     Operation as Op, Seek4Args, SeekRes4, Stateid4,
@@ -10,9 +11,11 @@ use xdr::Array;
 use super::Nfs4;
 use super::compound::{Compound, Results, refused};
 use super::convert::{self, FILE};
+use super::offloaded_copy::{CopyOutcome, OffloadedCopy};
 use super::operations::{IoAttempts, check, io_stateid};
+use super::session::CompoundReply;
 use super::state::{READ_ACCESS, WRITE_ACCESS};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, not_supported};
 use crate::operations::CopyReply;
 use crate::types::{Advice, Fallocate, Handle, Operation, SeekTo};
 use crate::user::User;
@@ -121,7 +124,7 @@ impl Nfs4 {
         }
     }
 
-    /// COPY, answered when a part has been copied.
+    /// COPY, of which a part may be copied.
     pub(super) async fn copy_within(
         &self,
         user: &User,
@@ -130,31 +133,76 @@ impl Nfs4 {
         count: u64,
     ) -> Result<CopyReply> {
         self.need_4_2(Op::Copy)?;
-        let args = |(src_stateid, dst_stateid): StateIds| Copy4Args {
-            src_stateid,
-            dst_stateid,
-            src_offset: from.1,
-            dst_offset: to.1,
-            count,
-            consecutive: true,
-            synchronous: true,
-            source_server: Array(Vec::new()),
+        let mut attempts = CopyAttempts::new(count);
+        let copied = loop {
+            match self.request_copy(user, from, to, count, attempts.is_synchronous()).await? {
+                CopyAnswer::Copied(copied) => break copied,
+                CopyAnswer::CannotMeet if attempts.refused() => {}
+                CopyAnswer::CannotMeet => return Err(not_supported(Op::Copy.name())),
+                CopyAnswer::Begun(copy) => {
+                    let outcome = copy.outcome(count).await;
+                    // The attributes in the reply are those at the beginning.
+                    self.report().send(to.0, None, None);
+                    match outcome? {
+                        CopyOutcome::Copied(copied) => break copied,
+                        CopyOutcome::Lost if attempts.lost() => {}
+                        CopyOutcome::Lost => return Err(senseless(Op::Copy, "it loses copies")),
+                        CopyOutcome::Inconclusive if attempts.inconclusive() => {}
+                        CopyOutcome::Inconclusive => {
+                            return Err(senseless(Op::Copy, "it tells nothing about a copy that goes on"));
+                        }
+                    }
+                }
+            }
         };
-        let compound = |ids| between(from.0, to.0).then(Op::Copy, &args(ids));
-        let ok: Copy4ResOk = self
-            .between_files(user, (Op::Copy, Operation::Copy), (from.0, to.0), compound, |results| {
-                results.value(Op::Copy)
-            })
-            .await?;
-        let response = ok.response;
-        if !response.callback_id.0.is_empty() || response.count > count {
-            return Err(senseless(Op::Copy, "it isn't the answer to a synchronous copy of that length"));
+        if copied.count > count {
+            return Err(senseless(Op::Copy, "it has copied more than was requested"));
         }
-        Ok(CopyReply {
-            count: response.count,
-            stability: convert::stability(response.committed),
-            verifier: response.writeverf,
+        Ok(copied)
+    }
+
+    /// One COPY.
+    async fn request_copy(
+        &self,
+        user: &User,
+        from: (&Handle, u64),
+        to: (&Handle, u64),
+        count: u64,
+        synchronous: bool,
+    ) -> Result<CopyAnswer> {
+        let send = |(src_stateid, dst_stateid): StateIds| {
+            let args = Copy4Args {
+                src_stateid,
+                dst_stateid,
+                src_offset: from.1,
+                dst_offset: to.1,
+                count,
+                consecutive: true,
+                synchronous,
+                source_server: Array(Vec::new()),
+            };
+            let compound = between(from.0, to.0).then(Op::Copy, &args).get_attributes(&FILE);
+            self.client.call_copy(user, to.0, compound)
+        };
+        self.between_files(user, Op::Copy, (from.0, to.0), send, |status, results, begun| {
+            if status == Nfsstat4::OffloadNoReqs {
+                return Ok(CopyAnswer::CannotMeet);
+            }
+            check(Op::Copy, status)?;
+            let Copy4ResOk { response, consecutive, .. } = results.value(Op::Copy)?;
+            if let Some(copy) = begun {
+                return Ok(CopyAnswer::Begun(copy));
+            }
+            if response.count < count && !consecutive {
+                return Err(senseless(Op::Copy, "it has copied a part, and doesn't tell which"));
+            }
+            Ok(CopyAnswer::Copied(CopyReply {
+                count: response.count,
+                stability: convert::stability(response.committed),
+                verifier: response.writeverf,
+            }))
         })
+        .await
     }
 
     /// CLONE.
@@ -166,34 +214,34 @@ impl Nfs4 {
         count: u64,
     ) -> Result<()> {
         self.need_4_2(Op::Clone)?;
-        let args = |(src_stateid, dst_stateid): StateIds| Clone4Args {
-            src_stateid,
-            dst_stateid,
-            src_offset: from.1,
-            dst_offset: to.1,
-            count,
+        let send = |(src_stateid, dst_stateid): StateIds| {
+            let args = Clone4Args { src_stateid, dst_stateid, src_offset: from.1, dst_offset: to.1, count };
+            let compound = between(from.0, to.0).then(Op::Clone, &args).get_attributes(&FILE);
+            async move { Ok((self.call(user, Operation::Clone, &compound).await?, ())) }
         };
-        let compound = |ids| between(from.0, to.0).then(Op::Clone, &args(ids));
-        self.between_files(user, (Op::Clone, Operation::Clone), (from.0, to.0), compound, |_| Ok(())).await
+        self.between_files(user, Op::Clone, (from.0, to.0), send, |status, _, ()| check(Op::Clone, status))
+            .await
     }
 
-    /// Sends a request that reads one file and writes another, until the server knows its state ids. The last
-    /// operation of `compound` is the one that is counted.
-    async fn between_files<T>(
+    /// Sends a request that reads one file and writes another, until the server knows its state ids. `send`
+    /// returns the reply, and what else is known of the request, for `result`.
+    async fn between_files<S, T, F>(
         &self,
         user: &User,
-        (operation, counted): (Op, Operation),
+        operation: Op,
         (from, to): (&Handle, &Handle),
-        compound: impl Fn(StateIds) -> Compound + Sync,
-        result: impl Fn(&mut Results<'_>) -> Result<T> + Sync,
-    ) -> Result<T> {
+        send: impl Fn(StateIds) -> F + Sync,
+        result: impl Fn(Nfsstat4, &mut Results<'_>, S) -> Result<T> + Sync,
+    ) -> Result<T>
+    where
+        F: Future<Output = Result<(CompoundReply, S)>> + Send,
+        S: Send,
+    {
         let report = self.report();
         let (mut reads, mut writes) = (IoAttempts::new(self, user, from), IoAttempts::new(self, user, to));
         loop {
             let (source, target) = (reads.state_id(READ_ACCESS).await?, writes.state_id(WRITE_ACCESS).await?);
-            let ids = (io_stateid(source), io_stateid(target));
-            let compound = compound(ids).get_attributes(&FILE);
-            let reply = self.call(user, counted, &compound).await?;
+            let (reply, sent) = send((io_stateid(source), io_stateid(target))).await?;
             let mut results = reply.results()?;
             results.succeeded(Op::Putfh)?;
             results.succeeded(Op::Savefh)?;
@@ -204,12 +252,22 @@ impl Nfs4 {
             if again || also {
                 continue;
             }
-            check(operation, status)?;
-            let value = result(&mut results)?;
-            report.file(&mut results, to, None);
+            let value = result(status, &mut results, sent)?;
+            if status == Nfsstat4::Ok {
+                report.file(&mut results, to, None);
+            }
             return Ok(value);
         }
     }
+}
+
+/// How a COPY was answered.
+enum CopyAnswer {
+    Copied(CopyReply),
+    /// The server copies on.
+    Begun(OffloadedCopy),
+    /// The server can't copy in the way that was requested (`NFS4ERR_OFFLOAD_NO_REQS`).
+    CannotMeet,
 }
 
 /// The operations in front of one on two files: the source becomes the saved file, and the target the current

@@ -218,7 +218,8 @@ pub(super) mod tests {
 
     pub(in crate::open_prefetch) fn entry(name: &str, fileid: u64, cookie: u64) -> DirEntry {
         let handle = Handle::new(format!("h-{name}").as_bytes());
-        DirEntry { name: name.as_bytes().to_vec(), fileid, cookie, kind: None, handle, attributes: None }
+        let name = name.as_bytes().to_vec();
+        DirEntry { name, fileid, cookie, kind: None, handle, attributes: None, acls: None }
     }
 
     /// A listing of these names, with descending inode numbers.

@@ -164,11 +164,25 @@ pub struct Options {
     /// restart, so that the server drops the state from before at once. Two clients that exist at the same
     /// time must not have the same. With `None` it is random. Default: `None`. A mount's is followed by its
     /// mount point.
+    ///
+    /// Sessions of one process, in one tokio runtime, to one address of a server are one client if they have
+    /// the same id, or none, and the same version, credential and options of the connections ([`hard`],
+    /// [`timeo`], [`retrans`], [`nconnect`], [`reserved_port`]), all or none of them may use a lane, and none
+    /// asks for [`delegations`]. They share connections and lease; locks of one exclude those of the others.
+    /// The client ends with the last of them.
+    ///
+    /// [`hard`]: field@Self::hard
+    /// [`timeo`]: field@Self::timeo
+    /// [`retrans`]: field@Self::retrans
+    /// [`nconnect`]: field@Self::nconnect
+    /// [`reserved_port`]: field@Self::reserved_port
+    /// [`delegations`]: field@Self::delegations
     pub unique_id: Option<String>,
-    /// Whether files that are opened for reading over the wire are to be delegated (RFC 8881 section 10.4),
-    /// so that further opens need no request. NFSv3 has no delegations. `None`: in mounts, which open the
-    /// same files again. A program that opens a file locally for writing, in the thread that runs its
-    /// session, would wait for itself. Default: `None`.
+    /// Whether files that are opened over the wire for reading, or for writing again and again, are to be
+    /// delegated (RFC 8881 section 10.4), so that further opens by handle need no request, and with a write
+    /// delegation no locks. NFSv3 has no delegations. `None`: in mounts, which open the same files again. A
+    /// program that opens a delegated file locally, for reading one with a write delegation and for writing
+    /// any, in the thread that runs its session, would wait for itself. Default: `None`.
     pub delegations: Option<bool>,
     /// Whether to use the lane. Default: [`LaneMode::Auto`].
     pub lane: LaneMode,
@@ -336,6 +350,7 @@ pub struct OpenOptions {
     pub(crate) truncate: bool,
     pub(crate) no_follow: bool,
     pub(crate) times_later: bool,
+    pub(crate) content: u32,
     pub(crate) mode: Option<u32>,
 }
 
@@ -414,6 +429,16 @@ impl OpenOptions {
     #[must_use]
     pub const fn times_later(mut self, yes: bool) -> Self {
         self.times_later = yes;
+        self
+    }
+
+    /// The number of bytes that the file probably has, to be read by the request that opens it: over NFSv4
+    /// one call less for a file that is only read. [`File::take_content`](crate::File::take_content) returns
+    /// them. It returns nothing with a lane, if the file has more bytes, or if the server doesn't keep
+    /// replies of that size. Default: 0, which reads nothing.
+    #[must_use]
+    pub const fn content(mut self, len: u32) -> Self {
+        self.content = len;
         self
     }
 

@@ -254,8 +254,8 @@ pub const SESSION: &[Descriptor<Options>] = &[
         sources: URL_AND_MOUNT,
         kind: Kind::Flag(|options| options.delegations = Some(true)),
         default: None,
-        help: "Ask an NFSv4 server for delegations of files that are read: further opens need no request. \
-               The default of mounts",
+        help: "Ask an NFSv4 server for delegations of files that are read, or written again and again: \
+               further opens need no request. The default of mounts",
     },
     Descriptor {
         name: "nodelegations",

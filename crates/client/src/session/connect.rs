@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Inner, Session};
-use crate::counters::SessionCounters;
+use crate::calling_session::CallingSession;
 use crate::error::{Error, Result};
 use crate::lane::LaneManager;
 use crate::operations::Operations as _;
@@ -85,9 +85,10 @@ impl Session {
     }
 
     async fn connect_once(url: &Url, options: Arc<Options>) -> Result<Self> {
-        let owner = Arc::new(User::new(options.credential.clone()));
-        let counters = Arc::new(SessionCounters::default());
-        let mounted = Protocol::connect(url, options.clone(), &owner, counters.clone()).await?;
+        let calling = Arc::<CallingSession>::default();
+        let (owner, counters) =
+            (Arc::new(User::new(options.credential.clone(), &calling)), calling.counters.clone());
+        let mounted = Protocol::connect(url, options.clone(), &owner).await?;
         let protocol = mounted.protocol;
         let sizes = retry_delayed(&options, || protocol.fs_info(&owner, &mounted.root))
             .await
@@ -100,8 +101,16 @@ impl Session {
             counters: counters.clone(),
             options: options.clone(),
         };
-        let lane = LaneManager::new(&options, mounted.rpc.clone(), owner.clone(), counters.clone());
+        let lane = LaneManager::new(
+            &options,
+            mounted.rpc.clone(),
+            owner.clone(),
+            mounted.had_lane,
+            mounted.is_durable,
+        );
         lane.set_root(&mounted.root);
+        let uncommitted = UncommittedPool::new(options.unstable_max);
+        wire.protocol.set_written_behind(&uncommitted);
         let inner = Inner {
             lane,
             mounted: mounted.path,
@@ -109,7 +118,7 @@ impl Session {
             root: mounted.root,
             sizes,
             counters,
-            uncommitted: UncommittedPool::new(options.unstable_max),
+            uncommitted,
             owner: owner.clone(),
             rpc: mounted.rpc,
             options,
@@ -130,7 +139,8 @@ impl Session {
     /// # Errors
     /// The server's or the call's.
     pub async fn exports(&self) -> Result<Vec<ExportEntry>> {
-        self.caller.wire.protocol.exports(&self.inner.owner).await
+        let wire = &self.caller.wire;
+        retry_delayed(&wire.options, || wire.protocol.exports(&self.inner.owner)).await
     }
 
     /// Tells the server that the export is no longer used (RFC 1813 section 5.2.3, MOUNTPROC3_UMNT). Servers

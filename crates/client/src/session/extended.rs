@@ -71,7 +71,8 @@ impl Session {
         self.if_4_2("REMOVEXATTR")?.perform(&[file], |nfs, user| nfs.remove_xattr(user, file, name)).await
     }
 
-    /// When a file was made; `None` if its filesystem doesn't tell.
+    /// When a file was made; `None` if its filesystem doesn't tell. It doesn't change: the server is asked
+    /// once for each handle, and not at all for one that a LOOKUP or an open by name has found.
     ///
     /// # Errors
     /// [`Status::NotSupported`](crate::Status::NotSupported) by NFSv3; the server's or the call's.
@@ -79,7 +80,12 @@ impl Session {
         if self.version() == Version::V3 {
             return Err(not_supported("reading the birth time"));
         }
-        self.local_first().perform(&[file], |nfs, user| nfs.birth_time(user, file)).await
+        if let Some(birth) = file.birth() {
+            return Ok(birth);
+        }
+        let birth = self.local_first().perform(&[file], |nfs, user| nfs.birth_time(user, file)).await?;
+        file.note_birth(birth);
+        Ok(birth)
     }
 
     /// A file's NFSv4 access control list: the value of Linux's attribute `system.nfs4_acl`, `fattr4_acl` in
@@ -89,6 +95,7 @@ impl Session {
     /// [`Status::NotSupported`](crate::Status::NotSupported) by NFSv3, the server or the filesystem; the
     /// server's or the call's.
     pub async fn nfs4_acl(&self, file: &Handle) -> Result<Vec<u8>> {
+        self.settle_pending(|pending| pending == file).await;
         self.local_first().perform(&[file], |nfs, user| nfs.nfs4_acl(user, file)).await
     }
 
@@ -98,6 +105,7 @@ impl Session {
     /// [`Status::Invalid`](crate::Status::Invalid) if the bytes are no list, or one of its names is unknown
     /// to the server; those of [`Session::nfs4_acl`].
     pub async fn set_nfs4_acl(&self, file: &Handle, acl: &[u8]) -> Result<()> {
+        self.settle(file).await;
         self.local_first().perform(&[file], |nfs, user| nfs.set_nfs4_acl(user, file, acl)).await
     }
 

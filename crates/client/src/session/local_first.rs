@@ -24,6 +24,12 @@ pub(super) struct LocalFirst<'s> {
 }
 
 impl Session {
+    /// Whether the session has a tree now, so that operations on names and attributes need no calls.
+    #[must_use]
+    pub fn has_tree(&self) -> bool {
+        self.inner.lane.tree().is_some()
+    }
+
     /// The way for one operation.
     pub(super) fn local_first(&self) -> LocalFirst<'_> {
         LocalFirst { tree: self.inner.lane.tree(), caller: &self.caller, counters: &self.inner.counters }

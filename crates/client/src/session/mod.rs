@@ -74,7 +74,7 @@ impl Session {
     /// are made with `credential`. This is cheap. A mounted filesystem keeps one for each active user.
     #[must_use]
     pub fn as_user(&self, credential: Credential) -> Self {
-        let user = Arc::new(User::new(credential));
+        let user = Arc::new(User::new(credential, &self.caller.user.session));
         Self { inner: self.inner.clone(), caller: WireCaller { wire: self.caller.wire.clone(), user } }
     }
 
@@ -198,7 +198,14 @@ impl Session {
     /// isn't delegated, or if the server may have ended that.
     #[must_use]
     pub fn delegated_since(&self, file: &Handle) -> Option<Instant> {
-        self.caller.wire.protocol.delegated_since(file)
+        self.caller.wire.protocol.delegated_since(file, false)
+    }
+
+    /// As [`Session::delegated_since`], if the file is delegated for writing: nobody else has it open, or
+    /// locks in it.
+    #[must_use]
+    pub fn write_delegated_since(&self, file: &Handle) -> Option<Instant> {
+        self.caller.wire.protocol.delegated_since(file, true)
     }
 
     /// Whether locks reach the server: by NFSv4.

@@ -2,11 +2,11 @@
 
 use super::Session;
 use super::local_first::perform;
-use crate::error::{Result, Status};
+use crate::error::{Error, Result, Status};
 use crate::operations::Operations as _;
 use crate::types::{
-    Access, AclEntry, Attributes, Create, Found, FsInfo, FsStat, Handle, MadeDirectory, NameHint, Node,
-    PathConf, SetAttributes, Timestamp,
+    Access, Attributes, Create, Found, FsInfo, FsStat, Handle, MadeDirectory, NameHint, Node, PathConf,
+    PosixAcls, SetAcl, SetAttributes, Timestamp,
 };
 
 /// An operation and the name that it was given, for errors.
@@ -105,6 +105,27 @@ impl Session {
             uncommitted.discard(*size, u64::MAX);
         }
         Ok(attributes)
+    }
+
+    /// Sets attributes of a file that an open with [`OpenOptions::times_later`] has just made, a moment later
+    /// together with its times: over NFSv4 a call less for each. Returns all that were accepted so and aren't
+    /// set yet, these included; `None` if nothing is accepted, and [`Session::set_attributes`] is the way.
+    ///
+    /// The server has them when the file's attributes or name are asked for in this session, when it is
+    /// opened again, before data that is written after this call, at [`File::sync`] and [`File::close`], and
+    /// after 50 ms. Whether the server permits the change is told like the failure of a write that doesn't
+    /// wait ([`File::write_behind`]), so this is for changes that it can't but permit: by the file's owner.
+    ///
+    /// [`OpenOptions::times_later`]: crate::OpenOptions::times_later
+    /// [`File::sync`]: crate::File::sync
+    /// [`File::close`]: crate::File::close
+    /// [`File::write_behind`]: crate::File::write_behind
+    #[must_use]
+    pub fn set_attributes_later(&self, file: &Handle, set: &SetAttributes) -> Option<SetAttributes> {
+        if set.size.is_some() || self.inner.lane.is_established() {
+            return None;
+        }
+        self.inner.uncommitted.find(file)?.join_pending(&self.caller, set)
     }
 
     /// The file of a name in a directory (LOOKUP).
@@ -358,14 +379,51 @@ impl Session {
         Box::pin(self.local_first().perform(&[file], |nfs, user| nfs.path_conf(user, file))).await
     }
 
-    /// A file's POSIX access control list (NFSACL's GETACL). A file without one has the list that its mode
-    /// stands for.
+    /// A file's POSIX access control lists (acl(5)): by NFSv3 those of NFSACL's GETACL, by NFSv4 those that
+    /// mean the same as the server's NFSv4 list.
+    ///
+    /// ```
+    /// use samehost_client::{PosixAcl, SetAcl};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/example_server.in")); }
+    /// # let server = example::ExampleServer::start();
+    /// # use samehost_client::{Options, Session};
+    /// # let session = Session::connect(&server.url(), Options::new()).await?;
+    /// let file = session.lookup(&session.root(), b"greeting").await?.handle;
+    /// let before = session.acls(&file).await?;
+    /// let users = vec![(1000, 4)];
+    /// let list = PosixAcl { users, mask: Some(4), ..before.access };
+    /// session.set_acl(&file, &SetAcl::Access(list.clone())).await?;
+    /// assert_eq!(session.acls(&file).await?.access.users, [(1000, 4)]);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// [`Status::NotSupported`] if the server doesn't serve NFSACL, or its filesystem has no such lists; the
-    /// server's or the call's.
-    pub async fn acl(&self, file: &Handle) -> Result<Vec<AclEntry>> {
-        perform!(self, "GETACL", acl(file), of file)
+    /// [`Status::NotSupported`] if the server or its filesystem has no such lists; [`Error::NoPosixAcl`] for
+    /// an NFSv4 list that no POSIX one equals; the server's or the call's.
+    pub async fn acls(&self, file: &Handle) -> Result<PosixAcls> {
+        self.settle_pending(|pending| pending == file).await;
+        perform!(self, "GETACL", acls(file), of file)
+    }
+
+    /// Changes one of a file's POSIX access control lists (by NFSv3 NFSACL's SETACL, by NFSv4 SETATTR of
+    /// `acl`). Both protocols set a directory's lists together, so another client's change of the other list
+    /// at the same time may be undone. By NFSv4 permissions that the mask takes away aren't kept.
+    ///
+    /// # Errors
+    /// [`Status::Invalid`] for a list that isn't valid ([`PosixAcl::is_valid`](crate::PosixAcl::is_valid)),
+    /// and for a default list of anything but a directory; [`Status::AttributeTooBig`] for one of more than
+    /// 1,024 entries by NFSv3, of 128 KiB by NFSv4, and of 64 KiB in a tree; those of [`Session::acls`].
+    pub async fn set_acl(&self, file: &Handle, change: &SetAcl) -> Result<()> {
+        if change.list().is_some_and(|list| !list.is_valid()) {
+            let object = "the POSIX access control list".to_owned();
+            return Err(Error::Status { object, status: Status::Invalid });
+        }
+        self.settle(file).await;
+        perform!(self, "SETACL", set_acl(file, change), of file)
     }
 
     /// Makes the changes of a directory's names, or of a file's attributes, durable: what fsync(2) does

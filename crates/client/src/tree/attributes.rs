@@ -1,13 +1,11 @@
-//! LOOKUP, GETATTR, SETATTR, ACCESS, READLINK, FSSTAT and access control lists.
+//! LOOKUP, GETATTR, SETATTR, ACCESS, READLINK and FSSTAT.
 
-use std::ffi::CStr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
 use rustix::fs::{
     Access as Rights, AtFlags, Gid, Mode, OFlags, StatxFlags, StatxTimestamp, Timespec, Timestamps,
-    UTIME_NOW, UTIME_OMIT, Uid, chmodat, chownat, fstatvfs, ftruncate, getxattr, readlinkat, statx,
-    utimensat,
+    UTIME_NOW, UTIME_OMIT, Uid, chmodat, chownat, fstatvfs, ftruncate, readlinkat, statx, utimensat,
 };
 use rustix::io::Errno;
 use user_ids::with_set_id_kept;
@@ -16,21 +14,12 @@ use super::failure::{Failure, Result};
 use super::local::{Call, LocalTree, entry_name};
 use crate::error::Status;
 use crate::handle::Handle;
-use crate::types::{
-    Access, AclEntry, Attributes, FileKind, Found, FsStat, SetAttributes, SetTime, Timestamp,
-};
+use crate::types::{Access, Attributes, FileKind, Found, FsStat, SetAttributes, SetTime, Timestamp};
 
 /// A mode bit: programs run with the rights of the owner.
 const S_ISUID: u32 = 0o4000;
 /// A mode bit: programs run with the rights of the group, and new entries of a directory inherit it.
 pub(super) const S_ISGID: u32 = 0o2000;
-
-/// The kernel's limit on an extended attribute in bytes (`XATTR_SIZE_MAX`).
-const MAX_XATTR: usize = 64 << 10;
-/// Room for some sixty entries of an access control list.
-const USUAL_XATTR: usize = 512;
-const ACCESS_ACL: &CStr = c"system.posix_acl_access";
-const DEFAULT_ACL: &CStr = c"system.posix_acl_default";
 
 impl LocalTree {
     pub(crate) fn lookup(&self, call: Call<'_>, directory: &Handle, name: &[u8]) -> Result<Found> {
@@ -238,47 +227,6 @@ impl LocalTree {
             invariant_seconds: 0,
         })
     }
-
-    /// As the server's answer to GETACL: always with a mask, and made of the mode if there is no list.
-    pub(crate) fn acl(&self, call: Call<'_>, file: &Handle) -> Result<Vec<AclEntry>> {
-        call.check_waits()?;
-        let asked = Instant::now();
-        let descriptor = self.find(call, file)?;
-        let attributes = self.live(&descriptor)?;
-        self.report(file, None, Some(attributes), asked);
-        let list = match attributes.kind {
-            FileKind::Symlink => None,
-            _ => self.read_acl(descriptor.as_fd(), ACCESS_ACL)?,
-        };
-        match list {
-            Some(bytes) => parse_acl(&bytes).ok_or(Status::Io.into()),
-            None => Ok(acl_of_mode(attributes.mode)),
-        }
-    }
-
-    /// Whether new entries of a directory get their permissions from a list.
-    pub(super) fn has_default_acl(&self, directory: BorrowedFd<'_>) -> Result<bool> {
-        self.read_acl(directory, DEFAULT_ACL).map(|list| list.is_some())
-    }
-
-    /// An access control list in the kernel's representation.
-    fn read_acl(&self, file: BorrowedFd<'_>, name: &CStr) -> Result<Option<Vec<u8>>> {
-        // getxattr(2) takes no `O_PATH` descriptor, so the file is named by a path.
-        self.proc_entry(file)?;
-        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let mut bytes = vec![0; USUAL_XATTR];
-        loop {
-            match getxattr(&*path, name, &mut bytes[..]) {
-                Ok(length) => {
-                    bytes.truncate(length);
-                    return Ok(Some(bytes));
-                }
-                Err(Errno::NODATA | Errno::OPNOTSUPP) => return Ok(None),
-                Err(Errno::RANGE) if bytes.len() < MAX_XATTR => bytes.resize(MAX_XATTR, 0),
-                Err(errno) => return Err(errno.into()),
-            }
-        }
-    }
 }
 
 /// Checks what can be checked before the first change.
@@ -318,47 +266,4 @@ fn timespec(time: Option<SetTime>) -> Timespec {
             Timespec { tv_sec: seconds, tv_nsec: nanoseconds.into() }
         }
     }
-}
-
-/// The tags of an access control list, the same in the kernel and in NFSACL.
-const USER_OBJ: u32 = 0x01;
-const USER: u32 = 0x02;
-const GROUP_OBJ: u32 = 0x04;
-const GROUP: u32 = 0x08;
-const MASK: u32 = 0x10;
-const OTHER: u32 = 0x20;
-
-/// Parses the kernel's representation (`struct posix_acl_xattr_entry`); `None` for one that isn't valid.
-fn parse_acl(bytes: &[u8]) -> Option<Vec<AclEntry>> {
-    /// `POSIX_ACL_XATTR_VERSION`.
-    const VERSION: u32 = 2;
-    let (version, rest) = bytes.split_first_chunk()?;
-    if u32::from_le_bytes(*version) != VERSION || !rest.len().is_multiple_of(8) {
-        return None;
-    }
-    let mut entries: Vec<AclEntry> = rest
-        .chunks_exact(8)
-        .map(|entry| {
-            let tag = u32::from(u16::from_le_bytes([entry[0], entry[1]]));
-            let id = u32::from_le_bytes([entry[4], entry[5], entry[6], entry[7]]);
-            let id = if matches!(tag, USER | GROUP) { id } else { 0 };
-            AclEntry { tag, id, permissions: u32::from(entry[2] & 7) }
-        })
-        .collect();
-    let only = |tag| {
-        let mut all = entries.iter().filter(|entry| entry.tag == tag);
-        all.next().filter(|_| all.next().is_none()).copied()
-    };
-    let (group, _, _) = (only(GROUP_OBJ)?, only(USER_OBJ)?, only(OTHER)?);
-    if only(MASK).is_none() {
-        let before_others = entries.iter().position(|entry| entry.tag == OTHER)?;
-        entries.insert(before_others, AclEntry { tag: MASK, ..group });
-    }
-    Some(entries)
-}
-
-/// The list that is equivalent to a mode.
-fn acl_of_mode(mode: u32) -> Vec<AclEntry> {
-    let entry = |tag, shift: u32| AclEntry { tag, id: 0, permissions: mode >> shift & 7 };
-    vec![entry(USER_OBJ, 6), entry(GROUP_OBJ, 3), entry(MASK, 3), entry(OTHER, 0)]
 }

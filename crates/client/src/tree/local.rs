@@ -27,7 +27,7 @@ use crate::error::Status;
 use crate::handle::{HEAD, Handle, WeakHandle};
 use crate::in_memory::is_in_memory;
 use crate::seal_queue::SealQueue;
-use crate::types::{Attributes, FileKind, Found, NameHint};
+use crate::types::{Attributes, FileKind, Found, NameHint, PosixAcls, ReplyAcls};
 
 /// Resolution that follows no symbolic link, enters no mount and stays below the starting directory.
 pub(super) const STRICT_RESOLVE: ResolveFlags = ResolveFlags::BENEATH
@@ -409,6 +409,19 @@ impl LocalTree {
                 ctime: before.ctime,
             });
             sink.attributes(file, &AttributeUpdate { before, attributes, asked });
+        }
+    }
+
+    /// Tells the attribute sink a file's access control lists, which were read after these attributes.
+    pub(super) fn report_acls(
+        &self,
+        file: &Handle,
+        attributes: &Attributes,
+        acls: &PosixAcls,
+        asked: Instant,
+    ) {
+        if let Some(sink) = &self.sink {
+            sink.acls(file, attributes, &ReplyAcls::Posix(acls.clone()), asked);
         }
     }
 

@@ -9,11 +9,12 @@
 //! | module | what |
 //! |---|---|
 //! | `local` | from handles and names to descriptors |
-//! | `attributes`, `create`, `entries`, `read_dir`, `open`, `xattrs` | the operations |
+//! | `acls`, `attributes`, `create`, `entries`, `read_dir`, `open`, `xattrs` | the operations |
 //! | `descriptors`, `open_dirs` | what is kept open |
 //! | `user` | as which users operations run |
 //! | `failure` | why an operation has no result |
 
+mod acls;
 mod attributes;
 mod create;
 mod descriptors;
@@ -49,13 +50,14 @@ use crate::attribute_sink::AttributeSink;
 use crate::disk_waits;
 use crate::error::{Error, Result};
 use crate::operations::{
-    CopyReply, FileTarget, LockConflict, LockOwner, LockRequest, OpenReply, Operations, ReadReply, WireOpen,
-    WriteReply, lookup_first,
+    CopyReply, FileTarget, LockConflict, LockOwner, LockRequest, OpenPlan, OpenReply, Operations, ReadReply,
+    WireOpen, WriteReply, lookup_first,
 };
 use crate::seal_queue::SealQueue;
 use crate::types::{
-    Access, AclEntry, Advice, Attributes, Create, ExportEntry, Fallocate, FileKind, Found, FsInfo, FsStat,
-    Handle, MadeDirectory, Node, Page, PathConf, Plus, SeekTo, SetAttributes, SetXattr, Timestamp, XattrPage,
+    Access, Advice, Attributes, Create, ExportEntry, Fallocate, FileKind, Found, FsInfo, FsStat, Handle,
+    MadeDirectory, Node, Page, PathConf, Plus, PosixAcls, SeekTo, SetAcl, SetAttributes, SetXattr, Timestamp,
+    XattrPage,
 };
 use crate::user::User;
 
@@ -373,7 +375,7 @@ impl Operations for Tree {
         lookup_first(self, user, directory, names).await
     }
 
-    async fn open(&self, _: &User, _: FileTarget<'_>, _: (bool, bool)) -> Result<OpenReply> {
+    async fn open(&self, _: &User, _: FileTarget<'_>, _: OpenPlan) -> Result<OpenReply> {
         Err(Error::NotLocal)
     }
 
@@ -514,6 +516,7 @@ impl Operations for Tree {
             }
             Plus::None => Plus::None,
             Plus::All => Plus::All,
+            Plus::Acls => Plus::Acls,
             Plus::Directories => Plus::Directories,
             Plus::Attributes => Plus::Attributes,
         };
@@ -532,8 +535,12 @@ impl Operations for Tree {
         Err(Error::NotLocal)
     }
 
-    async fn acl(&self, user: &User, file: &Handle) -> Result<Vec<AclEntry>> {
-        perform!(self, "GETACL", user, acl(file;))
+    async fn acls(&self, user: &User, file: &Handle) -> Result<PosixAcls> {
+        perform!(self, "GETACL", user, acls(file;))
+    }
+
+    async fn set_acl(&self, user: &User, file: &Handle, change: &SetAcl) -> Result<()> {
+        perform!(self, "SETACL", user, set_acl(file, change;))
     }
 
     /// These four are performed on granted files.

@@ -95,6 +95,7 @@ impl LocalTree {
                     kind: attributes.map_or(kind, |found| Some(found.kind)),
                     handle,
                     attributes,
+                    acls: None,
                 });
             };
         }

@@ -12,7 +12,8 @@
 //!    next write or fsync. A close doesn't end it, because an open has as many as it has descriptors, and
 //!    most programs ignore it: a child process that begins another program closes those it has inherited.
 //!    Until the next commit that succeeds, the file's writes wait for the server.
-//! 4. Pending attributes (`pending`) are set behind the data that is sent next.
+//! 4. Pending attributes (`pending`) are set behind the data that is sent next. Once an application has set
+//!    some, that is the data before: a further write waits until they are set.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -171,11 +172,14 @@ impl UncommittedWrites {
         let (from, to) = (write.offset, write.offset + write.data.len() as u64);
         let mut state = self.behind.state.lock();
         let overlaps = state.overlaps(from, to);
+        let must_follow = state.pending.as_ref().is_some_and(PendingAttributes::has_joined);
         match &mut state.joined {
-            Some(joined) if !overlaps && joined.is_continued_by(&write, max) => joined.join(write, max),
+            Some(joined) if !overlaps && !must_follow && joined.is_continued_by(&write, max) => {
+                joined.join(write, max);
+            }
             joined => {
-                // What is pending goes with this write.
-                if joined.is_some() {
+                // Times that are pending go with this write.
+                if joined.is_some() || must_follow {
                     self.send(&mut state, Stability::Unstable);
                 }
                 let share = self.pool.share() as u64;

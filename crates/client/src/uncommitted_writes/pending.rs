@@ -2,12 +2,15 @@
 //!
 //! They are the times of a file that was created exclusively: the server may keep the create's verifier in
 //! them until they are set (RFC 8881 section 18.16.3), which must not happen before the create is answered.
-//! They are set by the request that brings the file's first data, together with attributes that an
-//! application sets, or by a SETATTR of their own: when the file's attributes or names are asked for, at
-//! fsync(2) and close(2), and [`MAX_DELAY`] after the create. A failure is that of a write behind.
+//! While they are pending, attributes that an application sets may join them, if it need not know at once
+//! whether the server permits that. All are set by the request that brings the file's first data, together
+//! with attributes whose caller waits, or by a SETATTR of their own: when the file's attributes or names are
+//! asked for, at fsync(2) and close(2), and [`MAX_DELAY`] after the create. A failure is that of a write
+//! behind.
 //!
-//! While they are being set, the file's data isn't written: the server may execute requests in any order, and
-//! data has later times.
+//! Data that is written before an application sets attributes is written before they are set, and later data
+//! after that. While any are being set, the file's data isn't written: the server may execute requests in any
+//! order, and data has later times.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -29,11 +32,20 @@ const ROOM: usize = 1 << 10;
 pub(crate) struct PendingAttributes {
     /// When they are set at the latest.
     pub(super) due: Instant,
-    set: SetAttributes,
+    set: PendingSet,
     caller: WireCaller,
     /// Keeps the file open at the server.
     open: Arc<dyn Any + Send + Sync>,
     reservation: Reservation,
+}
+
+/// What is to be set.
+#[derive(Debug, Clone, Copy, Default)]
+struct PendingSet {
+    /// The times.
+    times: SetAttributes,
+    /// What an application has set since.
+    joined: SetAttributes,
 }
 
 /// What is sent together: data, and attributes that are set behind it.
@@ -52,24 +64,45 @@ fn is_same_user(one: &WireCaller, other: &WireCaller) -> bool {
     one.user.ids == other.user.ids
 }
 
-/// The attributes to set behind data, or without it. Data that is written changes the time of the last
-/// modification by itself.
+/// The attributes that two changes set, one after the other.
+fn overlaid(first: &SetAttributes, second: &SetAttributes) -> SetAttributes {
+    SetAttributes {
+        mode: second.mode.or(first.mode),
+        uid: second.uid.or(first.uid),
+        gid: second.gid.or(first.gid),
+        size: second.size.or(first.size),
+        atime: second.atime.or(first.atime),
+        mtime: second.mtime.or(first.mtime),
+    }
+}
+
+/// The attributes to set behind data, or without it.
 fn combined(
-    pending: Option<&SetAttributes>,
+    pending: Option<&PendingSet>,
     asked: Option<&SetAttributes>,
     is_behind_data: bool,
 ) -> Option<SetAttributes> {
-    let pending = pending.map(|set| SetAttributes { mtime: set.mtime.filter(|_| !is_behind_data), ..*set });
-    match (pending, asked) {
-        (Some(pending), Some(asked)) => Some(SetAttributes {
-            mode: asked.mode.or(pending.mode),
-            uid: asked.uid.or(pending.uid),
-            gid: asked.gid.or(pending.gid),
-            size: asked.size.or(pending.size),
-            atime: asked.atime.or(pending.atime),
-            mtime: asked.mtime.or(pending.mtime),
-        }),
+    match (pending.map(|pending| pending.all(is_behind_data)), asked) {
+        (Some(pending), Some(asked)) => Some(overlaid(&pending, asked)),
         (pending, asked) => pending.or(asked.copied()),
+    }
+}
+
+impl PendingSet {
+    /// The times that must be set. Data that is written changes that of the last modification by itself.
+    fn times(&self, is_behind_data: bool) -> SetAttributes {
+        SetAttributes { mtime: self.times.mtime.filter(|_| !is_behind_data), ..self.times }
+    }
+
+    fn all(&self, is_behind_data: bool) -> SetAttributes {
+        overlaid(&self.times(is_behind_data), &self.joined)
+    }
+}
+
+impl PendingAttributes {
+    /// Whether an application has set attributes, so that data that it writes from now on must follow.
+    pub(super) fn has_joined(&self) -> bool {
+        !self.set.joined.is_empty()
     }
 }
 
@@ -98,13 +131,26 @@ impl UncommittedWrites {
         self.pool.pending.lock().insert(self.handle.clone(), self.clone());
         state.pending = Some(PendingAttributes {
             due: Instant::now() + MAX_DELAY,
-            set,
+            set: PendingSet { times: set, ..PendingSet::default() },
             caller: caller.clone(),
             open,
             reservation,
         });
         self.start_timer(&mut state);
         true
+    }
+
+    /// Accepts attributes but the size to be set with those that are pending. Returns all that applications
+    /// have set since these are. `None`: nothing is pending, or another user's.
+    pub(crate) fn join_pending(&self, caller: &WireCaller, set: &SetAttributes) -> Option<SetAttributes> {
+        let mut state = self.behind.state.lock();
+        let is_own = |other: &WireCaller| is_same_user(other, caller);
+        if !state.joined.as_ref().is_none_or(|joined| is_own(&joined.first.writer)) {
+            return None;
+        }
+        let pending = state.pending.as_mut().filter(|pending| is_own(&pending.caller))?;
+        pending.set.joined = overlaid(&pending.set.joined, set);
+        Some(pending.set.joined)
     }
 
     /// Sets attributes but the size, together with what waits to be sent. `None`: that can't go into one
@@ -154,10 +200,10 @@ impl UncommittedWrites {
             self.set_pending(attributes).await;
             pending = None;
         }
-        let (times, asked_for) = (pending.map(|pending| &pending.set), asked.map(|(_, set)| set));
+        let (set, asked_for) = (pending.map(|pending| &pending.set), asked.map(|(_, set)| set));
         let mut result = None;
         if let Some(BehindWrite { offset, data, writer, .. }) = write {
-            let written = match combined(times, asked_for, true) {
+            let written = match combined(set, asked_for, true) {
                 Some(set) => {
                     let written = self.write_and_set(writer, (*offset, data.clone()), stability, &set).await;
                     written.map(|set| result = Some(set))
@@ -171,7 +217,7 @@ impl UncommittedWrites {
             }
         }
         let caller = asked.map(|(caller, _)| caller).or(pending.map(|pending| &pending.caller))?;
-        let result = match (result, combined(times, asked_for, false)) {
+        let result = match (result, combined(set, asked_for, false)) {
             (Some(result), _) => result,
             (None, set) => self.set_now(caller, &set?).await,
         };
@@ -181,7 +227,12 @@ impl UncommittedWrites {
                 Some(Err(error))
             }
             (Some(_), _, result) => Some(result),
-            (None, _, result) => {
+            (None, pending, result) => {
+                if let (Err(_), Some(pending)) = (&result, pending.filter(|pending| pending.has_joined())) {
+                    // The server may refuse what an application has set, and must not keep the verifier.
+                    let times = pending.set.times(write.is_some());
+                    self.note_set(self.set_now(caller, &times).await);
+                }
                 self.note_set(result);
                 None
             }
@@ -190,7 +241,7 @@ impl UncommittedWrites {
 
     /// Sets pending attributes by themselves.
     async fn set_pending(&self, pending: &PendingAttributes) {
-        self.note_set(self.set_now(&pending.caller, &pending.set).await);
+        self.note_set(self.set_now(&pending.caller, &pending.set.all(false)).await);
     }
 
     /// Pending attributes were set, or not.
@@ -244,7 +295,8 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_replaces_what_is_pending() {
-        let pending = SetAttributes { atime: at(1), mtime: at(1), ..SetAttributes::default() };
+        let times = SetAttributes { atime: at(1), mtime: at(1), ..SetAttributes::default() };
+        let pending = PendingSet { times, ..PendingSet::default() };
         let asked = SetAttributes { mode: Some(0o600), mtime: at(2), ..SetAttributes::default() };
         for (is_behind_data, times) in [(false, at(1)), (true, None)] {
             let alone = combined(Some(&pending), None, is_behind_data).unwrap();
@@ -253,6 +305,10 @@ mod tests {
             assert_eq!((both.atime, both.mtime, both.mode), (at(1), at(2), Some(0o600)));
             assert_eq!(combined(None, Some(&asked), is_behind_data), Some(asked));
             assert_eq!(combined(None, None, is_behind_data), None);
+            // What has joined replaces the times, also behind data.
+            let joined =
+                combined(Some(&PendingSet { joined: asked, ..pending }), None, is_behind_data).unwrap();
+            assert_eq!((joined.atime, joined.mtime, joined.mode), (at(1), at(2), Some(0o600)));
         }
     }
 }

@@ -1,13 +1,16 @@
-//! The support of the client's tests: a server (`served`) and sessions with it, and a server whose results a
-//! test scripts (`odd_v4`).
+//! The support of the client's tests: a server (`served`) and sessions with it, a server whose results a test
+//! scripts (`odd_v4`; `copy_server` for copies), and what can cut a connection (`proxy`).
 
 #![allow(dead_code, unused_imports, unused_macros, reason = "each test program uses its part")]
 
+pub mod copy_server;
 pub mod odd_v4;
+pub mod proxy;
 mod served;
 
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use samehost_client::{LaneMode, Options, Session, Url, Version};
@@ -67,13 +70,14 @@ impl Served {
         Url::new("127.0.0.1", Some(self.port()), self.export().to_str().unwrap().as_bytes())
     }
 
-    /// Options with short timeouts and the server's run directory.
+    /// Options with short timeouts and the server's run directory, for an NFSv4 client of its own.
     pub fn options(&self, lane: LaneMode) -> Options {
         Options::new()
             .lane(lane)
             .run_dir(self.run_dir())
             .search_namespaces(false)
             .timeo(Duration::from_secs(20))
+            .unique_id(another_client())
     }
 
     /// A session over the wire alone.
@@ -91,6 +95,12 @@ impl Served {
     pub async fn lane(&self) -> Session {
         Session::connect(&self.url(), self.options(LaneMode::Required)).await.expect("a session with a lane")
     }
+}
+
+/// A `unique_id` that no other session of this process has.
+pub fn another_client() -> String {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    format!("{} of {}", LAST.fetch_add(1, SeqCst), std::process::id())
 }
 
 /// Waits until `condition` holds, while the session's tasks run.

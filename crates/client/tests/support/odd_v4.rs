@@ -10,9 +10,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use proto::nfs4::attributes as number;
 use proto::nfs4::{
-    self, Bitmap4, CbCompound4Head, ChannelAttrs4, CreateSession4Args, CreateSession4ResOk, ExchangeId4Args,
-    ExchangeId4ResOk, Lock4Args, Locku4Args, Nfsstat4, Open4Args, Operation, Readdir4Args, Sequence4Args,
-    Sequence4ResOk, ServerOwner4, Sessionid4, Setattr4Args, StateProtect4R, TestStateid4Args,
+    self, Bitmap4, CbCompound4Head, CbSequence4Args, ChannelAttrs4, Copy4Args, CreateSession4Args,
+    CreateSession4ResOk, ExchangeId4Args, ExchangeId4ResOk, Fattr4, Lock4Args, Locku4Args, Nfsstat4,
+    Open4Args, Operation, Readdir4Args, Sequence4Args, Sequence4ResOk, ServerOwner4, Sessionid4,
+    Setattr4Args, StateProtect4R, TestStateid4Args,
 };
 use rpc::message::{CallHeader, Credential};
 use samehost_client::{Options, Session, Url, Version};
@@ -48,6 +49,8 @@ pub enum ScriptedAnswer {
     Good,
     /// An error.
     Status(Nfsstat4),
+    /// An error, with this result.
+    Failed(Nfsstat4, Vec<u8>),
     /// Success, with this result.
     Ok(Vec<u8>),
     /// The call is denied.
@@ -138,19 +141,9 @@ impl OddServer {
 
     /// Sends CB_COMPOUND on the last connection, and returns the reply behind the RPC header.
     pub fn call_back(&self, operations: &[u8], head: &CbCompound4Head<'_>) -> Vec<u8> {
-        let (tell, told) = mpsc::channel();
-        *self.shared.callback_replies.lock() = Some(tell);
-        self.send_callback(operations, head);
+        let told = self.shared.callback_replies();
+        self.shared.send_callback(operations, head);
         told.recv_timeout(BOUND).expect("an answer to a callback")
-    }
-
-    fn send_callback(&self, operations: &[u8], head: &CbCompound4Head<'_>) {
-        let mut to = Encoder::new();
-        CallHeader::encode(&mut to, 77, 0x4000_0000, 1, 1, &Credential::None);
-        to.put(head);
-        to.raw(operations);
-        let connection = self.shared.connections.lock().last().cloned().expect("a connection");
-        send_record(&mut connection.lock(), to.as_slice()).expect("a callback is sent");
     }
 }
 
@@ -180,6 +173,23 @@ fn send_record(to: &mut TcpStream, record: &[u8]) -> std::io::Result<()> {
 }
 
 impl OddServerState {
+    /// The replies to callbacks from now on, behind their RPC headers.
+    pub fn callback_replies(&self) -> mpsc::Receiver<Vec<u8>> {
+        let (tell, told) = mpsc::channel();
+        *self.callback_replies.lock() = Some(tell);
+        told
+    }
+
+    /// Sends CB_COMPOUND on the last connection.
+    pub fn send_callback(&self, operations: &[u8], head: &CbCompound4Head<'_>) {
+        let mut to = Encoder::new();
+        CallHeader::encode(&mut to, 77, 0x4000_0000, 1, 1, &Credential::None);
+        to.put(head);
+        to.raw(operations);
+        let connection = self.connections.lock().last().cloned().expect("a connection");
+        send_record(&mut connection.lock(), to.as_slice()).expect("a callback is sent");
+    }
+
     fn serve(&self, mut from: TcpStream, to: &Mutex<TcpStream>) -> std::io::Result<()> {
         loop {
             let mut mark = [0; 4];
@@ -244,6 +254,7 @@ impl OddServerState {
                 ScriptedAnswer::Good => (Nfsstat4::Ok, self.good(&request)),
                 ScriptedAnswer::Ok(body) => (Nfsstat4::Ok, body),
                 ScriptedAnswer::Status(status) => (status, Vec::new()),
+                ScriptedAnswer::Failed(status, body) => (status, body),
                 ScriptedAnswer::Denied => return Err(NoReply::Denied),
                 ScriptedAnswer::Silence => return Err(NoReply::Silence),
             };
@@ -287,6 +298,7 @@ impl OddServerState {
             Operation::Getattr => attributes(&args.get().unwrap()),
             Operation::Access => [request.args, request.args].concat(),
             Operation::Readdir => page(&[], true),
+            Operation::Commit => vec![0; 8],
             _ => Vec::new(),
         }
     }
@@ -302,7 +314,8 @@ fn skip_args(operation: Operation, from: &mut Decoder<'_>) {
         Operation::DestroySession => drop(from.fixed::<16>().unwrap()),
         Operation::DestroyClientid => drop(from.u64().unwrap()),
         Operation::ReclaimComplete | Operation::Access => drop(from.u32().unwrap()),
-        Operation::Putfh | Operation::Lookup => drop(from.opaque(1024).unwrap()),
+        Operation::Putfh | Operation::Lookup | Operation::Remove => drop(from.opaque(1024).unwrap()),
+        Operation::Verify | Operation::Nverify => drop(from.get::<Fattr4<'_>>().unwrap()),
         Operation::Getattr => drop(from.get::<Bitmap4>().unwrap()),
         Operation::Readdir => drop(from.get::<Readdir4Args>().unwrap()),
         Operation::Open => drop(from.get::<Open4Args<'_>>().unwrap()),
@@ -317,11 +330,41 @@ fn skip_args(operation: Operation, from: &mut Decoder<'_>) {
             from.opaque(1 << 20).unwrap();
         }
         Operation::Setattr => drop(from.get::<Setattr4Args<'_>>().unwrap()),
-        Operation::FreeStateid => drop(from.fixed::<16>().unwrap()),
+        Operation::FreeStateid | Operation::OffloadStatus | Operation::OffloadCancel => {
+            from.fixed::<16>().unwrap();
+        }
+        Operation::Commit => drop(from.fixed::<12>().unwrap()),
+        Operation::Copy => drop(from.get::<Copy4Args<'_>>().unwrap()),
         Operation::TestStateid => drop(from.get::<TestStateid4Args>().unwrap()),
-        Operation::Putrootfh | Operation::Getfh | Operation::Lookupp => {}
+        Operation::Putrootfh | Operation::Getfh | Operation::Lookupp | Operation::Savefh => {}
         other => panic!("no test sends {other:?}"),
     }
+}
+
+/// The operations of a callback in `session`: CB_SEQUENCE, and these.
+pub fn callback(session: Sessionid4, sequenceid: u32, slotid: u32, operations: &[u32]) -> Vec<u8> {
+    let mut to = Encoder::new();
+    to.u32(nfs4::CB_SEQUENCE);
+    to.put(&CbSequence4Args {
+        sessionid: session,
+        sequenceid,
+        slotid,
+        highest_slotid: slotid,
+        cachethis: false,
+        referring_call_lists: Array(Vec::new()),
+    });
+    words(&mut to, operations);
+    to.into_vec()
+}
+
+/// The head of a CB_COMPOUND with so many operations.
+pub fn callback_head(operations: u32) -> CbCompound4Head<'static> {
+    CbCompound4Head { tag: Opaque(b""), minor: 1, callback_ident: 0, operations }
+}
+
+/// The status of a CB_COMPOUND.
+pub fn callback_status(reply: &[u8]) -> u32 {
+    Decoder::new(reply).u32().unwrap()
 }
 
 pub fn exchanged(clientid: u64, flags: u32) -> ExchangeId4ResOk<'static> {
@@ -358,10 +401,7 @@ pub fn created(
 
 /// The result of OPEN: a state id, and perhaps a read delegation.
 pub fn opened(id: [u8; 16], delegation: Option<[u8; 16]>) -> Vec<u8> {
-    let mut to = Encoder::new();
-    to.raw(&id);
-    // change_info4, rflags, attrset.
-    words(&mut to, &[1, 0, 1, 0, 2, 0, 0]);
+    let mut to = result_of_open(id);
     match delegation {
         None => to.u32(0),
         Some(id) => {
@@ -372,6 +412,25 @@ pub fn opened(id: [u8; 16], delegation: Option<[u8; 16]>) -> Vec<u8> {
         }
     }
     to.into_vec()
+}
+
+/// The result of OPEN with a write delegation.
+pub fn opened_for_writing(id: [u8; 16], delegation: [u8; 16]) -> Vec<u8> {
+    let mut to = result_of_open(id);
+    to.u32(2);
+    to.raw(&delegation);
+    // As in `opened`, with a limit of the file's size.
+    words(&mut to, &[0, 1, u32::MAX, u32::MAX, 0, 0, 0, 0]);
+    to.into_vec()
+}
+
+/// The result of OPEN in front of the delegation.
+fn result_of_open(id: [u8; 16]) -> Encoder {
+    let mut to = Encoder::new();
+    to.raw(&id);
+    // change_info4, rflags, attrset.
+    words(&mut to, &[1, 0, 1, 0, 2, 0, 0]);
+    to
 }
 
 /// The result of SEQUENCE for these arguments.

@@ -26,8 +26,11 @@ pub const BOUND: Duration = Duration::from_secs(60);
 fn server_process() {
     let (Ok(port), Ok(base)) = (std::env::var(PORT), std::env::var(BASE)) else { return };
     let base = PathBuf::from(base);
+    let port = port.parse().unwrap();
+    let also = fs::read_to_string(base.join("address")).ok().map(|address| address.parse().unwrap());
+    let addresses = [Ipv4Addr::LOCALHOST].into_iter().chain(also);
     let config = server::Config {
-        listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, port.parse().unwrap()))],
+        listen: addresses.map(|address| SocketAddr::from((address, port))).collect(),
         export_files: vec![base.join("exports")],
         run_dir: base.join("run"),
         state_dir: Some(base.join("state")),
@@ -108,6 +111,13 @@ impl Served {
     pub fn limit_grants(&mut self, number: usize) {
         self.stop();
         fs::write(self.dir.path().join("lane_grants"), number.to_string()).unwrap();
+        self.restart();
+    }
+
+    /// Restarts the server with another address.
+    pub fn listen_also(&mut self, address: Ipv4Addr) {
+        self.stop();
+        fs::write(self.dir.path().join("address"), address.to_string()).unwrap();
         self.restart();
     }
 

@@ -85,7 +85,8 @@ impl CallSocket {
     }
 
     /// Whether calls can be made: the socket hasn't ended, and the server has refused none.
-    pub(super) fn is_usable(&self) -> bool {
+    #[must_use]
+    pub fn is_usable(&self) -> bool {
         !self.shared.refuses_calls.load(Relaxed) && self.shared.pending.lock().is_some()
     }
 

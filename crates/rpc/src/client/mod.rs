@@ -36,7 +36,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use parking_lot::Mutex;
 use xdr::Encoder;
 
 use call::Connection;
@@ -55,7 +54,6 @@ pub struct Client {
     address: SocketAddr,
     connections: Vec<Arc<Connection>>,
     turn: AtomicUsize,
-    call_socket: Mutex<Option<Arc<CallSocket>>>,
 }
 
 impl Client {
@@ -76,7 +74,7 @@ impl Client {
             tokio::spawn(driver::drive(connection.clone(), first.take()));
             connections.push(connection);
         }
-        Ok(Self { address, connections, turn: AtomicUsize::new(0), call_socket: Mutex::new(None) })
+        Ok(Self { address, connections, turn: AtomicUsize::new(0) })
     }
 
     /// The server.
@@ -118,18 +116,6 @@ impl Client {
         args: impl FnOnce(&mut Encoder),
     ) -> Result<Reply, Error> {
         self.connection().call(request, args, Some(socket)).await
-    }
-
-    /// Sets the socket that [`Client::call_socket`] returns. An earlier one ends with the last call on it.
-    pub fn set_call_socket(&self, socket: Option<Arc<CallSocket>>) {
-        let before = std::mem::replace(&mut *self.call_socket.lock(), socket);
-        drop(before);
-    }
-
-    /// The call socket, if there is one that hasn't ended and on which the server has denied no call.
-    #[must_use]
-    pub fn call_socket(&self) -> Option<Arc<CallSocket>> {
-        self.call_socket.lock().clone().filter(|socket| socket.is_usable())
     }
 
     /// Closes the connections as if the client were dropped, for a client with several owners.

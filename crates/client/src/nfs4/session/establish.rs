@@ -18,15 +18,16 @@ use xdr::{Array, Opaque};
 
 use super::slots::{SequenceOutcome, sequence_outcome};
 use super::{CompoundReply, EstablishedSession, MAX_HEAD, MAX_PAUSE, MIN_PAUSE, SessionClient, is_denied};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Status};
 use crate::nfs4::callbacks::{self, MAX_CALLBACK, MAX_CALLBACK_OPERATIONS, MAX_CALLBACK_SLOTS};
 use crate::nfs4::compound::{Compound, Results, refused};
+use crate::nfs4::delegation::ANY_DELEGATION;
 use crate::options::MAX_TRANSFER;
 use crate::user::User;
 
 /// The largest reply that the server keeps for a retry, in bytes. Replies to requests that are executed once
-/// have some handles and attributes.
-const MAX_KEPT_REPLY: u32 = 4 << 10;
+/// have some handles and attributes, and the content of a small file that is opened.
+const MAX_KEPT_REPLY: u32 = 8 << 10;
 
 /// The operations of a request. Only the resolution of a path has more than a dozen, and it is divided.
 const MAX_OPERATIONS: u32 = 64;
@@ -72,7 +73,7 @@ impl SessionClient {
                     let args = DestroySession4Args { sessionid: session.id };
                     let destroy = Compound::new().then(Operation::DestroySession, &args);
                     // Whatever the server answers, the session isn't used any more.
-                    self.send(&self.owner, &destroy, None, None).await?;
+                    self.send_undelayed(&destroy).await?;
                 }
                 self.manager.lock().session_destroyed();
             }
@@ -83,6 +84,7 @@ impl SessionClient {
             }
             Step::Reclaim { loss } => {
                 if let Some(session) = created {
+                    self.offloads.recover(session.number);
                     self.reclaim(loss, &session).await?;
                 }
                 self.manager.lock().reclaimed(loss);
@@ -94,10 +96,11 @@ impl SessionClient {
                 self.manager.lock().reclaim_completed();
             }
             Step::TestStates => {
-                if let Some(session) = created {
-                    self.test_states(&session).await?;
-                }
-                self.manager.lock().tested();
+                let has_found = match created {
+                    Some(session) => self.test_states(&session).await?,
+                    None => false,
+                };
+                self.manager.lock().tested(Instant::now(), has_found);
             }
             Step::Renew => {
                 if let Some(session) = created
@@ -187,30 +190,52 @@ impl SessionClient {
         Ok(())
     }
 
-    /// EXCHANGE_ID.
+    /// EXCHANGE_ID, with another owner if this one is another client's at the server.
     async fn exchange_id(&self) -> Result<(), StepError> {
+        let mut identity = self.identity.lock().await;
         let operation = Operation::ExchangeId;
-        let args = ExchangeId4Args {
-            clientowner: ClientOwner4 { verifier: self.verifier, ownerid: Opaque(&self.owner_id) },
-            flags: EXCHGID_USE_NON_PNFS,
-            state_protect: StateProtect4A::None,
-            client_impl_id: Array(vec![NfsImplId4 {
-                domain: Opaque(b"samehost.org"),
-                name: Opaque(concat!("samehost ", env!("CARGO_PKG_VERSION")).as_bytes()),
-                date: Nfstime4::default(),
-            }]),
-        };
-        let reply = self.send(&self.owner, &Compound::new().then(operation, &args), None, None).await?;
-        let mut results = Results::new(&reply.results)?;
-        match results.status(operation)? {
-            Nfsstat4::Ok => {}
-            Nfsstat4::Delay => return Err(StepError::Again),
-            status => return Err(refused(operation, status).into()),
+        loop {
+            let owner_id = identity.owner_id();
+            let args = ExchangeId4Args {
+                clientowner: ClientOwner4 { verifier: identity.verifier(), ownerid: Opaque(&owner_id) },
+                flags: EXCHGID_USE_NON_PNFS,
+                state_protect: StateProtect4A::None,
+                client_impl_id: Array(vec![NfsImplId4 {
+                    domain: Opaque(b"samehost.org"),
+                    name: Opaque(concat!("samehost ", env!("CARGO_PKG_VERSION")).as_bytes()),
+                    date: Nfstime4::default(),
+                }]),
+            };
+            let reply = self.send(&self.owner, &Compound::new().then(operation, &args), None, None).await?;
+            let mut results = Results::new(&reply.results)?;
+            match results.status(operation)? {
+                Nfsstat4::Ok => {}
+                Nfsstat4::Delay => return Err(StepError::Again),
+                status => return Err(refused(operation, status).into()),
+            }
+            let ok: ExchangeId4ResOk<'_> = results.value(operation)?;
+            let server = ServerIdentity::of(&ok);
+            if identity.claim_in(&server.scope).await {
+                self.note_server(&server);
+                let is_confirmed = ok.flags & EXCHGID_CONFIRMED_R != 0;
+                self.manager.lock().exchanged(ok.clientid, ok.sequenceid, is_confirmed);
+                return Ok(());
+            }
         }
-        let ok: ExchangeId4ResOk<'_> = results.value(operation)?;
-        let is_confirmed = ok.flags & EXCHGID_CONFIRMED_R != 0;
-        self.manager.lock().exchanged(ok.clientid, ok.sequenceid, is_confirmed);
-        Ok(())
+    }
+
+    /// The server has this identity. If it is another one than before, nothing of the client's is there.
+    fn note_server(&self, now: &ServerIdentity) {
+        let before = self.server.lock().replace(now.clone());
+        let Some(before) = before.filter(|before| before != now) else { return };
+        let is_other_scope = before.scope != now.scope;
+        self.manager.lock().server_changed(is_other_scope);
+        let server = self.rpc.address();
+        if is_other_scope {
+            tracing::warn!(%server, "another NFSv4 server answers: locks are lost, files opened again");
+        } else {
+            tracing::info!(%server, "another NFSv4 server of the same scope answers: state is reclaimed");
+        }
     }
 
     /// CREATE_SESSION.
@@ -265,12 +290,14 @@ impl SessionClient {
             manager.session()
         };
         self.callbacks.set_session(ok.sessionid);
+        self.offloads.doubt();
         *self.created.lock() = Some(Arc::new(EstablishedSession {
             number,
             id: ok.sessionid,
             clientid,
             max_request: fore.maxrequestsize.min(MAX_TRANSFER + MAX_HEAD),
             max_reply: fore.maxresponsesize.min(MAX_TRANSFER + MAX_HEAD),
+            max_kept: fore.maxresponsesize_cached.min(MAX_KEPT_REPLY),
             max_operations: fore.maxoperations.min(MAX_OPERATIONS),
             slots: Mutex::new(SlotTable::new(fore.maxrequests)),
             free: Notify::new(),
@@ -297,7 +324,7 @@ impl SessionClient {
     /// DESTROY_SESSION and DESTROY_CLIENTID. Errors are ignored: without these the lease expires. A request
     /// afterwards, by a file that is still open, makes another client id and session.
     pub(in crate::nfs4) async fn end(self: &Arc<Self>) {
-        self.update(|held| held.keep_delegations(0));
+        self.update(|held| held.keep_delegations(0, ANY_DELEGATION));
         self.changes_sent().await;
         let Some(session) = self.current.load_full() else { return };
         self.is_ended.store(true, Release);
@@ -307,10 +334,38 @@ impl SessionClient {
         let forget =
             Compound::new().then(Operation::DestroyClientid, &Clientid4Args { clientid: session.clientid });
         for compound in [destroy, forget] {
-            if self.send(&self.owner, &compound, None, None).await.is_err() {
+            if self.send_undelayed(&compound).await.is_err() {
                 return;
             }
         }
+    }
+
+    /// Sends a request outside of the session, and again while the server delays it, for a limited time.
+    async fn send_undelayed(&self, compound: &Compound) -> Result<CompoundReply> {
+        let mut pause = MIN_PAUSE;
+        loop {
+            let reply = self.send(&self.owner, compound, None, None).await?;
+            if Results::new(&reply.results)?.status != Nfsstat4::Delay || pause >= MAX_PAUSE {
+                return Ok(reply);
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(MAX_PAUSE);
+        }
+    }
+}
+
+/// Which server has answered EXCHANGE_ID (RFC 8881 section 2.5 and 2.10.5).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ServerIdentity {
+    /// `eir_server_owner.so_major_id`.
+    owner: Box<[u8]>,
+    /// `eir_server_scope`.
+    scope: Box<[u8]>,
+}
+
+impl ServerIdentity {
+    fn of(ok: &ExchangeId4ResOk<'_>) -> Self {
+        Self { owner: ok.server_owner.major_id.0.into(), scope: ok.server_scope.0.into() }
     }
 }
 
@@ -349,6 +404,7 @@ pub(super) async fn keep(client: Weak<SessionClient>, wake: Arc<Notify>) {
                 Ok(()) => continue,
                 Err(error) => {
                     if let StepError::Failed(error) = error
+                        && error.status() != Some(Status::TryLater)
                         && !std::mem::replace(&mut is_logged, true)
                     {
                         tracing::warn!(server = %this.rpc.address(), %error, "no NFSv4 session");

@@ -16,9 +16,9 @@ mod establish;
 mod slots;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
@@ -34,15 +34,19 @@ use xdr::Encoder;
 
 use super::callbacks::{Callbacks, Recall};
 use super::compound::{Compound, Results, refused};
-use super::identity::OwnerClaim;
+use super::identity::ClientIdentity;
 use super::lock::LockWaiters;
+use super::moved::MovedFilesystems;
+use super::offloads::OffloadTable;
 use super::state::ClientState;
 use crate::connection::send;
-use crate::counters::{SessionCounters, bump};
+use crate::counters::bump;
 use crate::error::{Error, Result, RpcError};
 use crate::types::Handle;
+use crate::uncommitted_writes::UncommittedPool;
 use crate::user::User;
 
+use establish::ServerIdentity;
 pub(super) use establish::StepError;
 pub(super) use slots::EstablishedSession;
 use slots::{SequenceOutcome, SlotGuard, sequence_outcome};
@@ -61,22 +65,21 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The lease until the server has said its own.
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
-/// A client id, its current session, and the connections.
+/// A client id, its current session, and the connections. What it does by itself counts to the session that
+/// made it.
 #[derive(Debug)]
 pub(super) struct SessionClient {
     rpc: Arc<Client>,
     runtime: Runtime,
-    pub(super) counters: Arc<SessionCounters>,
     /// The user who establishes sessions.
     pub(super) owner: Arc<User>,
     pub(super) minor: MinorVersion,
-    /// `co_ownerid`.
-    owner_id: Vec<u8>,
-    /// `co_verifier`: another in each instance of the client.
-    verifier: [u8; 8],
-    _claim: Option<OwnerClaim>,
+    /// Taken by EXCHANGE_ID, which may change the owner.
+    identity: tokio::sync::Mutex<ClientIdentity>,
     callbacks: Arc<Callbacks>,
     manager: Mutex<StateManager>,
+    /// The server that answered last.
+    server: Mutex<Option<ServerIdentity>>,
     /// The last session that was created.
     created: Mutex<Option<Arc<EstablishedSession>>>,
     /// The session for ordinary requests, while there is one.
@@ -90,7 +93,19 @@ pub(super) struct SessionClient {
     /// No request can be sent any more.
     is_closed: AtomicBool,
     policy: Policy,
+    /// Until when the lease is valid for certain, in nanoseconds since `made`; 0 if it isn't.
+    lease_until: AtomicU64,
+    made: Instant,
+    pub(super) moved: MovedFilesystems,
+    /// The server says that it has moved a filesystem with state of the client.
+    is_lease_moved: AtomicBool,
+    /// Whether one of its sessions has ever had a lane.
+    pub(super) had_lane: Arc<AtomicBool>,
     pub(super) state: ClientState,
+    /// The asynchronous copies.
+    pub(super) offloads: OffloadTable,
+    /// The data that waits to be sent.
+    written_behind: OnceLock<Weak<UncommittedPool>>,
 }
 
 impl Drop for SessionClient {
@@ -118,20 +133,11 @@ impl CompoundReply {
     }
 }
 
-/// Who a client is to its server.
-pub(super) struct ClientIdentity {
-    pub(super) owner_id: Vec<u8>,
-    pub(super) verifier: [u8; 8],
-    /// For an owner that a later instance has again.
-    pub(super) claim: Option<OwnerClaim>,
-}
-
 impl SessionClient {
     /// A client without a session yet. Must run in a tokio runtime.
     pub(super) fn new(
         rpc: Arc<Client>,
         owner: Arc<User>,
-        counters: Arc<SessionCounters>,
         minor: MinorVersion,
         identity: ClientIdentity,
         callbacks: Arc<Callbacks>,
@@ -140,22 +146,27 @@ impl SessionClient {
         let client = Arc::new(Self {
             rpc,
             runtime: Runtime::current(),
-            counters,
             owner,
             minor,
-            owner_id: identity.owner_id,
-            verifier: identity.verifier,
-            _claim: identity.claim,
+            identity: tokio::sync::Mutex::new(identity),
             callbacks,
             manager: Mutex::new(StateManager::new(DEFAULT_LEASE)),
+            server: Mutex::new(None),
             created: Mutex::new(None),
             current: ArcSwapOption::empty(),
             is_ready: Notify::new(),
             wake: Arc::default(),
             is_ended: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
+            offloads: OffloadTable::new(&policy),
             policy,
+            lease_until: AtomicU64::new(0),
+            made: Instant::now(),
+            moved: MovedFilesystems::default(),
+            is_lease_moved: AtomicBool::new(false),
+            had_lane: Arc::default(),
             state: ClientState::default(),
+            written_behind: OnceLock::new(),
         });
         client.callbacks.set_client(&client);
         client
@@ -168,6 +179,12 @@ impl SessionClient {
         session.as_ref().map_or((0, 0), |session| {
             (session.max_reply.saturating_sub(MAX_HEAD), session.max_request.saturating_sub(MAX_HEAD))
         })
+    }
+
+    /// The largest reply that the server keeps to a request that is executed once, in bytes.
+    pub(super) fn max_kept_reply(&self) -> u32 {
+        let session = self.created.lock();
+        session.as_ref().map_or(0, |session| session.max_kept.min(session.max_reply))
     }
 
     /// The operations that a request may have, SEQUENCE not counted.
@@ -192,8 +209,24 @@ impl SessionClient {
     ///
     /// # Errors
     /// The call's; those of establishing a session; that the server has lost the reply to a request that must
-    /// not be executed twice.
+    /// not be executed twice; [`Error::Moved`], if nothing was done before.
     pub(super) async fn call(
+        self: &Arc<Self>,
+        user: &User,
+        compound: &Compound,
+        receive: Option<Receive>,
+    ) -> Result<CompoundReply> {
+        let reply = self.execute(user, compound, receive).await?;
+        if Results::new(&reply.results)?.status == Nfsstat4::Moved
+            && let Some(moved) = Box::pin(self.moved(user, compound, &reply)).await
+        {
+            return Err(moved);
+        }
+        Ok(reply)
+    }
+
+    /// As [`SessionClient::call`]; NFS4ERR_MOVED is an operation's status like others.
+    pub(super) async fn execute(
         self: &Arc<Self>,
         user: &User,
         compound: &Compound,
@@ -264,6 +297,23 @@ impl SessionClient {
         (manager.session() == session).then(f)
     }
 
+    /// Whether the server may have the lost state of the client.
+    pub(super) fn can_reclaim(&self) -> bool {
+        self.manager.lock().can_reclaim()
+    }
+
+    /// As [`SessionClient::is_lease_valid`], as far as was known a moment ago. Locks nothing.
+    pub(super) fn was_lease_valid(&self) -> bool {
+        let until = Duration::from_nanos(self.lease_until.load(Relaxed));
+        self.made.elapsed() < until
+    }
+
+    /// Notes how long the lease is valid. The caller holds the lock, so that no older value comes later.
+    fn note_lease(&self, manager: &StateManager) {
+        let until = manager.valid_until().map_or(Duration::ZERO, |until| until - self.made);
+        self.lease_until.store(u64::try_from(until.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+    }
+
     /// Whether the server keeps the client's state for certain.
     pub(super) fn is_lease_valid(&self) -> bool {
         self.manager.lock().is_lease_valid(Instant::now())
@@ -272,6 +322,21 @@ impl SessionClient {
     /// Whether the server has revoked state of the client, as its last SEQUENCE said.
     pub(super) fn knows_of_revoked_state(&self) -> bool {
         self.manager.lock().has_revoked_state()
+    }
+
+    /// The connections.
+    pub(super) const fn rpc(&self) -> &Arc<Client> {
+        &self.rpc
+    }
+
+    /// Says where a session that asks for delegations keeps the data that waits to be sent.
+    pub(super) fn set_written_behind(&self, pool: &Arc<UncommittedPool>) {
+        let _ = self.written_behind.set(Arc::downgrade(pool));
+    }
+
+    /// The data that waits to be sent of a session that asks for delegations.
+    pub(super) fn written_behind(&self) -> Option<Arc<UncommittedPool>> {
+        self.written_behind.get()?.upgrade()
     }
 
     /// The server's address.
@@ -313,9 +378,9 @@ impl SessionClient {
         Error::Rpc { object: "SEQUENCE".to_owned(), source }
     }
 
-    /// Ends the client: the session's users are gone. What the client sends by itself, as CLOSE or a renewal
-    /// of the lease, has [`CLOSE_TIMEOUT`] to be answered; it would keep a connection to a server that never
-    /// answers.
+    /// Ends the client: its sessions and their users are gone. What the client sends by itself, as CLOSE or a
+    /// renewal of the lease, has [`CLOSE_TIMEOUT`] to be answered; it would keep a connection to a server
+    /// that never answers.
     pub(super) fn close(self: &Arc<Self>) {
         let client = Arc::downgrade(self);
         self.wake.notify_one();
@@ -390,7 +455,7 @@ impl SessionClient {
         // What establishes or keeps a session is about its connections.
         let small = sequence.is_some() && compound.is_small();
         let encode = |to: &mut Encoder| compound.encode(self.minor, sequence, to);
-        let reply = send(&self.rpc, &self.counters, request, small, encode).await;
+        let reply = send(&self.rpc, &user.session, request, small, encode).await;
         let failed = |source| Error::Rpc { object: "COMPOUND".to_owned(), source: RpcError(source) };
         let reply = reply.map_err(failed)?;
         Ok(CompoundReply { results: reply.results, session: 0, payload: reply.payload })
@@ -398,7 +463,7 @@ impl SessionClient {
 
     /// NULL.
     pub(super) async fn null(&self, user: &User) -> Result<()> {
-        bump(&self.counters.wire.round_trips);
+        bump(&user.session.counters.wire.round_trips);
         let request = Request {
             program: nfs4::PROGRAM,
             version: nfs4::VERSION,
@@ -413,21 +478,35 @@ impl SessionClient {
     }
 
     /// A SEQUENCE that was sent at `sent` has succeeded, with these `sr_status_flags`.
-    fn sequenced(&self, session: &EstablishedSession, sent: Instant, flags: u32) {
+    fn sequenced(self: &Arc<Self>, session: &EstablishedSession, sent: Instant, flags: u32) {
         let step = {
             let mut manager = self.manager.lock();
             manager.sequenced(session.number, sent, flags);
+            self.note_lease(&manager);
             manager.step(sent)
         };
         if !matches!(step, Step::Wait(_) | Step::Renew) {
             self.offer_session();
             self.wake.notify_one();
         }
+        self.note_moved_lease(flags);
+    }
+
+    /// The last SEQUENCE had these `sr_status_flags`. A server goes on saying that it has moved a filesystem.
+    fn note_moved_lease(self: &Arc<Self>, flags: u32) {
+        let is_moved = flags & nfs4::SEQ4_LEASE_MOVED != 0;
+        if self.is_lease_moved.load(Relaxed) != is_moved
+            && self.is_lease_moved.swap(is_moved, Relaxed) != is_moved
+            && is_moved
+        {
+            self.lease_moved();
+        }
     }
 
     /// A connection was lost.
     pub(super) fn disconnected(&self) {
         self.manager.lock().disconnected(Instant::now());
+        self.offloads.doubt();
         self.wake.notify_one();
     }
 
@@ -442,8 +521,8 @@ impl SessionClient {
                 }
                 self.close_now();
             }
-            Recall::Delegations { keep } => {
-                self.update(|held| held.keep_delegations(keep));
+            Recall::Delegations { keep, kinds } => {
+                self.update(|held| held.keep_delegations(keep, kinds));
                 self.close_now();
             }
         }
@@ -482,6 +561,7 @@ impl SessionClient {
     fn offer_session(&self) {
         // It stays locked, so that no other thread offers what it has seen before.
         let manager = self.manager.lock();
+        self.note_lease(&manager);
         let created = self.created.lock().clone();
         let is_good = |session: &Arc<EstablishedSession>| {
             manager.is_ready() && session.number == manager.session() && !session.is_lost.load(Acquire)

@@ -25,6 +25,8 @@ pub(in crate::nfs4) struct EstablishedSession {
     /// The largest request and reply of the fore channel, in bytes.
     pub(super) max_request: u32,
     pub(super) max_reply: u32,
+    /// The largest reply that the server keeps, in bytes.
+    pub(super) max_kept: u32,
     pub(super) max_operations: u32,
     pub(super) slots: Mutex<SlotTable>,
     /// Told when a slot becomes free.

@@ -289,7 +289,7 @@ pub(super) async fn send_closes(in_flight: ChangeInFlight) {
         }
         let owner = first.owner().clone();
         let compound = closes.iter().fold(Compound::once(), |to, (_, close)| open_change(to, close).compound);
-        client.counters.call(Operation::Close);
+        owner.user().session.counters.call(Operation::Close);
         let reply = client.call(owner.user(), &compound, None).await;
         let (session, answers, status) = match &reply {
             Ok(reply) => {

@@ -16,8 +16,8 @@ mod revoked;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::{AcqRel, Acquire};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::{Duration, Instant};
 
 use client_state::{
@@ -30,6 +30,7 @@ use tokio::sync::Notify;
 use super::compound::Compound;
 use super::delegated_files::DelegatedFiles;
 use super::delegation::{self, OpenedFile};
+use super::rewritten_files::RewrittenFiles;
 use super::session::SessionClient;
 use crate::error::{Error, Result, Status};
 use crate::operations::LockOwner;
@@ -67,6 +68,10 @@ pub(super) struct HeldState {
     pub(super) delegations: Delegations<Handle>,
     /// The files whose delegations aren't recalled.
     pub(super) delegated: DelegatedFiles,
+    /// The files that may be worth a write delegation.
+    pub(super) rewritten: RewrittenFiles,
+    /// The server has given a read delegation where a write delegation was wanted: it has none of these.
+    pub(super) lacks_write_delegations: bool,
     /// The OPENs on their way, and the delegations that were recalled before the replies to them came.
     pub(super) openings: usize,
     pub(super) early_recalls: Vec<StateId>,
@@ -99,6 +104,8 @@ pub(super) struct ClientState {
     close_now: Notify,
     /// The tasks that send changes.
     in_flight: AtomicUsize,
+    /// Whether a lock owner has lost its locks on a file.
+    has_lost: AtomicBool,
 }
 
 /// A file's name for a log line.
@@ -133,7 +140,9 @@ impl HeldState {
 
     /// A lock owner has no locks on a file any more.
     pub(super) fn release(&mut self, file: &Handle, owner: &OwnerOfLocks) {
-        self.locked_through.remove(&(file.clone(), owner.clone()));
+        if self.locked_through.remove(&(file.clone(), owner.clone())).is_some() {
+            owner.lockers().fetch_sub(1, Relaxed);
+        }
         self.locks.release(file, owner);
         self.check_lost();
     }
@@ -152,7 +161,9 @@ impl HeldState {
         let (opens, locks) = (&mut self.opens, &self.locks);
         let closing = std::mem::take(&mut self.closing);
         for open in closing {
-            if locks.is_file_free(open.file()) { opens.close(open) } else { self.closing.push(open) }
+            let session = open.owner().session();
+            let is_free = locks.is_file_free(open.file(), |by| by.through.session() == session);
+            if is_free { opens.close(open) } else { self.closing.push(open) }
         }
     }
 
@@ -191,9 +202,10 @@ impl HeldState {
         self.delegation_gone(file, id);
     }
 
-    /// Whether a lock owner has lost its locks on a file.
-    pub(super) fn has_lost_locks(&self, file: &Handle) -> bool {
-        !self.lost_locks.is_empty() && self.lost_locks.iter().any(|(on, _)| on == file)
+    /// Whether a lock owner of the session with this number has lost its locks on a file.
+    pub(super) fn has_lost_locks(&self, file: &Handle, session: u64) -> bool {
+        let is_lost = |(on, by): &(Handle, OwnerOfLocks)| on == file && by.through.session() == session;
+        !self.lost_locks.is_empty() && self.lost_locks.iter().any(is_lost)
     }
 }
 
@@ -274,18 +286,41 @@ impl SessionClient {
         through: u64,
     ) -> (bool, LockAnswer<Handle, OwnerOfLocks>) {
         let mut held = self.state.held.lock();
-        held.locked_through.insert((file.clone(), owner.clone()), through);
+        if held.locked_through.insert((file.clone(), owner.clone()), through).is_none() {
+            owner.lockers().fetch_add(1, Relaxed);
+        }
         let is_first = held.locks.is_free(file, owner);
         (is_first, held.locks.lock(file.clone(), owner.clone(), range, kind))
     }
 
     /// Changes the state, and sends what follows from it.
     pub(super) fn update<T>(self: &Arc<Self>, update: impl FnOnce(&mut HeldState) -> T) -> T {
+        self.update_but_return(None, update).0
+    }
+
+    /// As [`SessionClient::update`]. If the delegation of `file` can be returned now, that is left to the
+    /// caller.
+    pub(super) fn update_but_return<T>(
+        self: &Arc<Self>,
+        file: Option<&Handle>,
+        update: impl FnOnce(&mut HeldState) -> T,
+    ) -> (T, Option<StateId>) {
+        let mut left_to_caller = None;
         let mut changes = Vec::new();
         let mut begins_closing = false;
         let mut held = self.state.held.lock();
         let result = update(&mut held);
         held.close_free();
+        // First: where the opens are told, the locks follow.
+        let HeldState { delegations, opens, locks, .. } = &mut *held;
+        let returns = delegations.take_returns(opens, locks);
+        for (returned, id) in returns {
+            if file == Some(&returned) {
+                left_to_caller = Some(id);
+            } else {
+                changes.push(StateChange::Return(returned, id));
+            }
+        }
         for change in held.opens.take_changes() {
             if change.is_reclaim() {
                 held.reclaims.push(Reclaim::Open(change));
@@ -302,12 +337,10 @@ impl SessionClient {
                 changes.push(StateChange::Lock(change));
             }
         }
-        let HeldState { delegations, opens, locks, .. } = &mut *held;
-        let returns = delegations.take_returns(opens, locks);
-        changes.extend(returns.into_iter().map(|(file, id)| StateChange::Return(file, id)));
         let enough_to_close = held.closes.is_full();
         let (lost_opens, lost_locks) = (held.opens.take_lost(), held.locks.take_lost());
         held.lost_locks.extend(lost_locks.iter().cloned());
+        self.state.has_lost.store(!held.lost_locks.is_empty(), Relaxed);
         drop(held);
         for lost in lost_opens {
             let file = shown(&lost.file);
@@ -318,7 +351,8 @@ impl SessionClient {
             tracing::warn!(
                 server = %self.address(),
                 file,
-                "locks are lost: reads and writes fail with EIO until they are unlocked"
+                "locks are lost: reads and writes fail with EIO until they are unlocked, except for those \
+                 that the kernel passes through"
             );
         }
         if enough_to_close {
@@ -338,7 +372,7 @@ impl SessionClient {
             }
         }
         self.state.changed.notify_waiters();
-        result
+        (result, left_to_caller)
     }
 
     /// As [`SessionClient::update`], by an answer in the session with this number. `None` if that was
@@ -379,7 +413,7 @@ impl SessionClient {
         let owner = OpenOwner::new(user);
         loop {
             let changed = self.state.changed.notified();
-            let id = self.look(|held| match held.has_lost_locks(file) {
+            let id = self.look(|held| match held.has_lost_locks(file, owner.session()) {
                 true => Err(NoState::Lost),
                 false => held.io_id(file, &owner, access),
             });
@@ -391,6 +425,20 @@ impl SessionClient {
                 }
             }
         }
+    }
+
+    /// Whether a session may read and write a file without the server, as far as its locks on it are
+    /// concerned: it has them for certain, or none. Otherwise the server knows whether they are lost.
+    pub(super) fn has_locks_for_certain(&self, file: &Handle, session: u64) -> bool {
+        let is_lease_valid = self.was_lease_valid();
+        if is_lease_valid && !self.state.has_lost.load(Relaxed) {
+            return true;
+        }
+        self.look(|held| {
+            let is_locker = |(on, by): &(Handle, OwnerOfLocks)| on == file && by.through.session() == session;
+            let is_certain = is_lease_valid || !held.locked_through.keys().any(is_locker);
+            is_certain && !held.has_lost_locks(file, session)
+        })
     }
 
     /// The server doesn't know the state id of an I/O request.
@@ -471,7 +519,7 @@ async fn send_open_change(in_flight: ChangeInFlight, change: OpenChange<Handle, 
         return;
     }
     let owner = change.owner().clone();
-    client.counters.call(if is_open { Operation::Open } else { Operation::Close });
+    owner.user().session.counters.call(if is_open { Operation::Open } else { Operation::Close });
     let change = Mutex::new(Some(change));
     send_until_answered(
         &client,
@@ -495,7 +543,7 @@ async fn send_lock_change(in_flight: ChangeInFlight, change: LockChange<Handle, 
         client.update(|held| held.locks.changed(change, Err(StateError::Gone.into())));
         return;
     }
-    client.counters.call(Operation::Unlock);
+    owner.through.user().session.counters.call(Operation::Unlock);
     let change = Mutex::new(Some(change));
     send_until_answered(
         &client,

@@ -91,6 +91,10 @@ impl SessionClient {
         session: &Arc<EstablishedSession>,
         reclaim: Reclaim,
     ) -> Result<(), StepError> {
+        if !self.can_reclaim() {
+            self.reclaim_answered(reclaim, (StateAnswer::Failed(StateError::NoReclaim), None));
+            return Ok(());
+        }
         let request = match &reclaim {
             Reclaim::Open(change) => {
                 Some((open_change(Compound::once(), change), change.owner().user().clone()))
@@ -130,6 +134,11 @@ impl SessionClient {
                 answer => break (answer, id),
             }
         };
+        self.reclaim_answered(reclaim, answer);
+        Ok(())
+    }
+
+    fn reclaim_answered(self: &Arc<Self>, reclaim: Reclaim, answer: (StateAnswer, Option<StateId>)) {
         self.update(|held| match reclaim {
             Reclaim::Open(change) => {
                 let result = open_result(answer).unwrap_or(Err(StateError::Refused));
@@ -140,14 +149,13 @@ impl SessionClient {
                 held.locks.changed(change, result);
             }
         });
-        Ok(())
     }
 
-    /// [`client_state::Step::TestStates`].
+    /// [`client_state::Step::TestStates`]. Returns whether any state was bad.
     pub(in crate::nfs4) async fn test_states(
         self: &Arc<Self>,
         session: &Arc<EstablishedSession>,
-    ) -> Result<(), StepError> {
+    ) -> Result<bool, StepError> {
         enum Of {
             Open(Handle, OpenOwner),
             Lock(Handle, OwnerOfLocks),
@@ -163,6 +171,7 @@ impl SessionClient {
             opens.chain(locks).chain(delegations).collect()
         });
         let owner = self.owner.clone();
+        let mut has_found = false;
         for states in states.chunks(MAX_TESTED) {
             let stateids = Array(states.iter().map(|(_, id)| stateid(*id)).collect());
             let test = Compound::new().then(Op::TestStateid, &TestStateid4Args { stateids });
@@ -173,10 +182,15 @@ impl SessionClient {
                 if status == Nfsstat4::Ok {
                     continue;
                 }
+                has_found = true;
                 let free = Stateid4Args { stateid: stateid(*id) };
                 let Some(taken) = session.take().await else { return Err(StepError::Again) };
                 let free = Compound::new().then(Op::FreeStateid, &free);
-                self.send_in(session, taken, &owner, &free).await?;
+                let freed = self.send_in(session, taken, &owner, &free).await?;
+                if freed.results()?.status(Op::FreeStateid)? == Nfsstat4::Delay {
+                    // They are tested again.
+                    return Err(StepError::Again);
+                }
                 self.update(|held| match of {
                     Of::Open(file, owner) => held.opens.gone(file, owner, *id),
                     Of::Lock(file, owner) => held.locks.gone(file, owner, *id),
@@ -184,6 +198,6 @@ impl SessionClient {
                 });
             }
         }
-        Ok(())
+        Ok(has_found)
     }
 }

@@ -11,7 +11,8 @@ use crate::error::Status;
 use crate::options::Version;
 use crate::tree::failure::Failure;
 use crate::types::{
-    Access, Attributes, Create, FileKind, Found, Handle, Node, SetAttributes, SetTime, SetXattr, Timestamp,
+    Access, Attributes, Create, FileKind, Found, Handle, Node, PosixAcl, SetAcl, SetAttributes, SetTime,
+    SetXattr, Timestamp,
 };
 
 /// A directory both ways, as the cases see it.
@@ -264,7 +265,7 @@ const CASES: &[Case] = &[
     }),
     ("mkdir in a directory with a list", |at| {
         let made = at.side.make_dir(&at.file("with-list"), b"new", &mode(0o777))?;
-        let list = at.side.acl(&made.handle)?;
+        let list = at.side.acls(&made.handle)?;
         Ok(format!("{} {list:?}", found(made)))
     }),
     ("create in a file", |at| {
@@ -330,13 +331,46 @@ const CASES: &[Case] = &[
     ("link over a file", |at| done(at.side.link(&at.file("file"), &at.dir, b"secret"))),
     ("link to root's file", |at| done(at.side.link(&at.file("roots"), &at.dir, b"new"))),
     ("link in root's directory", |at| done(at.side.link(&at.file("file"), &at.file("roots-dir"), b"new"))),
-    ("the list of a file", |at| at.side.acl(&at.file("program")).map(|list| format!("{list:?}"))),
-    ("the list of a directory", |at| at.side.acl(&at.file("sticky")).map(|list| format!("{list:?}"))),
-    ("the list of a link", |at| at.side.acl(&at.file("link")).map(|list| format!("{list:?}"))),
+    ("the list of a file", |at| at.side.acls(&at.file("program")).map(|list| format!("{list:?}"))),
+    ("the list of a directory", |at| at.side.acls(&at.file("sticky")).map(|list| format!("{list:?}"))),
+    ("the list of a link", |at| at.side.acls(&at.file("link")).map(|list| format!("{list:?}"))),
     ("the filesystem's size", |at| {
         at.side.fs_stat(&at.dir).map(|stat| format!("{} {}", stat.total_bytes, stat.total_files))
     }),
 ];
+
+/// Changes of access control lists. The wire reports more attributes: SETACL sets both lists, so GETACL is
+/// asked before.
+const CASES_OF_LISTS: &[Case] = &[
+    ("set the list of a file", |at| set_acl(at, "file", SetAcl::Access(list(&[(7, 6)])))),
+    ("set the list of a file to a mode", |at| set_acl(at, "file", SetAcl::Access(PosixAcl::of_mode(0o604)))),
+    ("set a list with a mask only", |at| {
+        set_acl(at, "file", SetAcl::Access(PosixAcl { mask: Some(4), ..PosixAcl::of_mode(0o660) }))
+    }),
+    ("set the list of a directory", |at| set_acl(at, "sticky", SetAcl::Access(list(&[(7, 5), (3, 0)])))),
+    ("set the list of a set-id program", |at| set_acl(at, "program", SetAcl::Access(list(&[(7, 5)])))),
+    ("set a default list", |at| set_acl(at, "dir", SetAcl::Default(Some(list(&[(7, 6)]))))),
+    ("remove a default list", |at| set_acl(at, "with-list", SetAcl::Default(None))),
+    ("remove a default list that isn't there", |at| set_acl(at, "dir", SetAcl::Default(None))),
+    ("set the default list of a file", |at| set_acl(at, "file", SetAcl::Default(Some(list(&[]))))),
+    ("set a list that isn't valid", |at| {
+        set_acl(at, "file", SetAcl::Access(PosixAcl { mask: None, ..list(&[(7, 6)]) }))
+    }),
+    ("set the list of a link", |at| set_acl(at, "link", SetAcl::Access(list(&[(7, 6)])))),
+    ("set the list of a pipe", |at| set_acl(at, "pipe", SetAcl::Access(list(&[(7, 6)])))),
+    ("set the list of root's file", |at| set_acl(at, "roots", SetAcl::Access(list(&[(7, 6)])))),
+];
+
+fn list(users: &[(u32, u8)]) -> PosixAcl {
+    PosixAcl { users: users.to_vec(), mask: Some(6), ..PosixAcl::of_mode(0o764) }
+}
+
+/// Sets one of a file's lists, and tells both and the mode.
+fn set_acl(at: &At<'_>, name: &str, change: SetAcl) -> Result<String> {
+    let file = at.file(name);
+    at.side.set_acl(&file, &change)?;
+    Ok(format!("{:o} {:?}", at.side.attributes(&file)?.mode, at.side.acls(&file)?))
+}
 
 /// What only the server answers, and that it then has an answer.
 const NOT_LOCAL: &[Case] = &[
@@ -495,6 +529,11 @@ fn compare(uid: u32) {
         assert_eq!(tree.0, wire.0, "{} as {uid}: the result", case.0);
         assert_eq!(tree.1, wire.1, "{} as {uid}: the files", case.0);
         assert_eq!(tree.2, wire.2, "{} as {uid}: the reports", case.0);
+    }
+    for case in CASES_OF_LISTS {
+        let (wire, tree) = (run(&both.wire, "wire", case), run(&both.tree, "tree", case));
+        assert_eq!(tree.0, wire.0, "{} as {uid}: the result", case.0);
+        assert_eq!(tree.1, wire.1, "{} as {uid}: the files", case.0);
     }
     for case in GONE {
         assert_eq!(run(&both.wire, "wire", case).0, Err(Failure::Status(Status::Stale)), "{}", case.0);

@@ -289,7 +289,7 @@ fn a_thread_acts_as_a_user_for_one_operation_only() {
 #[test]
 fn a_process_that_is_not_root_acts_as_itself_only() {
     let own = TreeUsers::without_privilege();
-    let run = |credential: Credential| own.run(&User::new(credential), |user| Ok(user.uid));
+    let run = |credential: Credential| own.run(&User::new(credential, &Arc::default()), |user| Ok(user.uid));
     let uid = rustix::process::geteuid().as_raw();
     let gid = rustix::process::getegid().as_raw();
     assert_eq!(run(Credential::own()), Ok(uid));

@@ -15,8 +15,8 @@ use crate::tree::failure::Failure;
 use crate::tree::local::{Call, LocalTree, Waits};
 use crate::tree::user::TreeUsers;
 use crate::types::{
-    Access, AclEntry, Attributes, Create, Found, FsStat, Handle, LaneReport, Node, Page, Plus, SetAttributes,
-    SetXattr, Timestamp,
+    Access, Attributes, Create, Found, FsStat, Handle, LaneReport, Node, Page, Plus, PosixAcls, SetAcl,
+    SetAttributes, SetXattr, Timestamp,
 };
 use crate::url::Url;
 use crate::user::User;
@@ -88,7 +88,7 @@ impl Both {
         let directory = fs::File::open(served.export()).expect("root may").into();
         let seen = Arc::new(Recorder::default());
         let local = LocalTree::new(directory, &root, fsid, 1000, Some(seen.clone())).expect("a tree");
-        let way = Way::Tree(Box::new(local), TreeUsers::detect(), User::new(credential));
+        let way = Way::Tree(Box::new(local), TreeUsers::detect(), User::new(credential, &Arc::default()));
         Some(Self { wire, tree: Side { way, seen }, root, served })
     }
 
@@ -108,7 +108,7 @@ pub fn plain(budget: usize) -> (Side, Handle, tempfile::TempDir) {
     let root = Handle::new(&bytes).expect("fits");
     let seen = Arc::new(Recorder::default());
     let local = LocalTree::new(file, &root, 0, budget, Some(seen.clone())).expect("a tree");
-    let way = Way::Tree(Box::new(local), TreeUsers::detect(), User::new(Credential::own()));
+    let way = Way::Tree(Box::new(local), TreeUsers::detect(), User::new(Credential::own(), &Arc::default()));
     (Side { way, seen }, root, dir)
 }
 
@@ -279,7 +279,11 @@ impl Side {
         operation!(self, remove_xattr(file, name))
     }
 
-    pub fn acl(&self, file: &Handle) -> Result<Vec<AclEntry>> {
-        operation!(self, acl(file))
+    pub fn acls(&self, file: &Handle) -> Result<PosixAcls> {
+        operation!(self, acls(file))
+    }
+
+    pub fn set_acl(&self, file: &Handle, change: &SetAcl) -> Result<()> {
+        operation!(self, set_acl(file, change))
     }
 }

@@ -4,6 +4,7 @@ use client_state::{Opens, Share};
 
 use super::*;
 use crate::Credential;
+use crate::calling_session::CallingSession;
 use crate::user::User;
 
 const SHARE: Share = Share { access: 1, deny: 0 };
@@ -14,12 +15,13 @@ struct Closing {
     queued: QueuedCloses,
     start: Instant,
     last_file: u32,
+    session: Arc<CallingSession>,
 }
 
 impl Closing {
     fn new() -> Self {
         let (opens, queued) = (Opens::default(), QueuedCloses::default());
-        Self { opens, queued, start: Instant::now(), last_file: 0 }
+        Self { opens, queued, start: Instant::now(), last_file: 0, session: Arc::default() }
     }
 
     fn at(&self, milliseconds: u64) -> Instant {
@@ -28,7 +30,7 @@ impl Closing {
 
     /// A user opens and closes another file.
     fn close(&mut self, uid: u32, at: u64) {
-        let user = User::new(Credential::Sys { uid, gid: uid, groups: Vec::new() });
+        let user = User::new(Credential::Sys { uid, gid: uid, groups: Vec::new() }, &self.session);
         let opening = self.opens.opening(OpenOwner::new(&user));
         self.last_file += 1;
         let number = self.last_file.to_be_bytes();
@@ -137,7 +139,7 @@ fn an_open_takes_closes_of_its_user_along() {
         it.close(1, 1);
     }
     it.close(2, 1);
-    let user = User::new(Credential::Sys { uid: 1, gid: 1, groups: Vec::new() });
+    let user = User::new(Credential::Sys { uid: 1, gid: 1, groups: Vec::new() }, &it.session);
     let owner = OpenOwner::new(&user);
     assert!(it.queued.take_along(&owner, 0, it.at(10)).is_empty(), "there is no room");
     let taken = it.queued.take_along(&owner, MAX_ALONG, it.at(10));
