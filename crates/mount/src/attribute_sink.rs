@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use client::{AttributeSink, AttributeUpdate, Handle, LaneReport};
+use client::{AttributeSink, AttributeUpdate, Attributes, Handle, LaneReport, ReplyAcls};
 
 use crate::inode::InodeTable;
 use crate::report::LaneHistory;
@@ -21,6 +21,12 @@ impl AttributeSink for InodeUpdater {
     fn attributes(&self, file: &Handle, update: &AttributeUpdate) {
         if let Some(inode) = self.inodes.find(file) {
             inode.update(update, Instant::now(), &self.times);
+        }
+    }
+
+    fn acls(&self, file: &Handle, attributes: &Attributes, acls: &ReplyAcls, asked: Instant) {
+        if let Some(inode) = self.inodes.find(file) {
+            inode.learn_acls(attributes, acls, asked);
         }
     }
 

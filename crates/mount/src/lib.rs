@@ -14,6 +14,7 @@
 mod attribute_sink;
 mod backing;
 mod buffers;
+mod device_readers;
 mod disk_threads;
 mod error;
 mod filesystem;
@@ -29,11 +30,13 @@ mod passthrough;
 mod privileges;
 pub mod process;
 mod queues;
+mod replies;
 mod report;
 mod requests;
 mod runtime;
 mod settings;
 mod users;
+mod waiting;
 
 pub use error::Error;
 pub use fuse::attach::{FSTYPE, detach};

@@ -8,10 +8,14 @@
 //! and entries that the reader has had are left out. Applications don't expect that error. A reader that had
 //! the first entries from the kernel's cache, or came by seekdir(3), continues behind the entry with its
 //! cookie. If that entry has been removed, it receives all entries, some perhaps for the second time.
+//!
+//! A page is fetched with the files' access control lists if the reader will probably ask for them. If that
+//! shows when it has begun with a page, the page gets them by a second request.
 
+use std::collections::HashMap;
 use std::time::Instant;
 
-use client::{CookieLoopDetector, DirEntry, Listed, Page, Plus, Session, Status};
+use client::{CookieLoopDetector, DirEntry, Handle, Listed, Page, Plus, Session, Status};
 
 use crate::inode::Inode;
 
@@ -20,6 +24,10 @@ const MIN_PAGE: u32 = 32 << 10;
 
 /// Bytes of a page at most.
 const MAX_PAGE: u32 = 1 << 20;
+
+/// The pages with access control lists that a page without them may take: each list is as long as the rest of
+/// an entry, unless files have many names in them.
+const MAX_ACL_PAGES: usize = 8;
 
 /// The state of a listing.
 #[derive(Debug, Default)]
@@ -43,6 +51,8 @@ pub(crate) struct FetchedPage {
     begins: u64,
     /// Whether its entries have handles and attributes.
     plus: bool,
+    /// Whether its entries have access control lists, as far as the server sends them.
+    acls: bool,
     /// When it was requested.
     pub(crate) asked: Instant,
     /// The directory's version at that time.
@@ -73,10 +83,53 @@ impl Listing {
             self.leave_page(offset);
             self.fetched = Some(self.next_page(session, directory, offset, plus).await?);
             index = Some(0);
+        } else if matches!(plus, Plus::Acls) {
+            self.add_acls(session, directory).await;
         }
         let missing = || client::Error::Protocol { object: "READDIR".to_owned(), what: "there is no page" };
         let fetched = self.fetched.as_ref().ok_or_else(missing)?;
         Ok((&fetched.page.entries[index.unwrap_or_default()..], fetched))
+    }
+
+    /// Whether this file is in the current page, which lacks access control lists.
+    pub(crate) fn lacks_acls_of(&self, file: &Handle) -> bool {
+        self.fetched.as_ref().is_some_and(|fetched| {
+            fetched.plus
+                && !fetched.acls
+                && fetched.page.entries.iter().any(|entry| entry.handle.as_ref() == Some(file))
+        })
+    }
+
+    /// Fetches the access control lists of the current page's files, unless it has them. The lists of an
+    /// entry that isn't there any more, or of any if a call fails, stay unknown.
+    pub(crate) async fn add_acls(&mut self, session: &Session, directory: &Inode) {
+        let Some(fetched) = self.fetched.as_mut().filter(|fetched| fetched.plus && !fetched.acls) else {
+            return;
+        };
+        fetched.acls = true;
+        let (mut from, ends) = (fetched.begins, fetched.page.entries.last().map(|entry| entry.cookie));
+        let mut lists = HashMap::new();
+        for _ in 0..MAX_ACL_PAGES {
+            let Ok(FetchedPage { page, .. }) = self.fetch(session, directory, from, Plus::Acls).await else {
+                break;
+            };
+            let reached = page.entries.last().map(|entry| entry.cookie);
+            let is_whole = page.eof || page.entries.iter().any(|entry| Some(entry.cookie) == ends);
+            let with_lists = page.entries.into_iter().filter(|entry| entry.acls.is_some());
+            lists.extend(with_lists.filter_map(|entry| Some((entry.handle.clone()?, entry))));
+            match reached {
+                Some(reached) if !is_whole && reached != from => from = reached,
+                _ => break,
+            }
+        }
+        if let Some(fetched) = &mut self.fetched {
+            for entry in &mut fetched.page.entries {
+                if let Some(newer) = entry.handle.as_ref().and_then(|handle| lists.remove(handle)) {
+                    // Lists belong to the attributes beside them.
+                    (entry.attributes, entry.acls) = (newer.attributes, newer.acls);
+                }
+            }
+        }
     }
 
     /// The reader continues behind `offset`, and has had the entries in front of it.
@@ -172,17 +225,26 @@ impl Listing {
     ) -> client::Result<FetchedPage> {
         let mut count = session.sizes().dir_preferred.clamp(MIN_PAGE, MAX_PAGE);
         let (asked, version) = (Instant::now(), directory.version());
+        let mut with = if self.no_plus { Plus::None } else { plus };
         loop {
-            let with = if self.no_plus { Plus::None } else { plus };
             match session.read_dir_page(&directory.handle, (begins, self.verifier), count, with).await {
                 Ok(page) => {
-                    return Ok(FetchedPage { page, begins, plus: plus.is_wanted(), asked, version });
+                    let (plus, acls) = (plus.is_wanted(), matches!(plus, Plus::Acls));
+                    return Ok(FetchedPage { page, begins, plus, acls, asked, version });
                 }
-                Err(error) => match error.status() {
-                    Some(Status::NotSupported) if with.is_wanted() => self.no_plus = true,
-                    Some(Status::TooSmall) if count < MAX_PAGE => count *= 2,
-                    _ => return Err(error),
-                },
+                Err(error) => {
+                    // A list may be longer than a reply, or one that can't be decoded.
+                    let may_be_a_list = matches!(error, client::Error::Protocol { .. })
+                        || matches!(error.status(), Some(Status::TooSmall | Status::NotSupported));
+                    match error.status() {
+                        Some(Status::TooSmall) if count < MAX_PAGE => count *= 2,
+                        _ if may_be_a_list && matches!(with, Plus::Acls) => with = Plus::All,
+                        Some(Status::NotSupported) if with.is_wanted() => {
+                            (self.no_plus, with) = (true, Plus::None);
+                        }
+                        _ => return Err(error),
+                    }
+                }
             }
         }
     }
@@ -192,11 +254,6 @@ impl FetchedPage {
     /// The cookie verifier.
     pub(crate) const fn verifier(&self) -> [u8; 8] {
         self.page.verifier
-    }
-
-    /// Whether the page has the whole directory.
-    pub(crate) const fn is_whole(&self) -> bool {
-        self.begins == 0 && self.page.eof
     }
 
     /// The index of the first entry behind `offset`, or behind the last one if the directory ends there.

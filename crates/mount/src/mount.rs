@@ -13,6 +13,7 @@ use tokio::sync::watch;
 
 use crate::attribute_sink::InodeUpdater;
 use crate::backing::Refusal;
+use crate::device_readers;
 use crate::error::Error;
 use crate::filesystem::{Filesystem, RemoteLocks};
 use crate::fuse::abi::{self, init};
@@ -255,8 +256,8 @@ impl Drop for DetachOnDrop<'_> {
 
 /// Serves the filesystem until it is unmounted. Returns the reason of its end in words.
 async fn serve(requests: &Arc<Requests>, device: WatchedDevice, max_len: usize) -> String {
-    let read = requests.serve(device, max_len);
-    let served = if requests.has_queues() {
+    let read = device_readers::serve(requests, device, max_len);
+    let served = if requests.filesystem().has_queues() {
         tokio::select! {
             served = read => served,
             never = requests.watch_callers() => match never {},

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use ahash::HashMap;
 use client::File;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
+use crate::filesystem::ContentAtOpen;
 use crate::inode::{Inode, IoHold};
 use crate::listing::Listing;
 use crate::users::User;
@@ -22,6 +23,8 @@ pub(crate) struct OpenFile {
     /// It can be mapped for writing through the kernel's page cache. The kernel writes a mapping's data when
     /// it chooses to.
     pub(crate) mappable: bool,
+    /// What its open has read, until the first READ.
+    pub(crate) content: Mutex<Option<ContentAtOpen>>,
 }
 
 /// An open directory.

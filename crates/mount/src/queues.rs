@@ -17,6 +17,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::{Builder, JoinHandle};
 use std::{fs, io};
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::thread::CpuSet;
@@ -24,8 +25,10 @@ use sys::fuse_queue::{FuseEntry, FuseQueue, FuseQueueEvent, FuseQueueWaker};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
+use crate::buffers::Buffers;
 use crate::disk_threads::DiskThreads;
-use crate::requests::Requests;
+use crate::replies::ReplyChannel;
+use crate::requests::{Accepted, Requests};
 use crate::runtime::prepare_serving_thread;
 
 /// The CPUs that the kernel has queues for.
@@ -45,6 +48,9 @@ const MAX_QUEUE_ENTRIES: RangeInclusive<usize> = 64..=1024;
 /// Entries that may keep the memory of a large transfer, of all queues together and of one.
 const LARGE_ENTRIES: usize = 64;
 const LARGE_QUEUE_ENTRIES: RangeInclusive<usize> = 1..=8;
+
+/// Requests of which at most this many bytes aren't a WRITE's data, or little of it.
+const SMALL: usize = 64 << 10;
 
 /// Something for the thread of a queue.
 #[derive(Debug)]
@@ -355,7 +361,7 @@ impl QueueThread {
         for event in events.drain(..) {
             match event {
                 FuseQueueEvent::Request(entry) => {
-                    if let Some(entry) = requests.begin_queued(entry, &self.inbox.0, &self.disk_threads) {
+                    if let Some(entry) = self.begin(requests, entry) {
                         self.queue.commit(entry)?;
                     }
                 }
@@ -368,6 +374,17 @@ impl QueueThread {
         Ok(())
     }
 
+    /// Begins a request. Returns the entry if it has the reply; otherwise the reply comes through the inbox.
+    fn begin(&self, requests: &Arc<Requests>, entry: FuseEntry) -> Option<FuseEntry> {
+        let message = message(&entry, requests.filesystem().buffers());
+        match requests.accept(message, ReplyChannel::Queue(entry, self.inbox.0.clone())) {
+            Accepted::File(request) => {
+                requests.handle(request, requests.permit_now(), |job| self.disk_threads.run(job))
+            }
+            Accepted::Done(entry) => entry,
+        }
+    }
+
     /// Keeps entries for further requests. One that arrives when there is none waits in the kernel, even if
     /// entries are added then, until another request of this queue is done.
     fn add_spare_entries(&mut self) {
@@ -378,6 +395,18 @@ impl QueueThread {
             self.can_grow = (count..max).take(initial).all(|_| self.queue.add_entry().is_ok());
         }
     }
+}
+
+/// The bytes of a request. They are copied: the server may get a WRITE's data again long after the reply, and
+/// the entry's memory belongs to the kernel then.
+fn message(entry: &FuseEntry, buffers: &Arc<Buffers>) -> Bytes {
+    let parts = entry.request();
+    let len = parts.iter().map(|part| part.len()).sum();
+    let mut buffer = if len > SMALL { buffers.take() } else { Vec::new() };
+    buffer.clear();
+    buffer.reserve(len);
+    parts.iter().for_each(|part| buffer.extend_from_slice(part));
+    if len > SMALL { buffers.share(buffer, len) } else { buffer.into() }
 }
 
 #[cfg(test)]

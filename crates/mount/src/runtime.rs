@@ -36,7 +36,7 @@ pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
 const SERVING_NICE: i32 = -5;
 
 /// Sets what every thread that handles requests has (see [`runtime`]).
-fn prepare_thread() {
+pub(crate) fn prepare_thread() {
     // Without the permission the mount behaves as any other FUSE filesystem.
     let _ = rustix::process::configure_io_flusher_behavior(true);
     user_ids::drop_fsetid();

@@ -45,6 +45,11 @@ impl User {
     pub(crate) fn is_permitted_by_mode(&self, attributes: &Attributes, wanted: u32) -> bool {
         self.identity.is_permitted_by_mode(attributes, wanted)
     }
+
+    /// Whether the server says that the user owns a file.
+    pub(crate) const fn owns(&self, attributes: &Attributes) -> bool {
+        self.identity.uid == attributes.uid
+    }
 }
 
 impl Identity {

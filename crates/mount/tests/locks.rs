@@ -158,6 +158,31 @@ fn locks_of_all_kinds_exclude_another_mount_and_local_processes() {
     }
 }
 
+/// Without a GETATTR in between, which would make the kernel ask again.
+#[test]
+fn a_lock_shows_what_others_have_appended() {
+    for transport in [Transport::Wire, Transport::Passed] {
+        let served = Served::start();
+        let file = served.export().join("file");
+        fs::write(&file, "").unwrap();
+        let (one, two) = (by_v4(&served, transport), by_v4(&served, transport));
+        let mut lockers =
+            [Locker::new(&one.path("file")), Locker::new(&two.path("file")), Locker::new(&file)];
+        for turn in 1..=30 {
+            let text = "x".repeat(turn);
+            for (command, expected) in
+                [("posix ex 1", "ok"), (&format!("write {text}"), "ok"), ("posix un 0", "ok")]
+            {
+                assert_eq!(lockers[turn % 3].run(command), expected);
+            }
+            let reader = &mut lockers[(turn + 1) % 3];
+            assert_eq!(reader.run("posix sh 1"), "ok");
+            assert_eq!(reader.run("read"), text, "{turn}, {transport:?}");
+            assert_eq!(reader.run("posix un 0"), "ok");
+        }
+    }
+}
+
 #[test]
 fn a_dying_process_gives_its_locks_back_and_a_signal_ends_a_wait() {
     let served = Served::start();
@@ -327,6 +352,60 @@ assert sorted(seen) == [(writer, number) for writer in '01' for number in range(
         run_by_both(script, [&one, &two], "spool", &[&messages]);
         for path in [one.path("spool"), two.path("spool"), served.export().join("spool")] {
             python(check, &path, &[&messages]);
+        }
+    }
+}
+
+/// git's locks are files that it creates exclusively and renames. Each of two writers has a work tree with a
+/// branch, by a mount of its own, and both add to the branch main.
+#[test]
+fn git_has_every_commit_of_two_mounts_at_once() {
+    const COMMITS: usize = 8;
+    let git = |at: &Path, script: &str| {
+        let mut command = Command::new("sh");
+        command.args(["-ec", script]).current_dir(at).env("GIT_CONFIG_GLOBAL", "/dev/null");
+        for who in ["GIT_AUTHOR", "GIT_COMMITTER"] {
+            command.env(format!("{who}_NAME"), "a").env(format!("{who}_EMAIL"), "a@example.org");
+        }
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}: {}", at.display(), String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    };
+    for transport in [Transport::Wire, Transport::Passed] {
+        let served = Served::start();
+        let (one, two) = (by_v4(&served, transport), by_v4(&served, transport));
+        git(
+            one.root(),
+            "git init -q -b main repository; cd repository; git commit -q --allow-empty -m first
+             for writer in 0 1; do git worktree add -q ../$writer -b branch-$writer; done",
+        );
+        std::thread::scope(|scope| {
+            for (writer, mounted) in [&one, &two].into_iter().enumerate() {
+                // The repository has the paths of the mount that has made it.
+                let script = format!(
+                    "export GIT_DIR=$PWD/repository/.git/worktrees/{writer} GIT_WORK_TREE=$PWD/{writer}
+                     cd {writer}
+                     for number in $(seq {COMMITS}); do
+                         echo $number >file-$number
+                         git add file-$number
+                         git commit -q -m $number
+                         until old=$(git rev-parse main) &&
+                               new=$(git commit-tree -p $old -m $number HEAD^{{tree}}) &&
+                               git update-ref refs/heads/main $new $old 2>/dev/null; do
+                             sleep 0.01
+                         done
+                     done"
+                );
+                let git = &git;
+                scope.spawn(move || git(mounted.root(), &script));
+            }
+        });
+        for at in [one.path("repository"), two.path("repository"), served.export().join("repository")] {
+            git(&at, "git fsck --strict --no-progress");
+            for (branch, commits) in [("branch-0", COMMITS), ("branch-1", COMMITS), ("main", 2 * COMMITS)] {
+                let count = git(&at, &format!("git rev-list --count {branch}"));
+                assert_eq!(count, (commits + 1).to_string(), "{branch}, {transport:?}");
+            }
         }
     }
 }

@@ -38,14 +38,8 @@ impl Filesystem {
             return Err(Errno::NOSYS);
         }
         let (inode, user) = (self.inode(request)?, self.user(request));
-        let birth = async {
-            if let Some(birth) = inode.birth.get() {
-                return *birth;
-            }
-            // A file without a name, for instance, is known by its descriptor only: an error isn't kept.
-            let birth = user.session.birth_time(&inode.handle).await.ok()?;
-            *inode.birth.get_or_init(|| birth)
-        };
+        // A file without a name, for instance, is known by its descriptor only: an error isn't kept.
+        let birth = async { user.session.birth_time(&inode.handle).await.ok().flatten() };
         let (fetched, birth) = join(self.fetch_attributes(request, &inode, fh), birth).await;
         let (attributes, valid) = fetched?;
         Ok(FuseReply::with_capacity(288).statx(&self.numbers.renumber(attributes), birth, valid))
@@ -118,7 +112,8 @@ impl Filesystem {
         for open in self.files.list() {
             let (inode, now) = (&open.inode, Instant::now());
             let is_due = open.hold == IoHold::Cached
-                && !inode.lock().attributes.is_current(now, &self.options.attributes);
+                && !inode.lock().attributes.is_current(now, &self.options.attributes)
+                && Self::delegated_attributes(&self.session, inode).is_none();
             // A failure is left to the next request that uses the file.
             if is_due && let Ok(attributes) = open.file.attributes().await {
                 self.update_attributes(inode, attributes, now);
@@ -159,6 +154,12 @@ impl Filesystem {
         }
         if args.set.size.is_none() && (set.atime.is_some() || set.mtime.is_some()) {
             self.kernel.write_back_mappings(&inode).await;
+        }
+        if args.set.size.is_none()
+            && !set.is_empty()
+            && let Some(attributes) = self.set_attributes_later(&user, &inode, &set)
+        {
+            return Ok(self.attributes_reply(attributes, Duration::ZERO));
         }
         let asked = Instant::now();
         let attributes = if set.is_empty() {

@@ -25,9 +25,12 @@ impl Filesystem {
         let open = self.open_file(args.fh)?;
         if !args.flags.contains(OFlags::DIRECT) {
             open.inode.pages.note_cached();
+            open.inode.pages.note_read();
         }
-        let buffer = self.buffers.take();
-        let read = open.file.read_into(buffer, args.offset, args.size as usize).await;
+        let read = match self.read_content(&open, args, Instant::now()) {
+            Some(data) => Ok(data),
+            None => open.file.read_into(self.buffers.take(), args.offset, args.size as usize).await,
+        };
         if !self.options.noatime && !open.inode.is_atime_stale() {
             // A granted file's descriptor tells the new atime without the server. The server is asked only if
             // the atime is likely to have changed.
@@ -57,7 +60,12 @@ impl Filesystem {
             open.file.settle().await;
         }
         let begun = Instant::now();
-        let known = if is_append { self.cached_attributes(&open.inode, begun) } else { None };
+        let known = if is_append {
+            let cached = self.cached_attributes(&open.inode, begun);
+            cached.or_else(|| Self::delegated_attributes(&self.session, &open.inode))
+        } else {
+            None
+        };
         let keep_set_id = {
             let mut state = open.inode.lock();
             state.attributes.note_write(begun);

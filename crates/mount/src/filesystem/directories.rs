@@ -1,8 +1,10 @@
 //! OPENDIR, READDIR, READDIRPLUS, FSYNCDIR and RELEASEDIR.
 
+use std::cell::RefCell;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use client::{Access, DirEntry, Plus};
+use client::{Access, DirEntry, Plus, Status};
 use futures_util::future::join;
 use rustix::io::Errno;
 
@@ -30,7 +32,8 @@ impl Filesystem {
         if granted != Access::READ {
             return Err(Errno::ACCESS);
         }
-        let keep = if self.may_keep_listing(&user, &inode).await { fopen::KEEP_CACHE } else { 0 };
+        let is_there = cached.is_none();
+        let keep = if self.may_keep_listing(&user, &inode, is_there).await? { fopen::KEEP_CACHE } else { 0 };
         let cache = if self.options.attributes.on { fopen::CACHE_DIR | keep } else { 0 };
         let listing = tokio::sync::Mutex::new(Listing::default());
         let fh = self.directories.insert(OpenDirectory { inode, user, listing });
@@ -39,24 +42,35 @@ impl Filesystem {
     }
 
     /// Whether the kernel may serve a directory's listing from its cache: the listing is recent, and the
-    /// directory's attributes, fetched now, are those of that time.
-    async fn may_keep_listing(&self, user: &User, directory: &Inode) -> bool {
+    /// directory's attributes, fetched now, are those of that time. They are fetched in any case unless the
+    /// server has just shown that the directory `is_there`.
+    ///
+    /// # Errors
+    /// `ESTALE` if the directory is gone. The kernel then looks its name up again, which it doesn't do when a
+    /// listing fails.
+    async fn may_keep_listing(
+        &self,
+        user: &User,
+        directory: &Arc<Inode>,
+        is_there: bool,
+    ) -> Result<bool, Errno> {
         let asked = Instant::now();
-        let listing = directory.lock().listing;
         let times = &self.options.attributes;
         let max_age = if times.on { times.file_min } else { Duration::ZERO };
-        let Some(listing) = listing.filter(|listing| listing.may_be_kept(asked, max_age)) else {
-            return false;
-        };
+        let listing = directory.lock().listing.filter(|listing| listing.may_be_kept(asked, max_age));
+        if listing.is_none() && is_there {
+            return Ok(false);
+        }
         // A name that is being removed here is in the cached listing.
         self.wait_for_removals(&directory.handle).await;
         match user.session.attributes(&directory.handle).await {
             Ok(attributes) => {
                 self.update_attributes(directory, attributes, asked);
-                listing.is_unchanged(&attributes)
+                Ok(listing.is_some_and(|listing| listing.is_unchanged(&attributes)))
             }
+            Err(error) if error.status() == Some(Status::Stale) => Err(self.errno_for(directory, &error)),
             // The listing fails, too, and reports the error.
-            Err(_) => false,
+            Err(_) => Ok(false),
         }
     }
 
@@ -68,14 +82,17 @@ impl Filesystem {
         let size = args.size as usize;
         let mut reply = FuseReply::with_capacity(size);
         let mut listing = open.listing.lock().await;
-        let mark = self.negative_names.mark();
         let (before, requested) = (open.inode.attributes(), (Instant::now(), SystemTime::now()));
         let version = open.inode.version();
         let is_known = |name: &[u8], fileid: u64| {
             let inode = self.paths.get_known_to_kernel((open.inode.number, name), version, requested.0);
             inode.is_some_and(|inode| self.is_known_to_kernel(&inode, fileid, requested.0))
         };
-        let plus = if args.plus { Plus::Unless(&is_known) } else { Plus::None };
+        let plus = match args.plus {
+            true if self.lists_with_acls(&open.inode, requested.0) => Plus::Acls,
+            true => Plus::Unless(&is_known),
+            false => Plus::None,
+        };
         let read = listing.read(&open.user.session, &open.inode, args.offset, plus).await;
         let (entries, page) = read.map_err(|error| {
             if matches!(error, client::Error::Protocol { .. }) {
@@ -88,12 +105,9 @@ impl Filesystem {
             open.inode.lock().listing =
                 before.map(|before| CachedListing::new(&before, requested, page.verifier()));
         }
-        if args.offset == 0 && page.is_whole() {
-            let names = entries.iter().map(|entry| &entry.name[..]);
-            self.learn_all_names(&open.inode, page.version, mark, names).await;
-        }
         // As in local filesystems, the number listed for a mount point is one of the directory's filesystem.
         let fsid = open.inode.attributes().map(|attributes| attributes.fsid);
+        let listed = RefCell::new(Vec::<Arc<Inode>>::new());
         for entry in entries {
             // A server may send any bytes; no path can contain these.
             if entry.name.is_empty() || entry.name.contains(&b'/') || entry.name.contains(&0) {
@@ -105,12 +119,18 @@ impl Filesystem {
                 kind: entry.kind,
                 name: &entry.name,
             };
-            let look_up = || self.entry_of(&open.inode, entry, page);
+            let look_up = || {
+                let (inode, attributes, times) = self.entry_of(&open.inode, entry, page)?;
+                listed.borrow_mut().push(inode.clone());
+                Some((inode.number, attributes, times))
+            };
             let look_up: Option<&dyn Fn() -> _> = if args.plus { Some(&look_up) } else { None };
             if !reply.add_dirent(size, &dirent, look_up) {
                 break;
             }
         }
+        drop(listing);
+        Box::pin(self.fetch_listed_acls(&open.user, &open.inode, listed.into_inner())).await;
         Ok(reply)
     }
 
@@ -124,21 +144,26 @@ impl Filesystem {
             && state.attributes.get().is_some_and(|attributes| attributes.fileid == fileid)
     }
 
-    /// READDIRPLUS's node ID and attributes of an entry. `None` for `.` and `..`, for what the kernel knows,
+    /// READDIRPLUS's file and attributes of an entry. `None` for `.` and `..`, for what the kernel knows,
     /// and if the server sent no handle or attributes.
     fn entry_of(
         &self,
         directory: &Inode,
         entry: &DirEntry,
         page: &FetchedPage,
-    ) -> Option<(u64, client::Attributes, CacheTimes)> {
+    ) -> Option<(Arc<Inode>, client::Attributes, CacheTimes)> {
         if matches!(&entry.name[..], b"." | b"..") {
             return None;
         }
         let (handle, attributes) = (entry.handle.as_ref()?, entry.attributes?);
         let query = NameQuery { directory, name: &entry.name, version: page.version };
+        let acls = &entry.acls;
         let entry = self.entry(handle, &attributes, &query, page.asked);
-        Some((entry.inode.number, entry.attributes, entry.times))
+        if let Some(acls) = acls {
+            entry.inode.learn_acls(&attributes, acls, page.asked);
+            self.note_without_acls(&attributes, acls, page.asked);
+        }
+        Some((entry.inode, entry.attributes, entry.times))
     }
 
     pub(super) async fn fsync_dir(&self, request: &RequestContext) -> Result<FuseReply, Errno> {

@@ -6,7 +6,8 @@
 //! through an open at the latest with its RELEASE, when the client closes the file at the server.
 //!
 //! A lock is used to see what others have written before they gave it back, so the kernel's cached data of
-//! the file is dropped when one is had.
+//! the file is dropped when one is had, and its new attributes are fetched before that. Under a write
+//! delegation that is done with the first lock only, because nobody else writes until it is recalled.
 
 use std::time::Instant;
 
@@ -70,9 +71,28 @@ impl Filesystem {
             locked = open.file.lock(request).await;
         }
         locked.map_err(|error| self.errno(&error))?;
-        open.inode.lock().attributes.expire(Instant::now());
-        self.kernel.drop_data(&open.inode).await;
+        let now = Instant::now();
+        let delegated = self.session.write_delegated_since(&open.inode.handle);
+        if delegated.is_none_or(|since| open.inode.lock().synchronized < Some(since)) {
+            self.drop_old_data(open).await;
+            open.inode.lock().synchronized = delegated.map(|_| now);
+        }
         Ok(())
+    }
+
+    /// Makes the kernel forget what it knows of a file. Its next GETATTR must not be the first to show a
+    /// change: the kernel would be told to drop its data before it has the reply, and then ignore the reply
+    /// (fs/fuse/inode.c, `fuse_change_attributes_i`). A read that needs the new length would end at the old
+    /// one.
+    async fn drop_old_data(&self, open: &OpenFile) {
+        open.inode.lock().attributes.expire(Instant::now());
+        let asked = Instant::now();
+        // A failure is left to the next request that uses the file.
+        if let Ok(attributes) = open.file.attributes().await {
+            self.update_attributes(&open.inode, attributes, asked);
+        }
+        open.inode.lock().attributes.take_stale_data();
+        self.kernel.drop_data(&open.inode).await;
     }
 
     /// A process has closed the file: its fcntl(2) locks on it end, whichever open they were made through.

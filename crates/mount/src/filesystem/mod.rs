@@ -9,8 +9,11 @@
 //! | [`OpenTable`] | the open files and directories |
 //! | `path_cache` | the names that files have |
 //! | `negative_names` | directories whose names are all known |
+//! | `listed_names` | names that were listed on behalf of LOOKUPs |
 //! | `silly_rename` | hidden names of files that were removed while open |
 //! | `kernel_cache`, `search_revocation` | what the kernel caches, and its invalidation |
+//! | `attributes_later` | attributes of new files that the server gets later |
+//! | `content_at_open` | small files that their opens have read |
 //! | `blocking` | calls on granted files that may wait for a disk |
 //! | `in_flight` | operations that outlive their request |
 //!
@@ -23,17 +26,21 @@
 //! | `space` | FALLOCATE, LSEEK, COPY_FILE_RANGE |
 //! | `locks` | GETLK, SETLK, SETLKW |
 //! | `attributes` | GETATTR, STATX, SETATTR, ACCESS, STATFS |
-//! | `xattrs` | SETXATTR, GETXATTR, LISTXATTR, REMOVEXATTR |
+//! | `xattrs`, `acls` | SETXATTR, GETXATTR, LISTXATTR, REMOVEXATTR |
 //! | `directories` | OPENDIR, READDIR, READDIRPLUS, RELEASEDIR, FSYNCDIR |
 //! | `search_permission` | access control lists, on behalf of LOOKUP and OPENDIR |
 
+mod acls;
 mod attributes;
+mod attributes_later;
 mod blocking;
+mod content_at_open;
 mod data;
 mod directories;
 mod dispatch;
 mod in_flight;
 mod kernel_cache;
+mod listed_names;
 mod locks;
 mod names;
 mod negative_names;
@@ -62,10 +69,14 @@ use crate::passthrough::Passthrough;
 use crate::queues::Queues;
 use crate::settings::MountOptions;
 use crate::users::{User, Users};
+use acls::WithoutAcls;
 use blocking::BlockingCalls;
+pub(crate) use content_at_open::ContentAtOpen;
+use content_at_open::ContentsAtOpen;
 use kernel_cache::KernelCache;
+use listed_names::ListedNames;
 pub(crate) use locks::RemoteLocks;
-use negative_names::NegativeNames;
+use negative_names::{NameUser, NegativeNames};
 pub(crate) use open::ClosingFile;
 use path_cache::PathCache;
 use silly_rename::HiddenNames;
@@ -85,9 +96,12 @@ pub(crate) struct Filesystem {
     directories: OpenTable<OpenDirectory>,
     paths: PathCache,
     negative_names: NegativeNames,
+    listed_names: ListedNames,
     hidden: HiddenNames,
+    contents: ContentsAtOpen,
     kernel: KernelCache,
     blocking: BlockingCalls,
+    without_acls: WithoutAcls,
     passthrough: Passthrough,
     buffers: Arc<Buffers>,
     path_conf: OnceCell<PathConf>,
@@ -181,9 +195,12 @@ impl Filesystem {
             directories: OpenTable::default(),
             paths: PathCache::default(),
             negative_names: NegativeNames::default(),
+            listed_names: ListedNames::default(),
             hidden: HiddenNames::default(),
+            contents: ContentsAtOpen::default(),
             kernel: KernelCache::new(device),
             blocking: BlockingCalls::default(),
+            without_acls: WithoutAcls::default(),
             passthrough,
             buffers: Arc::default(),
             path_conf: OnceCell::new(),
@@ -253,8 +270,13 @@ impl Filesystem {
     }
 
     /// Prepares for the server to make a name.
-    fn begin_create<'a>(&self, directory: &'a Inode, name: &'a [u8]) -> NameQuery<'a> {
-        self.negative_names.add(directory.number, name);
+    fn begin_create<'a>(
+        &self,
+        request: &RequestContext,
+        directory: &'a Inode,
+        name: &'a [u8],
+    ) -> NameQuery<'a> {
+        self.negative_names.add(Some(NameUser::of(request)), directory.number, name);
         NameQuery::new(directory, name)
     }
 

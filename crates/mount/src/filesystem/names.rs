@@ -9,7 +9,7 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use super::attributes::ALL_RIGHTS;
-use super::negative_names::ListingMark;
+use super::negative_names::{NameUser, NamesMark};
 use super::{Filesystem, NameQuery, RequestContext};
 use crate::fuse::reply::{FuseReply, decode_device};
 use crate::fuse::request::{NewMode, RenameArgs};
@@ -24,36 +24,49 @@ fn with_mode(mode: u32) -> SetAttributes {
 impl Filesystem {
     pub(super) async fn lookup(&self, request: &RequestContext, name: &[u8]) -> Result<FuseReply, Errno> {
         let (directory, user) = (self.inode(request)?, self.user(request));
-        if !self.should_fetch_acl(&directory, request.received) {
-            return self.lookup_in(request, &directory, &user, name).await;
+        let must_fetch_acl = self.should_fetch_acl(&directory, request.received);
+        let known = match self.known_lookup(request, &directory, &user, name).await {
+            None => Box::pin(self.listed_lookup(request, &directory, &user, name)).await,
+            known => known,
+        };
+        if let Some(reply) = known {
+            if must_fetch_acl {
+                Box::pin(self.fetch_acl(&user, &directory)).await;
+            }
+            return reply;
         }
-        let fetch = self.fetch_acl(&user, &directory);
-        Box::pin(join(fetch, self.lookup_in(request, &directory, &user, name))).await.1
+        let query = NameQuery::new(&directory, name);
+        let lookup = user.session.lookup(&directory.handle, name);
+        let found = if must_fetch_acl {
+            // The list comes with the name: it decides for how long the kernel may cache the reply.
+            Box::pin(join(self.fetch_acl(&user, &directory), lookup)).await.1
+        } else {
+            lookup.await
+        };
+        match found {
+            Ok(found) => self.entry_reply(request, &user, &found, &query).await,
+            Err(error) if error.status() == Some(Status::NoEntry) => self.no_entry(&directory),
+            Err(error) => Err(self.errno_for(&directory, &error)),
+        }
     }
 
-    async fn lookup_in(
+    /// The reply to a LOOKUP that needs no LOOKUP of the server.
+    async fn known_lookup(
         &self,
         request: &RequestContext,
         directory: &Arc<Inode>,
         user: &Arc<User>,
         name: &[u8],
-    ) -> Result<FuseReply, Errno> {
+    ) -> Option<Result<FuseReply, Errno>> {
         if let Some(reply) = self.cached_lookup(request, directory, user, name).await {
-            return Ok(reply);
+            return Some(Ok(reply));
         }
-        if self.is_known_missing(request, directory, user, name).await {
-            return self.no_entry(directory);
-        }
-        let query = NameQuery::new(directory, name);
-        match user.session.lookup(&directory.handle, name).await {
-            Ok(found) => self.entry_reply(request, user, &found, &query).await,
-            Err(error) if error.status() == Some(Status::NoEntry) => self.no_entry(directory),
-            Err(error) => Err(self.errno_for(directory, &error)),
-        }
+        // The kernel must not cache this answer: for other threads the name may exist.
+        self.is_known_missing(request, directory, user, name).await.then_some(Err(Errno::NOENT))
     }
 
     /// The reply that a name doesn't exist.
-    fn no_entry(&self, directory: &Inode) -> Result<FuseReply, Errno> {
+    pub(super) fn no_entry(&self, directory: &Inode) -> Result<FuseReply, Errno> {
         let valid = match self.options.lookup_cache {
             LookupCache::All => self.name_validity(directory, Instant::now()),
             LookupCache::Positive | LookupCache::None => Duration::ZERO,
@@ -62,7 +75,7 @@ impl Filesystem {
     }
 
     /// The user's right to search a directory, if it is known.
-    fn cached_search_right(
+    pub(super) fn cached_search_right(
         &self,
         request: &RequestContext,
         state: &InodeState,
@@ -75,8 +88,27 @@ impl Filesystem {
         }
     }
 
+    /// The version of a directory whose attributes are valid, and the user's right to search it, if that is
+    /// known.
+    pub(super) fn current_version(
+        &self,
+        request: &RequestContext,
+        directory: &Inode,
+        user: &Arc<User>,
+        now: Instant,
+    ) -> Option<(u64, Option<Access>)> {
+        let state = directory.lock();
+        let is_valid = !state.attributes.valid(now, &self.options.attributes).is_zero();
+        is_valid.then(|| (state.attributes.version(), self.cached_search_right(request, &state, user)))
+    }
+
     /// Whether the user may search a directory. An ACCESS costs as much as a LOOKUP, but serves all names.
-    async fn may_search(&self, user: &Arc<User>, directory: &Arc<Inode>, cached: Option<Access>) -> bool {
+    pub(super) async fn may_search(
+        &self,
+        user: &Arc<User>,
+        directory: &Arc<Inode>,
+        cached: Option<Access>,
+    ) -> bool {
         let granted = match cached {
             Some(granted) => Ok(granted),
             None => Box::pin(self.fetch_access(user, directory, Access::LOOKUP)).await,
@@ -101,7 +133,7 @@ impl Filesystem {
             let (version, now) = (state.attributes.version(), request.received);
             if self.options.lookup_cache != LookupCache::All
                 || state.attributes.valid(now, &self.options.attributes).is_zero()
-                || !self.negative_names.excludes(directory.number, version, name, now)
+                || !self.negative_names.excludes(NameUser::of(request), directory.number, version, name)
             {
                 return false;
             }
@@ -110,18 +142,13 @@ impl Filesystem {
         self.may_search(user, directory, cached).await
     }
 
-    /// Enters all names of a directory of this version, which was made or listed since `mark`.
-    pub(super) async fn learn_all_names<'a>(
-        &self,
-        directory: &Inode,
-        version: u64,
-        mark: ListingMark,
-        names: impl Iterator<Item = &'a [u8]>,
-    ) {
+    /// Enters a directory that the request has made since `mark`: it is empty.
+    async fn note_made(&self, request: &RequestContext, directory: &Inode, mark: NamesMark) {
         let now = Instant::now();
         let valid = {
             let state = directory.lock();
-            if state.attributes.version() == version {
+            // The version of a new inode is 0: there was no foreign change since.
+            if state.attributes.version() == 0 {
                 state.attributes.valid(now, &self.options.attributes)
             } else {
                 Duration::ZERO
@@ -130,9 +157,9 @@ impl Filesystem {
         if valid.is_zero() || self.options.lookup_cache != LookupCache::All {
             return;
         }
-        // A filesystem that ignores case finds names that the listing doesn't have.
+        // A filesystem that ignores case finds names by other ones.
         if self.path_conf().await.is_some_and(|conf| !conf.case_insensitive && conf.case_preserving) {
-            self.negative_names.insert(directory.number, (version, now + valid), mark, names);
+            self.negative_names.insert(NameUser::of(request), directory.number, (0, now + valid), mark);
         }
     }
 
@@ -150,13 +177,7 @@ impl Filesystem {
         if self.options.lookup_cache == LookupCache::None {
             return None;
         }
-        let (version, cached) = {
-            let state = directory.lock();
-            if state.attributes.valid(request.received, &self.options.attributes).is_zero() {
-                return None;
-            }
-            (state.attributes.version(), self.cached_search_right(request, &state, user))
-        };
+        let (version, cached) = self.current_version(request, directory, user, request.received)?;
         let inode = self.paths.get_current(directory.number, name, version)?;
         let attributes = self.cached_attributes(&inode, request.received)?;
         if !self.may_search(user, directory, cached).await || !self.inodes.reference_again(&inode) {
@@ -206,7 +227,8 @@ impl Filesystem {
         mode: NewMode,
     ) -> Result<FuseReply, Errno> {
         let (directory, user) = (self.inode(request)?, self.user(request));
-        let query = self.begin_create(&directory, name);
+        let _change = self.listed_names.change(directory.number);
+        let query = self.begin_create(request, &directory, name);
         let mark = self.negative_names.mark();
         let session = user.session.with_umask(mode.umask);
         let asked = Instant::now();
@@ -216,8 +238,8 @@ impl Filesystem {
             .map_err(|error| self.errno(&error))?;
         let reply = self.entry_reply(request, &user, &made.found, &query).await?;
         if let Some(new) = self.inodes.find(&made.found.handle) {
-            // The version of a new inode is 0: without a foreign change since, the directory is empty, and
-            // the rights are what the reply says.
+            // The version of a new inode is 0: without a foreign change since, the rights are what the reply
+            // says.
             {
                 let mut state = new.lock();
                 if let Some(granted) = made.access.filter(|_| state.attributes.version() == 0) {
@@ -227,7 +249,7 @@ impl Filesystem {
             if let Some(acl) = &made.acl {
                 self.learn_acl(&new, 0, AclResult::of(acl), asked);
             }
-            self.learn_all_names(&new, 0, mark, std::iter::empty()).await;
+            self.note_made(request, &new, mark).await;
         }
         Ok(reply)
     }
@@ -239,7 +261,8 @@ impl Filesystem {
         target: &[u8],
     ) -> Result<FuseReply, Errno> {
         let (directory, user) = (self.inode(request)?, self.user(request));
-        let query = self.begin_create(&directory, name);
+        let _change = self.listed_names.change(directory.number);
+        let query = self.begin_create(request, &directory, name);
         let made = user.session.symlink(&directory.handle, name, target, &with_mode(0o777)).await;
         self.made_reply(request, &user, made, &query).await
     }
@@ -253,7 +276,8 @@ impl Filesystem {
         rdev: u32,
     ) -> Result<FuseReply, Errno> {
         let (directory, user) = (self.inode(request)?, self.user(request));
-        let query = self.begin_create(&directory, name);
+        let _change = self.listed_names.change(directory.number);
+        let query = self.begin_create(request, &directory, name);
         let (major, minor) = decode_device(rdev);
         let special = match kind {
             FileType::Fifo => Some(SpecialFile::Fifo),
@@ -278,7 +302,8 @@ impl Filesystem {
     ) -> Result<FuseReply, Errno> {
         let (directory, user) = (self.inode(request)?, self.user(request));
         let file = self.inode_of(from)?;
-        let query = self.begin_create(&directory, name);
+        let _change = self.listed_names.change(directory.number);
+        let query = self.begin_create(request, &directory, name);
         let linked = user.session.link(&file.handle, &directory.handle, name).await;
         linked.map_err(|error| self.errno_for(&file, &error))?;
         let attributes = self.current_attributes(&user.session, &file, request.received).await?;
@@ -288,6 +313,7 @@ impl Filesystem {
 
     pub(super) async fn unlink(&self, request: &RequestContext, name: &[u8]) -> Result<FuseReply, Errno> {
         let (directory, user) = (self.inode(request)?, self.user(request));
+        let _change = self.listed_names.change(directory.number);
         let removed = self.paths.get(directory.number, name);
         if removed.as_ref().is_some_and(|inode| inode.lock().opens.is_open())
             && Box::pin(self.hide(&directory, name, &user)).await?
@@ -303,6 +329,7 @@ impl Filesystem {
 
     pub(super) async fn remove_dir(&self, request: &RequestContext, name: &[u8]) -> Result<FuseReply, Errno> {
         let (directory, user) = (self.inode(request)?, self.user(request));
+        let _change = self.listed_names.change(directory.number);
         self.wait_for_removals_in(directory.number, name).await;
         user.session.remove_dir(&directory.handle, name).await.map_err(|error| self.errno(&error))?;
         self.paths.remove(directory.number, name);
@@ -320,6 +347,7 @@ impl Filesystem {
         }
         let (directory, to, user) = (self.inode(request)?, self.inode_of(args.to)?, self.user(request));
         let (name, to_name) = (&args.name[..], &args.to_name[..]);
+        let _changes = [&directory, &to].map(|changed| self.listed_names.change(changed.number));
         let is_same = directory.number == to.number && name == to_name;
         let mut hidden = None;
         let target = self.paths.get(to.number, to_name);
@@ -331,7 +359,7 @@ impl Filesystem {
             Box::pin(self.wait_for_removals_in(to.number, to_name)).await;
         }
         let moved = self.paths.get(directory.number, name);
-        let version = self.begin_create(&to, to_name).version;
+        let version = self.begin_create(request, &to, to_name).version;
         let moved_hint = moved.as_ref().map_or(NameHint::Unknown, |inode| NameHint::File(&inode.handle));
         // The kernel looks a target up before it renames.
         let target_hint = target.as_ref().filter(|_| hidden.is_none());
@@ -353,8 +381,12 @@ impl Filesystem {
 
     pub(crate) fn forget(&self, node: u64, count: u64) {
         if let Some(inode) = self.inodes.forget(node, count) {
+            for (directory, name) in inode.lock().names.list() {
+                self.listed_names.forget_name(directory, &name);
+            }
             self.paths.forget(&inode);
             self.negative_names.forget(node);
+            self.listed_names.forget(node);
         }
     }
 }

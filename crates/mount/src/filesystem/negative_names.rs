@@ -1,22 +1,51 @@
 //! Directories whose names are all known, so that a LOOKUP of any other name fails without the server
 //! (nfs(5), lookupcache=all).
 //!
-//! Such a directory was made by this mount, or listed as a whole in one reply. tar(1) looks up every name
-//! before it makes it, and git(1) looks in every directory for files that are in none.
+//! Such a directory was made by this mount. A program that fills it, as tar(1) does, looks up every name
+//! before it makes it.
+//!
+//! Only the thread that has made the directory, or a name in it last, gets such an answer, and only for
+//! [`BURST`] since then. Any other may have been told of a new name by another host: git(1) learns from a
+//! branch which object to open. Such a name must be found, although the directory's attributes are still
+//! valid: it was never looked up before.
 //!
 //! The names of a directory here are those that *may* be in it. A name is added before the server is asked to
 //! make it, whatever the result, and never removed, so no failure can make a file invisible. Foreign changes
 //! show in the directory's version while its attributes are valid. The names expire with the attributes that
 //! were valid when they became known, in case of a change in the same tick of the server's clock.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ahash::{HashMap, HashSet};
 use parking_lot::Mutex;
 
+use super::RequestContext;
+
 /// Names that are kept, of all directories together; each directory counts as one more. One above the limit
 /// clears the table.
 const MAX_NAMES: usize = 1 << 16;
+
+/// How long a thread that makes names is expected to make more.
+const BURST: Duration = Duration::from_secs(1);
+
+/// A thread, and the time of its request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NameUser {
+    /// 0: it isn't in this process's PID namespace.
+    pub(super) thread: u32,
+    pub(super) at: Instant,
+}
+
+impl NameUser {
+    pub(super) const fn of(request: &RequestContext) -> Self {
+        Self { thread: request.header.pid, at: request.received }
+    }
+
+    /// Whether this thread is the other one, a short time later.
+    fn continues(self, last: Self) -> bool {
+        self.thread != 0 && self.thread == last.thread && self.at.saturating_duration_since(last.at) < BURST
+    }
+}
 
 #[derive(Debug)]
 struct Names {
@@ -25,6 +54,8 @@ struct Names {
     /// From then on the names may be incomplete.
     until: Instant,
     names: HashSet<Box<[u8]>>,
+    /// Who has made the directory, or a name in it last.
+    last: NameUser,
 }
 
 #[derive(Debug, Default)]
@@ -54,54 +85,56 @@ impl Directories {
 #[derive(Debug, Default)]
 pub(super) struct NegativeNames(Mutex<Directories>);
 
-/// The state before a listing is requested: names that are made meanwhile may be missing in it.
+/// The state before a directory is made: names may be made in it before it is entered here.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ListingMark(u64);
+pub(super) struct NamesMark(u64);
 
 impl NegativeNames {
-    /// Called before a listing is requested.
-    pub(super) fn mark(&self) -> ListingMark {
-        ListingMark(self.0.lock().added)
+    /// Called before a directory is made.
+    pub(super) fn mark(&self) -> NamesMark {
+        NamesMark(self.0.lock().added)
     }
 
-    /// Enters all names of a directory of this version, which was listed since `mark`.
-    pub(super) fn insert<'a>(
+    /// Enters a directory of this version, which `user` has made since `mark`.
+    pub(super) fn insert(
         &self,
+        user: NameUser,
         directory: u64,
         (version, until): (u64, Instant),
-        mark: ListingMark,
-        names: impl Iterator<Item = &'a [u8]>,
+        mark: NamesMark,
     ) {
-        let names: HashSet<Box<[u8]>> = names.map(Box::from).collect();
         let mut table = self.0.lock();
         table.forget(directory);
-        if table.added != mark.0 || names.len() >= MAX_NAMES {
+        if table.added != mark.0 {
             return;
         }
-        table.make_room(names.len() + 1);
-        table.kept += names.len() + 1;
-        table.directories.insert(directory, Names { version, until, names });
+        table.make_room(1);
+        table.kept += 1;
+        let names = HashSet::default();
+        table.directories.insert(directory, Names { version, until, names, last: user });
     }
 
-    /// Adds a name that the server is about to be asked to make.
-    pub(super) fn add(&self, directory: u64, name: &[u8]) {
+    /// Adds a name that the server is about to be asked to make, for `user` or for this mount itself.
+    pub(super) fn add(&self, user: Option<NameUser>, directory: u64, name: &[u8]) {
         let mut table = self.0.lock();
         table.added += 1;
         table.make_room(1);
         let Directories { directories, kept, .. } = &mut *table;
-        if let Some(known) = directories.get_mut(&directory)
-            && known.names.insert(name.into())
-        {
-            *kept += 1;
+        if let Some(known) = directories.get_mut(&directory) {
+            known.last = user.unwrap_or(known.last);
+            *kept += usize::from(known.names.insert(name.into()));
         }
     }
 
-    /// Whether it is known that a directory of this version doesn't have the name.
-    pub(super) fn excludes(&self, directory: u64, version: u64, name: &[u8], now: Instant) -> bool {
+    /// Whether it is known to `user` that a directory of this version doesn't have the name.
+    pub(super) fn excludes(&self, user: NameUser, directory: u64, version: u64, name: &[u8]) -> bool {
         let table = self.0.lock();
-        let known = table.directories.get(&directory);
-        known
-            .is_some_and(|known| known.version == version && now < known.until && !known.names.contains(name))
+        table.directories.get(&directory).is_some_and(|known| {
+            known.version == version
+                && user.at < known.until
+                && user.continues(known.last)
+                && !known.names.contains(name)
+        })
     }
 
     /// Removes a directory that the kernel has forgotten.
@@ -113,68 +146,100 @@ impl NegativeNames {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-    use std::time::Duration;
 
     use proptest::prelude::*;
 
     use super::*;
 
+    const THREAD: u32 = 5;
+
+    /// A table, and the thread now.
+    fn new() -> (NegativeNames, NameUser) {
+        (NegativeNames::default(), NameUser { thread: THREAD, at: Instant::now() })
+    }
+
+    fn later(user: NameUser, by: Duration) -> NameUser {
+        NameUser { at: user.at + by, ..user }
+    }
+
     #[test]
     fn names_are_complete_for_one_version_and_a_time() {
-        let (names, now) = (NegativeNames::default(), Instant::now());
-        let until = now + Duration::from_secs(30);
-        names.insert(2, (7, until), names.mark(), [&b"a"[..]].into_iter());
-        assert!(names.excludes(2, 7, b"b", now) && !names.excludes(2, 7, b"a", now));
-        assert!(!names.excludes(2, 8, b"b", now) && !names.excludes(2, 7, b"b", until));
-        assert!(!names.excludes(3, 7, b"b", now), "nothing is known of this directory");
+        let (names, user) = new();
+        let valid = BURST / 2;
+        names.insert(user, 2, (7, user.at + valid), names.mark());
+        names.add(Some(user), 2, b"a");
+        assert!(names.excludes(user, 2, 7, b"b") && !names.excludes(user, 2, 7, b"a"));
+        assert!(!names.excludes(user, 2, 8, b"b") && !names.excludes(later(user, valid), 2, 7, b"b"));
+        assert!(!names.excludes(user, 3, 7, b"b"), "nothing is known of this directory");
         names.forget(2);
-        assert!(!names.excludes(2, 7, b"b", now));
+        assert!(!names.excludes(user, 2, 7, b"b"));
         assert_eq!(names.0.lock().kept, 0);
     }
 
     #[test]
-    fn a_listing_with_concurrent_creation_is_not_complete() {
-        let (names, now) = (NegativeNames::default(), Instant::now());
+    fn only_the_thread_that_makes_names_asks_in_vain() {
+        let (names, user) = new();
+        let until = user.at + 10 * BURST;
+        names.insert(user, 2, (7, until), names.mark());
+        let other = NameUser { thread: THREAD + 1, ..user };
+        assert!(!names.excludes(other, 2, 7, b"a") && !names.excludes(later(user, BURST), 2, 7, b"a"));
+        // While it makes names, it goes on.
+        let next = later(user, BURST / 2);
+        names.add(Some(next), 2, b"b");
+        assert!(names.excludes(later(user, BURST), 2, 7, b"a"));
+        names.add(None, 2, b"c");
+        assert!(names.excludes(later(user, BURST), 2, 7, b"a"));
+        names.add(Some(NameUser { at: next.at, ..other }), 2, b"d");
+        assert!(!names.excludes(next, 2, 7, b"a"));
+        // Threads of other PID namespaces can't be told from each other.
+        let unknown = NameUser { thread: 0, ..next };
+        names.add(Some(unknown), 2, b"e");
+        assert!(!names.excludes(unknown, 2, 7, b"a"));
+    }
+
+    #[test]
+    fn a_directory_in_which_names_are_made_at_once_is_not_known() {
+        let (names, user) = new();
         let mark = names.mark();
-        names.add(2, b"new");
-        names.insert(2, (0, now + Duration::from_secs(1)), mark, std::iter::empty());
-        assert!(!names.excludes(2, 0, b"new", now));
+        names.add(Some(user), 2, b"new");
+        names.insert(user, 2, (0, user.at + Duration::from_secs(1)), mark);
+        assert!(!names.excludes(user, 2, 0, b"new"));
     }
 
     #[test]
     fn the_table_is_bounded() {
-        let (names, now) = (NegativeNames::default(), Instant::now());
-        let until = now + Duration::from_secs(1);
+        let (names, user) = new();
+        let until = user.at + Duration::from_secs(1);
         for directory in 0..MAX_NAMES as u64 {
-            names.insert(directory, (0, until), names.mark(), [&b"a"[..], b"b"].into_iter());
-            names.add(directory, b"c");
+            names.insert(user, directory, (0, until), names.mark());
+            names.add(Some(user), directory, b"c");
             assert!(names.0.lock().kept <= MAX_NAMES);
         }
-        assert!(names.excludes(MAX_NAMES as u64 - 1, 0, b"d", now), "the last directory is known");
+        assert!(names.excludes(user, MAX_NAMES as u64 - 1, 0, b"d"), "the last directory is known");
     }
 
     proptest! {
-        /// Whatever is made, listed, changed by others and removed, in any order: a name that exists is never
+        /// Whatever is made, changed by others and removed, in any order: a name that exists is never
         /// excluded, provided that foreign changes show in the version.
         #[test]
         fn existing_names_are_never_excluded(
             steps in proptest::collection::vec((0..5_u8, 0..3_u64, 0..6_u8), 0..200)
         ) {
-            let (names, now) = (NegativeNames::default(), Instant::now());
-            let until = now + Duration::from_secs(1);
+            let (names, user) = new();
+            let until = user.at + Duration::from_secs(1);
             let mut existing: [BTreeSet<[u8; 1]>; 3] = Default::default();
             let mut versions = [0; 3];
             for (step, directory, name) in steps {
                 let at = directory as usize;
                 match step {
                     0 => {
-                        names.add(directory, &[name]);
+                        names.add(Some(user), directory, &[name]);
                         existing[at].insert([name]);
                     }
                     1 => drop(existing[at].remove(&[name])),
                     2 => {
-                        let listed = existing[at].iter().map(|name| &name[..]);
-                        names.insert(directory, (versions[at], until), names.mark(), listed);
+                        existing[at].clear();
+                        names.insert(user, directory, (versions[at], until), names.mark());
                     }
                     3 => {
                         versions[at] += 1;
@@ -183,7 +248,7 @@ mod tests {
                     _ => names.forget(directory),
                 }
                 for name in &existing[at] {
-                    prop_assert!(!names.excludes(directory, versions[at], name, now));
+                    prop_assert!(!names.excludes(user, directory, versions[at], name));
                 }
             }
         }

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use client::{Access, Attributes, DataPath, File, OpenOptions, Session, SetAttributes};
+use parking_lot::Mutex;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::silly_rename::HiddenRemoval;
-use super::{Filesystem, Outcome, RequestContext, UndeliveredOpen};
+use super::{ContentAtOpen, Filesystem, Outcome, RequestContext, UndeliveredOpen};
 use crate::backing::{self, Backing};
 use crate::fuse::abi::fopen;
 use crate::fuse::reply::FuseReply;
@@ -95,7 +96,9 @@ impl Filesystem {
         // Processes of this host see each other's writes before close(2), too.
         self.session.settle(&inode.handle).await;
         let asked = Instant::now();
-        let file = user.session.open_handle(&inode.handle, &name, &args.options()).await;
+        let room = self.room_for_content(&inode, args);
+        let options = args.options().content(room.as_ref().map_or(0, |room| room.len));
+        let file = user.session.open_handle(&inode.handle, &name, &options).await;
         let file = file.map_err(|error| self.errno_for(&inode, &error))?;
         let is_permitted =
             file.attributes_at_open().is_some_and(|attributes| args.is_permitted_by_mode(&user, &attributes));
@@ -114,7 +117,8 @@ impl Filesystem {
             Box::pin(self.truncate_at_open(&user, &inode, &file, args)).await?;
         }
         self.current_attributes(&user.session, &inode, asked).await?;
-        let (fh, open) = self.enter_open(&inode, file, args, AttributesReported::BeforeOpen)?;
+        let content = file.take_content().zip(room).map(|(data, room)| room.hold(data)).unwrap_or_default();
+        let (fh, open) = self.enter_open(&inode, (file, content), args, AttributesReported::BeforeOpen)?;
         let reply = open.append_to(FuseReply::with_capacity(16), fh);
         Ok(Outcome { reply, opened: Some(UndeliveredOpen::File(fh)) })
     }
@@ -154,14 +158,16 @@ impl Filesystem {
             .truncate(args.truncates())
             .times_later(!self.options.sync)
             .mode(mode.mode);
-        let query = self.begin_create(&directory, name);
+        let _change = self.listed_names.change(directory.number);
+        let query = self.begin_create(request, &directory, name);
         let session = user.session.with_umask(mode.umask);
         let file = session.open_at(&directory.handle, name, &options).await;
         let file = file.map_err(|error| self.errno(&error))?;
         let attributes = self.attributes_of_new(&user.session, &file).await?;
         let mut entry = self.entry(&file.handle(), &attributes, &query, request.received);
         let node = entry.inode.number;
-        let (fh, open) = match self.enter_open(&entry.inode, file, args, AttributesReported::ByThisReply) {
+        let opened = (file, Mutex::default());
+        let (fh, open) = match self.enter_open(&entry.inode, opened, args, AttributesReported::ByThisReply) {
             Ok(entered) => entered,
             Err(errno) => {
                 self.forget(node, 1);
@@ -189,7 +195,7 @@ impl Filesystem {
     fn enter_open(
         &self,
         inode: &Arc<Inode>,
-        file: File,
+        (file, content): (File, Mutex<Option<ContentAtOpen>>),
         args: &OpenArgs,
         reported: AttributesReported,
     ) -> Result<(u64, OpenReply), Errno> {
@@ -204,7 +210,8 @@ impl Filesystem {
         }
         let is_granted = file.data_path() == DataPath::Lane;
         let mappable = args.read && args.write && reply.hold == IoHold::Cached;
-        let open = OpenFile { inode: inode.clone(), file, hold: reply.hold, write: args.write, mappable };
+        let open =
+            OpenFile { inode: inode.clone(), file, hold: reply.hold, write: args.write, mappable, content };
         state.open(&open);
         let fh = self.files.insert(open);
         if is_granted {
@@ -361,6 +368,9 @@ impl Filesystem {
 
     fn open_cached(&self, inode: &Inode, state: &mut InodeState, args: &OpenArgs) -> OpenReply {
         let mut keep_data = state.attributes.open_cached();
+        if !keep_data {
+            inode.pages.forget_reads();
+        }
         if args.write && args.has(OFlags::DIRECT) && !state.opens.is_open() {
             // The pages would have to be dropped with each write.
             keep_data = false;

@@ -4,12 +4,12 @@
 //! Where not everybody may, each path walk is a LOOKUP, and this process decides as the kernel's NFS client
 //! does: by the server's answer to ACCESS for that user, which is cached as long as the directory's
 //! attributes ([`crate::inode::InodeState::access`]). The same holds where the server has no answer about the
-//! list (no NFSACL, or a filesystem without lists).
+//! list (no NFSACL, a filesystem without lists, or an NFSv4 list without a POSIX counterpart).
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use client::{FileKind, Status};
+use client::{Error, FileKind, Status};
 
 use super::Filesystem;
 use crate::inode::{AclResult, Inode, InodeState};
@@ -54,8 +54,9 @@ impl Filesystem {
             state.search.begin_fetch(version, asked);
             version
         };
-        let result = match user.session.acl(&directory.handle).await {
-            Ok(acl) => AclResult::of(&acl),
+        let result = match user.session.acls(&directory.handle).await {
+            Ok(acls) => AclResult::of(&acls.access),
+            Err(Error::NoPosixAcl) => AclResult::NotSupported,
             Err(error) if error.status() == Some(Status::NotSupported) => AclResult::NotSupported,
             Err(_) => AclResult::Failed,
         };

@@ -24,6 +24,14 @@ use crate::users::User;
 /// How many hidden names are tried.
 const MAX_TRIES: u32 = 16;
 
+/// The beginning of hidden names.
+const PREFIX: &str = ".nfs";
+
+/// Whether a name may be a hidden one.
+pub(super) fn is_hidden(name: &[u8]) -> bool {
+    name.starts_with(PREFIX.as_bytes())
+}
+
 /// Serial numbers for hidden names, and the removals under way.
 #[derive(Debug, Default)]
 pub(crate) struct HiddenNames {
@@ -39,7 +47,7 @@ impl HiddenNames {
     fn generate(&self, inode: &Inode) -> Vec<u8> {
         let serial = self.serial.fetch_add(1, Relaxed);
         let file = inode.attributes().map_or(0, |attributes| attributes.fileid);
-        format!(".nfs{file:016x}{serial:08x}").into_bytes()
+        format!("{PREFIX}{file:016x}{serial:08x}").into_bytes()
     }
 
     fn note_present(&self, directory: Handle) {
@@ -104,7 +112,7 @@ impl Filesystem {
                 Ok(_) => continue,
                 Err(error) => return Err(self.errno(&error)),
             }
-            self.negative_names.add(directory.number, &other);
+            self.negative_names.add(None, directory.number, &other);
             let renamed = user.session.rename(&directory.handle, name, &directory.handle, &other).await;
             renamed.map_err(|error| self.errno(&error))?;
             self.paths.rename((directory.number, name), (directory.number, &other), None);
@@ -151,7 +159,7 @@ impl Filesystem {
         let Some(hidden) = inode.lock().opens.take_hidden() else { return };
         self.hidden.note_gone(&hidden.directory);
         let session = &hidden.user.session;
-        self.negative_names.add(directory.number, name);
+        self.negative_names.add(None, directory.number, name);
         match session.rename(&hidden.directory, &hidden.name, &directory.handle, name).await {
             Ok(()) => {
                 inode.handle.moved(&directory.handle, name);

@@ -50,9 +50,9 @@ pub(crate) enum DecodeError {
 /// What is to be done.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
-    /// The task that reads requests handles it, in the order of the kernel's requests.
+    /// It takes effect when it is received, in the order of the kernel's requests.
     Control(ControlOperation),
-    /// A task of its own handles it.
+    /// It may wait.
     File(FileOperation),
 }
 

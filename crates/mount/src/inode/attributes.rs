@@ -12,6 +12,10 @@ use client::{AttributeUpdate, Attributes, FileKind, PreOpAttributes, Timestamp};
 
 use crate::settings::AttributeTimes;
 
+/// The longest tick of a filesystem's clock, from which ctimes come: ext4 with inodes of 128 bytes has
+/// seconds, FAT two of them.
+const COARSEST_TICK: Duration = Duration::from_secs(2);
+
 /// The attributes that change whenever a file does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stamp {
@@ -45,6 +49,8 @@ struct CachedAttributes {
     since: Instant,
     /// The same for the last reply that confirmed them.
     asked: Instant,
+    /// When the first reply with this size and these times arrived.
+    seen: Instant,
 }
 
 /// What a reply shows to have happened to the file.
@@ -82,6 +88,20 @@ impl AttributeCache {
         self.known.as_ref().map(|known| &known.attributes)
     }
 
+    /// Whether these attributes of a reply are the cached ones, but for the time of access.
+    pub(super) fn are(&self, attributes: &Attributes) -> bool {
+        let permissions = |attributes: &Attributes| (attributes.mode, attributes.uid, attributes.gid);
+        self.get().is_some_and(|known| {
+            Stamp::from(known) == Stamp::from(attributes) && permissions(known) == permissions(attributes)
+        })
+    }
+
+    /// Whether the file had the cached ctime for so long before `asked` that any change since then has given
+    /// it another one.
+    pub(super) fn is_settled(&self, asked: Instant) -> bool {
+        self.known.is_some_and(|known| asked.saturating_duration_since(known.seen) >= COARSEST_TICK)
+    }
+
     /// The number of foreign changes: another number than before means that the file has changed.
     pub(crate) const fn version(&self) -> u64 {
         self.version
@@ -105,12 +125,11 @@ impl AttributeCache {
         self.known.is_some_and(|known| self.wrote.is_none_or(|wrote| known.asked >= wrote))
     }
 
-    /// The attributes, if they were requested at `since` or later, and nothing here has changed the file
-    /// after that.
+    /// The attributes, if they were requested at `since` or later, and after the last write here.
     pub(crate) fn unchanged_here_since(&self, since: Instant) -> Option<&Attributes> {
         let known = self.known.as_ref()?;
-        let is_written = self.writers > 0 || !self.includes_last_write();
-        (known.asked >= since && !known.valid.is_zero() && !is_written).then_some(&known.attributes)
+        let is_current = known.asked >= since && !known.valid.is_zero() && self.includes_last_write();
+        is_current.then_some(&known.attributes)
     }
 
     /// The kernel is told the cached attributes.
@@ -163,7 +182,8 @@ impl AttributeCache {
         };
         let Some(known) = &mut self.known else {
             let (since, asked) = (update.asked, update.asked);
-            self.known = Some(CachedAttributes { attributes: *new, received: now, valid: min, since, asked });
+            let (attributes, received, seen) = (*new, now, now);
+            self.known = Some(CachedAttributes { attributes, received, valid: min, since, asked, seen });
             return Change::None;
         };
         let (old, stamp) = (Stamp::from(&known.attributes), Stamp::from(new));
@@ -187,7 +207,7 @@ impl AttributeCache {
             self.end_write(update.asked);
             return Change::None;
         }
-        (known.valid, known.since) = (min, update.asked);
+        (known.valid, known.since, known.seen) = (min, update.asked, now);
         self.end_write(update.asked);
         if is_own {
             return Change::Own;

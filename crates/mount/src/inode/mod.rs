@@ -9,6 +9,8 @@
 //! | `attributes` | the attribute cache |
 //! | `listing` | the listing that the kernel may have cached |
 //! | `access` | the rights of users |
+//! | `acls` | the access control lists |
+//! | `by_ctime` | what doesn't change without the ctime |
 //! | `search` | whether everybody may search a directory |
 //! | `names` | the names under which the kernel knows the file |
 //! | `opens` | the open files |
@@ -17,7 +19,9 @@
 //! | `pages` | whether the kernel may have cached data |
 
 mod access;
+mod acls;
 mod attributes;
+mod by_ctime;
 mod io_mode;
 mod listing;
 mod names;
@@ -27,16 +31,19 @@ mod pages;
 mod search;
 mod table;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
-use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use client::{AttributeUpdate, Attributes, FileKind, Handle, Timestamp};
+use client::{AttributeUpdate, Attributes, FileKind, Handle, ReplyAcls};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::settings::AttributeTimes;
 use access::AccessCache;
+use acls::AclDemand;
+pub(crate) use acls::{FileAcls, KnownAcls};
 use attributes::{AttributeCache, Change};
+use by_ctime::ByCtime;
 pub(crate) use io_mode::{BackingFile, IoHold, IoPlan, IoWish};
 pub(crate) use listing::CachedListing;
 pub(crate) use names::{InodeNames, NameRef};
@@ -46,6 +53,9 @@ use pages::CachedPages;
 pub(crate) use search::AclResult;
 use search::SearchPermission;
 pub(crate) use table::InodeTable;
+
+/// The longest list of names of extended attributes that is kept, in bytes.
+const MAX_XATTR_NAMES: usize = 1024;
 
 /// A file that the kernel knows.
 #[derive(Debug)]
@@ -59,8 +69,6 @@ pub(crate) struct Inode {
     set_id_reported: AtomicBool,
     /// The file was read since its attributes were fetched, so its atime may have changed.
     atime_stale: AtomicBool,
-    /// The birth time, which doesn't change, once the server has told it or that it has none.
-    pub(crate) birth: OnceLock<Option<Timestamp>>,
 }
 
 /// The state of an inode.
@@ -69,7 +77,14 @@ pub(crate) struct InodeState {
     /// References that the kernel holds: replies with this inode less FORGETs.
     lookups: u64,
     pub(crate) attributes: AttributeCache,
+    /// When the kernel's cached data was last dropped for a lock under a write delegation.
+    pub(crate) synchronized: Option<Instant>,
     pub(crate) access: AccessCache,
+    pub(crate) acls: ByCtime<KnownAcls>,
+    /// Of a directory.
+    pub(crate) acl_demand: AclDemand,
+    /// The names of the extended attributes, as listxattr(2) returns them; `None` without any.
+    pub(crate) xattr_names: ByCtime<Option<Arc<[u8]>>>,
     /// Of a directory.
     pub(crate) search: SearchPermission,
     /// Of a directory.
@@ -101,7 +116,6 @@ impl Inode {
             pages: CachedPages::default(),
             set_id_reported: AtomicBool::new(false),
             atime_stale: AtomicBool::new(false),
-            birth: OnceLock::new(),
         })
     }
 
@@ -138,6 +152,41 @@ impl Inode {
         if change == Change::Foreign || state.attributes.get().map(permissions) != before {
             // The owner, the mode or an access control list may have changed. A list shows in the ctime only.
             state.access.clear();
+            state.acls.clear();
+            state.xattr_names.clear();
+        } else if change == Change::Own {
+            state.acls.limit(now);
+            state.xattr_names.limit(now);
+        }
+    }
+
+    /// Enters the access control lists of a reply to a request of `asked`, which has these attributes, too.
+    /// If they aren't the cached ones, the file has changed before or since.
+    pub(crate) fn learn_acls(&self, attributes: &Attributes, acls: &ReplyAcls, asked: Instant) {
+        let mut state = self.lock();
+        if !state.attributes.are(attributes) {
+            return;
+        }
+        let Some(known) = KnownAcls::of_reply(acls, attributes.mode) else { return };
+        let (is_settled, version) = (state.attributes.is_settled(asked), state.attributes.version());
+        // That not everybody may search a directory is for whoever can revoke names.
+        if state.acls.enter(known, is_settled, asked)
+            && let (FileKind::Directory, ReplyAcls::Posix(lists)) = (attributes.kind, acls)
+            && AclResult::of(&lists.access) == AclResult::Evaluated(true)
+            && state.search.is_granted(version, asked).is_none()
+        {
+            state.search.end_fetch(version, AclResult::Evaluated(true), asked);
+        }
+    }
+
+    /// Enters the names of the file's extended attributes, which were requested at `asked`. `before` are the
+    /// attributes that it had then.
+    pub(crate) fn learn_xattr_names(&self, names: &[u8], before: &Attributes, asked: Instant) {
+        let mut state = self.lock();
+        if names.len() <= MAX_XATTR_NAMES && state.attributes.are(before) {
+            let is_settled = state.attributes.is_settled(asked);
+            let names = (!names.is_empty()).then(|| names.into());
+            state.xattr_names.enter(names, is_settled, asked);
         }
     }
 

@@ -8,11 +8,11 @@
 
 use std::time::{Duration, Instant};
 
-use client::AclEntry;
+use client::PosixAcl;
 
 /// How long an answer holds at most. A change of the list changes the ctime, which invalidates the answer,
 /// but not within one tick of a coarse clock.
-const MAX_AGE: Duration = Duration::from_secs(60);
+pub(super) const MAX_AGE: Duration = Duration::from_secs(60);
 
 /// How long the list isn't fetched again while a fetch is under way, or after an error.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -22,10 +22,7 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 const LOOKUP_THRESHOLD: u32 = 2;
 
 /// The permission bit for searching.
-const SEARCH: u32 = 1;
-
-/// NFSACL's tag of the entry for all other users.
-const OTHER: u32 = 0x20;
+const SEARCH: u8 = 1;
 
 /// What is known about the permission to search a directory.
 #[derive(Debug, Default)]
@@ -59,9 +56,8 @@ pub(crate) enum AclResult {
 
 impl AclResult {
     /// Evaluates a list: every entry must permit searching, the mask included.
-    pub(crate) fn of(acl: &[AclEntry]) -> Self {
-        let is_complete = acl.iter().any(|entry| entry.tag == OTHER);
-        Self::Evaluated(is_complete && acl.iter().all(|entry| entry.permissions & SEARCH != 0))
+    pub(crate) fn of(acl: &PosixAcl) -> Self {
+        Self::Evaluated(acl.permits_all(SEARCH))
     }
 }
 
@@ -95,6 +91,12 @@ impl SearchPermission {
         !granted && self.revoke()
     }
 
+    /// The list was changed here. Returns as [`SearchPermission::revoke`].
+    pub(crate) fn forget(&mut self) -> bool {
+        self.answer = None;
+        self.revoke()
+    }
+
     /// The kernel may cache a name in the directory from now on.
     pub(crate) fn note_names_cached(&mut self) {
         self.names_cached = true;
@@ -111,18 +113,14 @@ impl SearchPermission {
 mod tests {
     use super::*;
 
-    fn entry(tag: u32, permissions: u32) -> AclEntry {
-        AclEntry { tag, id: 0, permissions }
-    }
-
     #[test]
     fn every_entry_must_permit_searching() {
-        let granted = |acl: &[AclEntry]| AclResult::of(acl) == AclResult::Evaluated(true);
-        assert!(granted(&[entry(1, 7), entry(4, 5), entry(16, 5), entry(OTHER, 5)]));
-        assert!(!granted(&[entry(1, 7), entry(2, 4), entry(4, 5), entry(16, 5), entry(OTHER, 5)]));
-        assert!(!granted(&[entry(1, 7), entry(4, 5), entry(16, 4), entry(OTHER, 5)]));
-        assert!(!granted(&[]), "an empty list");
-        assert!(!granted(&[entry(1, 7), entry(4, 5)]), "an incomplete list");
+        let granted = |acl: &PosixAcl| AclResult::of(acl) == AclResult::Evaluated(true);
+        let acl = PosixAcl { users: vec![(1, 5)], mask: Some(5), ..PosixAcl::of_mode(0o755) };
+        assert!(granted(&acl));
+        assert!(!granted(&PosixAcl { users: vec![(1, 4)], ..acl.clone() }));
+        assert!(!granted(&PosixAcl { mask: Some(4), ..acl.clone() }));
+        assert!(!granted(&PosixAcl { other: 4, ..acl }));
     }
 
     #[test]

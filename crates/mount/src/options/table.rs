@@ -76,10 +76,14 @@ pub const MOUNT: &[Entry] = &[
         ],
         &[],
     ),
-    default("acl", "Ask the server for access control lists (NFSACL)", |to| to.mount.acl = true),
+    default(
+        "acl",
+        "Ask the server for access control lists, and show and change them (getfacl, setfacl)",
+        |to| to.mount.acl = true,
+    ),
     effective(
         "noacl",
-        "Don't ask for access control lists: the server checks each step of a path (ACCESS)",
+        "No access control lists: the server checks each step of a path (ACCESS), and setfacl fails",
         |to| {
             to.mount.acl = false;
         },

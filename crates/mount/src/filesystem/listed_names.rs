@@ -1,0 +1,328 @@
+//! Names that were listed on behalf of LOOKUPs, with their files and attributes.
+//!
+//! A process that looks some names of a directory up mostly looks the others up, too: git(1) asks for the
+//! attributes of all files that it knows, and lists nothing. So after [`MIN_LOOKUPS`] LOOKUPs in a directory
+//! the mount lists the first page of it (READDIRPLUS), and answers the LOOKUPs that follow from that.
+//!
+//! An answer serves one LOOKUP, within `acregmin` of the listing, while the directory's version is that of
+//! the listing. The mount's own changes of names don't change the version: they drop what was listed of
+//! their directory, also what a listing under way will bring. A name that the kernel has known and forgotten
+//! isn't answered either, because its file may have been changed here since.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ahash::HashMap;
+use client::{Attributes, DirEntry, Handle, Plus};
+use parking_lot::Mutex;
+use rustix::io::Errno;
+
+use super::silly_rename::is_hidden;
+use super::{Filesystem, NameQuery, RequestContext};
+use crate::fuse::reply::FuseReply;
+use crate::inode::Inode;
+use crate::settings::LookupCache;
+use crate::users::User;
+
+/// The LOOKUPs in a directory that the server has answered before the directory is listed.
+const MIN_LOOKUPS: u32 = 4;
+
+/// Directories that are known; one more clears the table.
+const MAX_DIRECTORIES: usize = 1024;
+
+/// Names that are kept, of all directories together. Beyond that nothing is kept of further listings.
+const MAX_NAMES: usize = 1 << 14;
+
+/// The bytes of a listing.
+const PAGE: u32 = 64 << 10;
+
+/// A listed file.
+#[derive(Debug)]
+struct ListedFile {
+    handle: Handle,
+    attributes: Attributes,
+    /// When the listing was requested.
+    asked: Instant,
+}
+
+#[derive(Debug)]
+struct ListedDirectory {
+    /// The LOOKUPs since the last listing, or attempt at one.
+    lookups: u32,
+    /// From then on it may be listed again.
+    next: Instant,
+    /// The version of what was listed, and until when it is of use.
+    version: u64,
+    until: Instant,
+    names: HashMap<Box<[u8]>, ListedFile>,
+}
+
+#[derive(Debug, Default)]
+struct ListedDirectories {
+    directories: HashMap<u64, ListedDirectory>,
+    kept: usize,
+    /// Changes of names so far.
+    changes: u64,
+}
+
+impl ListedDirectories {
+    fn drop_names(&mut self, directory: u64) {
+        if let Some(known) = self.directories.get_mut(&directory) {
+            self.kept -= known.names.len();
+            known.names = HashMap::default();
+        }
+    }
+}
+
+/// What was listed, by the directories' node IDs.
+#[derive(Debug, Default)]
+pub(super) struct ListedNames(Mutex<ListedDirectories>);
+
+/// The state before a listing is requested.
+#[derive(Debug, Clone, Copy)]
+struct ListingMark(u64);
+
+/// A change of a directory's names that is being made.
+#[derive(Debug)]
+pub(super) struct NameChange<'a> {
+    names: &'a ListedNames,
+    directory: u64,
+}
+
+impl Drop for NameChange<'_> {
+    fn drop(&mut self) {
+        self.names.changed(self.directory);
+    }
+}
+
+impl ListedNames {
+    /// The server is about to be asked for a name. Returns whether to list the directory, which isn't listed
+    /// again before `pause` is over.
+    fn note_lookup(&self, directory: u64, now: Instant, pause: Duration) -> Option<ListingMark> {
+        let mut table = self.0.lock();
+        if table.directories.len() >= MAX_DIRECTORIES && !table.directories.contains_key(&directory) {
+            table.directories.clear();
+            table.kept = 0;
+        }
+        let known = table.directories.entry(directory).or_insert_with(|| ListedDirectory {
+            lookups: 0,
+            next: now,
+            version: 0,
+            until: now,
+            names: HashMap::default(),
+        });
+        known.lookups = known.lookups.saturating_add(1);
+        if known.lookups <= MIN_LOOKUPS || now < known.next {
+            return None;
+        }
+        (known.lookups, known.next) = (0, now + pause);
+        Some(ListingMark(table.changes))
+    }
+
+    /// Enters what was listed since `mark` of a directory of this version.
+    fn insert(
+        &self,
+        directory: u64,
+        (version, asked, until): (u64, Instant, Instant),
+        mark: ListingMark,
+        entries: impl Iterator<Item = DirEntry>,
+    ) {
+        let mut table = self.0.lock();
+        table.drop_names(directory);
+        let room = MAX_NAMES - table.kept;
+        let is_changed = table.changes != mark.0;
+        let Some(known) = table.directories.get_mut(&directory).filter(|_| !is_changed) else { return };
+        let listed = entries.filter_map(|entry| {
+            let (handle, attributes) = (entry.handle?, entry.attributes?);
+            Some((entry.name.into_boxed_slice(), ListedFile { handle, attributes, asked }))
+        });
+        known.names = listed.take(room).collect();
+        (known.version, known.until) = (version, until);
+        let count = known.names.len();
+        table.kept += count;
+    }
+
+    /// Takes the file of a name in a directory of this version.
+    fn take(&self, directory: u64, version: u64, name: &[u8], now: Instant) -> Option<ListedFile> {
+        let mut table = self.0.lock();
+        let known = table.directories.get_mut(&directory)?;
+        let is_current = known.version == version && now < known.until;
+        let file = known.names.remove(name)?;
+        table.kept -= 1;
+        is_current.then_some(file)
+    }
+
+    /// A name in a directory is made, removed or renamed here, until the value is dropped.
+    pub(super) fn change(&self, directory: u64) -> NameChange<'_> {
+        self.changed(directory);
+        NameChange { names: self, directory }
+    }
+
+    fn changed(&self, directory: u64) {
+        let mut table = self.0.lock();
+        table.changes += 1;
+        table.drop_names(directory);
+    }
+
+    /// The kernel has forgotten a name, whose file may have been changed.
+    pub(super) fn forget_name(&self, directory: u64, name: &[u8]) {
+        let mut table = self.0.lock();
+        let known = table.directories.get_mut(&directory);
+        if known.is_some_and(|known| known.names.remove(name).is_some()) {
+            table.kept -= 1;
+        }
+    }
+
+    /// The kernel has forgotten a directory.
+    pub(super) fn forget(&self, directory: u64) {
+        let mut table = self.0.lock();
+        table.drop_names(directory);
+        table.directories.remove(&directory);
+    }
+}
+
+impl Filesystem {
+    /// The reply to a LOOKUP by a listing of the directory, which this or an earlier LOOKUP has asked for.
+    pub(super) async fn listed_lookup(
+        &self,
+        request: &RequestContext,
+        directory: &Arc<Inode>,
+        user: &Arc<User>,
+        name: &[u8],
+    ) -> Option<Result<FuseReply, Errno>> {
+        let times = &self.options.attributes;
+        let is_cached = times.on && self.options.lookup_cache != LookupCache::None;
+        if !is_cached || times.file_min.is_zero() || user.session.has_tree() {
+            return None;
+        }
+        if let Some(reply) = self.reply_by_listing(request, directory, user, name).await {
+            return Some(Ok(reply));
+        }
+        let (asked, number) = (Instant::now(), directory.number);
+        let mark = self.listed_names.note_lookup(number, asked, times.directory_min.max(times.file_min))?;
+        let version = directory.version();
+        // If that fails, by reason of the user's rights or the server's abilities, the name is looked up.
+        let page = user.session.read_dir_page(&directory.handle, (0, [0; 8]), PAGE, Plus::All).await.ok()?;
+        let is_missing = page.eof && page.entries.iter().all(|entry| entry.name != name);
+        let of_use = (version, asked, asked + times.file_min);
+        let entries = page.entries.into_iter().filter(|entry| !is_hidden(&entry.name));
+        self.listed_names.insert(number, of_use, mark, entries);
+        if let Some(reply) = self.reply_by_listing(request, directory, user, name).await {
+            return Some(Ok(reply));
+        }
+        // Of a name that is too long the server says so, and where case is ignored it finds others.
+        let conf = self.path_conf().await?;
+        if !is_missing || conf.case_insensitive || name.len() > conf.name_max as usize {
+            return None;
+        }
+        let cached = self.cached_search_right(request, &directory.lock(), user);
+        self.may_search(user, directory, cached).await.then(|| self.no_entry(directory))
+    }
+
+    /// The reply with a listed file, if the user may search the directory.
+    async fn reply_by_listing(
+        &self,
+        request: &RequestContext,
+        directory: &Arc<Inode>,
+        user: &Arc<User>,
+        name: &[u8],
+    ) -> Option<FuseReply> {
+        let now = Instant::now();
+        let (version, cached) = self.current_version(request, directory, user, now)?;
+        let ListedFile { handle, attributes, asked } =
+            self.listed_names.take(directory.number, version, name, now)?;
+        if !self.may_search(user, directory, cached).await {
+            return None;
+        }
+        let entry = self.entry(&handle, &attributes, &NameQuery { directory, name, version }, asked);
+        self.kernel.revocation.wait_for_entries(&entry.inode).await;
+        Some(entry.reply())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAUSE: Duration = Duration::from_secs(30);
+
+    fn entry(name: &str) -> DirEntry {
+        DirEntry {
+            name: name.as_bytes().to_vec(),
+            fileid: 1,
+            cookie: 1,
+            kind: None,
+            handle: Handle::new(name.as_bytes()),
+            attributes: Some(Attributes::default()),
+            acls: None,
+        }
+    }
+
+    /// Looks names up until the directory is to be listed.
+    fn mark(names: &ListedNames, directory: u64, now: Instant) -> ListingMark {
+        (0..MIN_LOOKUPS).for_each(|_| assert!(names.note_lookup(directory, now, PAUSE).is_none()));
+        names.note_lookup(directory, now, PAUSE).expect("a listing")
+    }
+
+    fn list(names: &ListedNames, directory: u64, mark: ListingMark, now: Instant, all: &[&str]) {
+        let until = now + Duration::from_secs(3);
+        names.insert(directory, (7, now, until), mark, all.iter().map(|name| entry(name)));
+    }
+
+    #[test]
+    fn some_lookups_cause_one_listing_whose_names_serve_once() {
+        let (names, now) = (ListedNames::default(), Instant::now());
+        let marked = mark(&names, 2, now);
+        assert!(names.note_lookup(2, now, PAUSE).is_none());
+        list(&names, 2, marked, now, &["a", "b", "c"]);
+        let is_listed = |version, name: &str, at| names.take(2, version, name.as_bytes(), at).is_some();
+        assert!(is_listed(7, "a", now) && !is_listed(7, "a", now) && !is_listed(7, "x", now));
+        assert!(!is_listed(8, "b", now), "the directory has changed");
+        assert!(!is_listed(7, "c", now + Duration::from_secs(3)), "the attributes have expired");
+        assert_eq!(names.0.lock().kept, 0);
+        // After the pause it is listed again.
+        assert!((0..100).all(|_| names.note_lookup(2, now, PAUSE).is_none()));
+        assert!(names.note_lookup(2, now + PAUSE, PAUSE).is_some());
+    }
+
+    #[test]
+    fn changes_drop_what_is_listed_or_being_listed() {
+        let (names, now) = (ListedNames::default(), Instant::now());
+        let is_listed = |directory| names.take(directory, 7, b"a", now).is_some();
+        for directory in [2, 3] {
+            let marked = mark(&names, directory, now);
+            list(&names, directory, marked, now, &["a"]);
+        }
+        drop(names.change(2));
+        assert!(!is_listed(2) && is_listed(3));
+        // A listing that began before the change or while it was made.
+        for (directory, is_before) in [(4, true), (5, false)] {
+            let before = is_before.then(|| mark(&names, directory, now));
+            let change = names.change(directory);
+            let marked = before.unwrap_or_else(|| mark(&names, directory, now));
+            drop(change);
+            list(&names, directory, marked, now, &["a"]);
+            assert!(!is_listed(directory), "{is_before}");
+        }
+        let marked = mark(&names, 6, now);
+        list(&names, 6, marked, now, &["a"]);
+        names.forget_name(6, b"a");
+        assert!(!is_listed(6));
+    }
+
+    #[test]
+    fn directories_and_names_are_bounded() {
+        let (names, now) = (ListedNames::default(), Instant::now());
+        let all: Vec<String> = (0..1000).map(|number| number.to_string()).collect();
+        let all: Vec<&str> = all.iter().map(String::as_str).collect();
+        for directory in 0..MAX_DIRECTORIES as u64 + 10 {
+            let marked = mark(&names, directory, now);
+            list(&names, directory, marked, now, &all);
+            let table = names.0.lock();
+            let kept: usize = table.directories.values().map(|known| known.names.len()).sum();
+            assert!(table.directories.len() <= MAX_DIRECTORIES && kept == table.kept && kept <= MAX_NAMES);
+        }
+        names.forget(MAX_DIRECTORIES as u64);
+        assert!(names.take(MAX_DIRECTORIES as u64, 7, b"1", now).is_none());
+    }
+}

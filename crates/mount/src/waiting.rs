@@ -1,0 +1,170 @@
+//! The requests that wait for a server or a disk, and the signals that their callers get.
+//!
+//! INTERRUPT says that the caller got a signal. It ends a wait for a lock (SETLKW). Otherwise, as on a hard
+//! mount of the kernel's client, only a fatal signal counts: the request is aborted if the caller is dying,
+//! now or later, because the kernel sends INTERRUPT only once. The server may still execute the call.
+
+use std::collections::{HashMap, VecDeque};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::AbortHandle;
+use parking_lot::Mutex;
+
+use crate::fuse::request::{FileOperation, Header};
+use crate::replies::ReplyGuard;
+use crate::users;
+
+/// The interval at which an interrupted caller is checked for a fatal signal.
+const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The interval at which the callers of waiting requests are checked that no INTERRUPT was sent for.
+const CALLER_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// INTERRUPTs that are kept until their requests are received.
+const MAX_EARLY_INTERRUPTS: usize = 256;
+
+/// How a request is aborted.
+#[derive(Debug, Clone)]
+pub(crate) enum Abort {
+    /// Its task ends, and with it the [`ReplyGuard`].
+    Task(AbortHandle),
+    /// The thread that waits for a disk goes on, without a reply to send.
+    Reply(Arc<Mutex<Option<ReplyGuard>>>),
+}
+
+impl Abort {
+    fn abort(&self) {
+        match self {
+            Self::Task(handle) => handle.abort(),
+            Self::Reply(guard) => drop(guard.lock().take()),
+        }
+    }
+}
+
+/// A request that waits.
+#[derive(Debug, Clone)]
+struct WaitingRequest {
+    abort: Abort,
+    caller: WaitingCaller,
+}
+
+/// Who waits for a request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WaitingCaller {
+    /// The request's number.
+    unique: u64,
+    /// The caller's thread.
+    pid: u32,
+    /// Whether any signal aborts it, as it does in fcntl(2) and flock(2). Otherwise a fatal one does.
+    by_any_signal: bool,
+}
+
+impl WaitingCaller {
+    pub(crate) const fn new(header: Header, operation: &FileOperation) -> Self {
+        let by_any_signal = matches!(operation, FileOperation::SetLock { waits: true, .. });
+        Self { unique: header.unique, pid: header.pid, by_any_signal }
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// By request number.
+    requests: HashMap<u64, WaitingRequest>,
+    /// The numbers of interrupted requests that weren't under way then.
+    interrupted: VecDeque<u64>,
+}
+
+/// The requests that wait.
+#[derive(Debug, Default)]
+pub(crate) struct WaitingRequests(Mutex<State>);
+
+/// A request that waits, until this is dropped.
+pub(crate) struct WaitingGuard {
+    requests: Arc<WaitingRequests>,
+    unique: u64,
+}
+
+impl Drop for WaitingGuard {
+    fn drop(&mut self) {
+        self.requests.0.lock().requests.remove(&self.unique);
+    }
+}
+
+impl WaitingRequests {
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().requests.len()
+    }
+
+    /// A request waits. INTERRUPT aborts it.
+    pub(crate) fn enter(self: &Arc<Self>, caller: WaitingCaller, abort: Abort) -> WaitingGuard {
+        let unique = caller.unique;
+        let is_interrupted = {
+            let mut state = self.0.lock();
+            state.requests.insert(unique, WaitingRequest { abort, caller });
+            let early = state.interrupted.iter().position(|early| *early == unique);
+            early.and_then(|index| state.interrupted.remove(index)).is_some()
+        };
+        if is_interrupted {
+            self.interrupt(unique);
+        }
+        WaitingGuard { requests: self.clone(), unique }
+    }
+
+    /// The kernel's INTERRUPT. Returns false if no such request waits: it isn't received yet, or done.
+    ///
+    /// INTERRUPT may overtake a request that comes through a queue, and for such a request the kernel doesn't
+    /// repeat it: with `keep` it is kept until the request waits.
+    pub(crate) fn interrupted(self: &Arc<Self>, unique: u64, keep: bool) -> bool {
+        let is_under_way = {
+            let mut state = self.0.lock();
+            let is_under_way = state.requests.contains_key(&unique);
+            if !is_under_way && keep {
+                if state.interrupted.len() == MAX_EARLY_INTERRUPTS {
+                    state.interrupted.pop_front();
+                }
+                state.interrupted.push_back(unique);
+            }
+            is_under_way
+        };
+        if is_under_way {
+            self.interrupt(unique);
+        }
+        is_under_way
+    }
+
+    /// The caller of a request that waits got a signal.
+    fn interrupt(self: &Arc<Self>, unique: u64) {
+        let requests = self.clone();
+        tokio::spawn(async move {
+            loop {
+                let Some(waiting) = requests.0.lock().requests.get(&unique).cloned() else {
+                    return;
+                };
+                let WaitingCaller { pid, by_any_signal, .. } = waiting.caller;
+                // A caller outside of this PID namespace can't be checked.
+                if by_any_signal || pid == 0 || users::is_dying(pid) {
+                    waiting.abort.abort();
+                    return;
+                }
+                tokio::time::sleep(SIGNAL_CHECK_INTERVAL).await;
+            }
+        });
+    }
+
+    /// Aborts requests of dying callers that came through queues, as long as this is polled. The kernel sends
+    /// no INTERRUPT if the signal comes while a request is on its way to its queue's thread
+    /// (fs/fuse/dev_uring.c, `fuse_uring_prepare_send`).
+    pub(crate) async fn watch_callers(&self) -> Infallible {
+        loop {
+            tokio::time::sleep(CALLER_CHECK_INTERVAL).await;
+            let waiting: Vec<WaitingRequest> = self.0.lock().requests.values().cloned().collect();
+            for WaitingRequest { abort, caller } in waiting {
+                if caller.pid != 0 && users::is_dying(caller.pid) {
+                    abort.abort();
+                }
+            }
+        }
+    }
+}
