@@ -12,6 +12,7 @@ mod figure;
 mod io_modes;
 mod metrics;
 mod mount;
+mod mount_memory;
 mod network;
 mod nfs4;
 mod peers;
@@ -46,7 +47,7 @@ struct Cli {
         long,
         value_delimiter = ',',
         default_value = "data-paths,small,mount,trees,operations,commands,peers,network,nfs4,io-modes,\
-                         metrics,start"
+                         metrics,mount-memory,start"
     )]
     only: Vec<Selection>,
     /// Profile the cells of mount or trees with perf(1) instead of measuring them
@@ -56,8 +57,8 @@ struct Cli {
     /// ext4)
     #[arg(long, value_delimiter = ',')]
     on: Vec<String>,
-    /// Columns of trees, operations and commands: raw, mount-grant, tree-uring, tree-fuse, tree, files, wire,
-    /// wire-4.2, passthrough-ll-uring, passthrough-ll-fuse (default: all)
+    /// Columns of trees, operations and commands: raw, mount-grant, tree-uring, tree-uring-3, tree-fuse,
+    /// tree, files, wire, wire-4.2, passthrough-ll-uring, passthrough-ll-fuse (default: all)
     #[arg(long, value_delimiter = ',')]
     paths: Vec<String>,
     /// Runs of each measurement; the result is their median
@@ -186,11 +187,14 @@ fn main() -> Result<()> {
 fn measure(effort: &Effort, only: &Selection, on: &[&str]) -> Result<Vec<Table>> {
     let mut tables = Vec::new();
     match only.part.as_str() {
-        "start" | "network" | "nfs4" | "cluster" | "io-modes" | "metrics" if !only.is_whole() => {
+        "start" | "network" | "nfs4" | "cluster" | "io-modes" | "metrics" | "mount-memory"
+            if !only.is_whole() =>
+        {
             bail!("--only {only}: has no cells")
         }
         "start" => tables.push(start::measure(effort)?),
         "metrics" => tables.push(metrics::measure(effort)?),
+        "mount-memory" => tables.push(mount_memory::measure(Place::new("tmpfs")?.path())?),
         "cluster" => tables.extend(cluster::measure(effort)?),
         "network" => tables.push(network::measure(effort)?),
         "nfs4" => tables.extend(nfs4::measure(effort, "tmpfs", Place::new("tmpfs")?.path())?),
@@ -214,7 +218,7 @@ fn measure(effort: &Effort, only: &Selection, on: &[&str]) -> Result<Vec<Table>>
         other => {
             bail!(
                 "--only {other}: there are data-paths, small, mount, trees, operations, commands, peers, \
-                 network, nfs4, io-modes, metrics, start and, with a Ceph, cluster"
+                 network, nfs4, io-modes, metrics, mount-memory, start and, with a Ceph, cluster"
             )
         }
     }

@@ -23,8 +23,8 @@ directory itself. With a mount grant the export itself is mounted, and Samehost 
 tree names and attributes are system calls on a directory that the server granted; a mount gets the \
 kernel's requests by io_uring or through /dev/fuse. With files only (`serve --lane files`) open files are \
 granted, and names and attributes are calls over the wire. Over the wire (`lane=off`), calls transfer \
-data, too. Both are by NFSv3 unless the heading has another version. A data path that the measured build or \
-machine lacks is left out, and the section says why.
+data, too. Trees are used by NFSv4.2, the default, and the last two by NFSv3, unless the heading has another \
+version. A data path that the measured build or machine lacks is left out, and the section says why.
 ";
 
 /// The longest line of prose.

@@ -1,10 +1,11 @@
 //! NFSv4: READ and WRITE compared with NFSv3, small files with and without delegations, both compared with
-//! nfs-ganesha; and the memory for clients.
+//! nfs-ganesha; small files on a mount; and the memory for clients.
 //!
 //! libnfs speaks NFSv4.0 only, so the load comes from a loop in this program, the same for both versions.
 
 mod load;
 mod memory;
+mod mounted;
 pub mod session;
 mod small;
 pub mod wire;
@@ -86,8 +87,9 @@ pub fn measure(effort: &Effort, kind: &str, place: &Path) -> Result<Vec<Table>> 
     let pair = ServerPair::start(place, "bench4", fill)?;
     let tables = vec![by_version(effort, kind, &pair)?, small_files(effort, kind, &pair)?];
     drop(pair);
+    let mounted = mounted::measure(effort, kind, place)?;
     let memory = memory::measure(place, effort.seconds.min(1.0))?;
-    Ok(tables.into_iter().chain([memory]).collect())
+    Ok(tables.into_iter().chain([mounted, memory]).collect())
 }
 
 /// Compares Samehost's version 3, Samehost's version 4.2 and ganesha's version 4.2.

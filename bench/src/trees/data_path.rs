@@ -72,7 +72,7 @@ const fn setup(lane: &'static str, client: Client) -> Setup {
 const RAW: DataPath = DataPath { heading: "raw", name: "raw", setups: &[], proof: Proof::Nothing };
 
 /// The data paths to a mounted directory, in the order of the tables.
-pub const MOUNTED: [DataPath; 7] = [
+pub const MOUNTED: [DataPath; 8] = [
     RAW,
     DataPath {
         heading: "mount grant",
@@ -83,14 +83,21 @@ pub const MOUNTED: [DataPath; 7] = [
     DataPath {
         heading: "tree, io_uring",
         name: "tree-uring",
-        setups: &[setup("on", Client::Mount("lane=required,uring=required"))],
+        setups: &[setup("on", Client::Mount("lane=required,uring=required,vers=4.2"))],
+        proof: Proof::Local,
+    },
+    // Without the requests that locks at the server cost.
+    DataPath {
+        heading: "tree, io_uring, v3",
+        name: "tree-uring-3",
+        setups: &[setup("on", Client::Mount("lane=required,uring=required,vers=3"))],
         proof: Proof::Local,
     },
     DataPath {
         heading: "tree, /dev/fuse",
         name: "tree-fuse",
         setups: &[
-            setup("on", Client::Mount("lane=required,uring=off")),
+            setup("on", Client::Mount("lane=required,uring=off,vers=4.2")),
             setup("on", Client::Mount("lane=required")),
         ],
         proof: Proof::Local,
