@@ -8,6 +8,9 @@
 //! and a conflicting request waits no longer than the client takes to return the delegation. Two clients that
 //! lock the same file in turn don't wait for each other's polls.
 //!
+//! Two mounts of Samehost, a guest and processes on the server's host wait for one lock, and recall a
+//! delegation of a mount.
+//!
 //! Processes on the server's host that use a mount of Samehost, by a tree or the export's own mount, recall
 //! delegations as every local process does. On the export's own mount their locks exclude the guest's.
 
@@ -19,7 +22,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use samehost_tests::qemu::{self, Job};
-use samehost_tests::{DataPath, Mount, Netns, Scratch, Serve, Server, need_root, run_ok};
+use samehost_tests::{
+    Application, DataPath, Mount, Netns, Scratch, Serve, Server, need_root, run_ok, wait_for,
+};
 use store::FileLock;
 
 const GUEST_TIMEOUT: Duration = Duration::from_secs(420);
@@ -101,32 +106,166 @@ fn try_lock(path: &Path, first: u64, length: u64) -> std::io::Result<Option<Owne
     Ok(is_locked.then_some(file))
 }
 
+/// Two mounts and two processes of this machine that use the same files as the guest.
+struct Others<'a> {
+    server: &'a Server,
+    export: &'a Path,
+    mounts: [Mount; 2],
+    /// One on each mount.
+    applications: [Application; 2],
+    local: Application,
+    /// What had been called when the guest was asked to act.
+    before: u64,
+}
+
+impl<'a> Others<'a> {
+    fn new(server: &'a Server, export: &'a Path) -> Self {
+        let mounts = [(); 2].map(|()| Mount::new(server, export, "vers=4.2,lane=off"));
+        let applications = [0, 1].map(|number: usize| Application::new(mounts[number].path()));
+        Self { server, export, mounts, applications, local: Application::new(export), before: 0 }
+    }
+
+    fn calls(&self, operation: &str) -> u64 {
+        self.server.status().calls("wire", operation)
+    }
+
+    /// Handles the guest's requests. `None` for those of another part.
+    fn answer(&mut self, request: &str) -> Option<()> {
+        match request {
+            "holds" => {
+                for application in self.applications.iter_mut().chain([&mut self.local]) {
+                    assert_eq!(application.run("open queued"), "ok");
+                }
+                assert_eq!(self.applications[0].run("lock queued 0"), "ok");
+                assert_eq!(self.applications[0].run("write queued mount"), "ok");
+                self.before = self.calls("NFS4.LOCK");
+            }
+            "queues" => {
+                self.server.wait_for_calls("NFS4.LOCK", self.before);
+                self.wait_on(1);
+                assert_eq!(self.applications[0].run("unlock queued"), "ok");
+            }
+            // The guest has the lock.
+            "waits" => {
+                self.wait_on(0);
+                assert!(self.applications.iter().all(Application::is_waiting));
+            }
+            "takes_turns" => self.take_turns(),
+            "delegated" => {
+                assert!(self.reads_without_a_call("by-guest"));
+                self.before = self.calls("NFS4.DELEGRETURN");
+            }
+            "returned" => self.expect_return("by-guest"),
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// An application on a mount begins to wait for the lock.
+    fn wait_on(&mut self, number: usize) {
+        let calls = || self.mounts[number].status().expect("a mount")["wire"]["round_trips"].as_u64();
+        let before = calls().expect("a number");
+        self.applications[number].begin("lock queued 1");
+        wait_for("a mount's request", || (calls()? >= before + 3).then_some(()));
+    }
+
+    /// A process of this machine begins to wait for the lock.
+    fn wait_locally(&mut self) {
+        self.local.begin("lock queued 1");
+        let pid = self.local.pid().to_string();
+        wait_for("a waiting process", || {
+            let locks = fs::read_to_string("/proc/locks").expect("the kernel's locks");
+            let waits = |line: &str| line.contains("->") && line.split_whitespace().any(|word| word == pid);
+            locks.lines().any(waits).then_some(())
+        });
+    }
+
+    /// The guest has unlocked the file. The others get it in the order of their requests, the process last.
+    fn take_turns(&mut self) {
+        for (number, before) in [(1, "guest"), (0, "other")] {
+            assert_eq!(self.applications[number].result(), "ok");
+            assert!(number == 0 || self.applications[0].is_waiting());
+            assert_eq!(self.applications[number].run("read queued"), before);
+            assert_eq!(self.applications[number].run("write queued other"), "ok");
+            if number == 0 {
+                self.wait_locally();
+            }
+            assert_eq!(self.applications[number].run("unlock queued"), "ok");
+        }
+        assert_eq!(self.local.result(), "ok");
+        assert_eq!(self.local.run("read queued"), "other");
+        assert_eq!(self.local.run("write queued local"), "ok");
+        assert_eq!(self.local.run("unlock queued"), "ok");
+    }
+
+    fn reads_without_a_call(&self, file: &str) -> bool {
+        let calls = || self.mounts[0].status().expect("a mount")["wire"]["round_trips"].as_u64();
+        let before = calls();
+        fs::read(self.mounts[0].join(file)).expect("read");
+        calls() == before
+    }
+
+    /// Makes a file, and reads it on the first mount until that takes no call. A file whose delegation was
+    /// recalled isn't delegated again soon.
+    fn delegate(&mut self, file: &str) {
+        fs::write(self.export.join(file), "new").expect("there is room");
+        wait_for("a read without a call", || self.reads_without_a_call(file).then_some(()));
+        self.before = self.calls("NFS4.DELEGRETURN");
+    }
+
+    /// The first mount has returned the file's delegation, and reads what was written: the file's name.
+    fn expect_return(&self, file: &str) {
+        self.server.wait_for_calls("NFS4.DELEGRETURN", self.before);
+        assert_eq!(fs::read_to_string(self.mounts[0].join(file)).expect("read"), file);
+    }
+
+    /// The other mount and a process recall a delegation of the first mount.
+    fn recall_each(&mut self) {
+        for (path, file) in
+            [(self.mounts[1].path().to_owned(), "by-mount"), (self.export.to_owned(), "by-process")]
+        {
+            self.delegate(file);
+            fs::write(path.join(file), file).expect("written");
+            self.expect_return(file);
+        }
+    }
+}
+
 #[test]
-fn locks_of_the_kernels_client_survive_a_recall() {
+fn the_kernels_client_shares_locks_and_delegations_with_mounts_and_processes() {
     need_root();
     let scratch = Scratch::new();
     let export = scratch.mkdir("export");
+    fs::write(export.join("queued"), "").expect("there is room");
     let server = Serve::openly(&export).start();
+    let mut others = Others::new(&server, &export);
+    others.recall_each();
+    // The guest recalls this one.
+    others.delegate("by-guest");
     let plan = format!(
-        "EXPORT={}\n{}\n{}",
+        "EXPORT={}\n{}\n{}\n{}",
         export.display(),
         include_str!("guest/state.sh"),
-        include_str!("guest/locks_recalled.sh")
+        include_str!("guest/locks_recalled.sh"),
+        include_str!("guest/beside_mounts.sh")
     );
     let job = Job { nfs_port: server.port(), mount_port: server.port(), anon_uid: 0, plan: &plan };
     let report = qemu::boot(&job, None, GUEST_TIMEOUT, |request| {
+        if others.answer(request).is_some() {
+            return "ok".to_owned();
+        }
         let words: Vec<&str> = request.split(' ').collect();
         let number = |at: usize| words.get(at).and_then(|word| word.parse().ok()).unwrap_or(0);
-        let returned = || server.status().calls("wire", "NFS4.DELEGRETURN");
-        let before = returned();
+        let before = returned(&server, u64::MAX, Duration::ZERO);
         let locked = try_lock(&export.join(words[1]), number(2), number(3));
+        let is_recalled = || returned(&server, before, Duration::from_secs(2)) > before;
         match (words[0], locked) {
-            ("competes", Ok(None)) if returned() == before => "not-delegated".to_owned(),
+            ("competes", Ok(None)) if !is_recalled() => "not-delegated".to_owned(),
             ("competes" | "refused", Ok(None)) | ("granted", Ok(Some(_))) => "ok".to_owned(),
             (_, locked) => format!("a local process: {locked:?}"),
         }
     });
-    report.assert_passed(33);
+    report.assert_passed(33 + 13);
 }
 
 /// A process on the server's host opens files through a tree, by /dev/fuse and over io_uring, and through

@@ -1,14 +1,22 @@
-//! Delegations of mounts by NFSv4.2, on the wire: files that are read again cause no call, by our server and
-//! the kernel's, until a local process of the server's host changes them.
+//! Delegations of mounts by NFSv4.2, on the wire: files that are read again, or opened for writing and locked
+//! again, cause no call, by our server and the kernel's, until a local process of the server's host or
+//! another client wants them. nfs-ganesha delegates nothing.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use samehost_tests::qemu::{self, Job};
+use rustix::fs::{FlockOperation, fcntl_lock};
+use rustix::io::Errno;
+use samehost_tests::ganesha::Ganesha;
+use samehost_tests::knfsd::Knfsd;
 use samehost_tests::{Mount, Netns, Scratch, Serve, need_root, run_ok, wait_for};
 
 const FILES: usize = 20;
+
+/// How often a file is opened for writing before that is to cause no call.
+const USES: usize = 10;
 
 /// Under emulation a guest boots in some seconds.
 const GUEST_TIMEOUT: Duration = Duration::from_secs(180);
@@ -51,6 +59,63 @@ fn wait_for_reading_without_calls(mount: &Mount, expected: impl Fn(usize) -> Str
     }
 }
 
+/// Opens a file for writing and locks it, again and again, and says how many calls that took in the end. What
+/// happens beside it, such as a renewal of the lease or the CLOSE of an earlier open, takes some at times.
+fn use_for_writing(path: &Path, mount: &Mount) -> u64 {
+    let uses = |_| {
+        let before = calls(mount);
+        for _ in 0..USES {
+            let file = fs::File::options().read(true).write(true).open(path).expect("opened");
+            fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive).expect("locked");
+            fcntl_lock(&file, FlockOperation::Unlock).expect("unlocked");
+        }
+        calls(mount) - before
+    };
+    (0..4).map(uses).min().unwrap_or_default()
+}
+
+/// Whether this kernel's server gives write delegations: from Linux 6.6 on.
+fn has_write_delegations(kernel: &str) -> bool {
+    let mut numbers = kernel.split(|c: char| !c.is_ascii_digit()).map_while(|number| number.parse().ok());
+    (numbers.next(), numbers.next()) >= (Some(6_u32), Some(6))
+}
+
+/// A file that one mount writes and locks, perhaps under a write delegation, is read, locked and written on
+/// another mount. Returns how many calls the first one's uses took.
+fn write_on_two_mounts(one: &Mount, two: &Mount, file: &str) -> u64 {
+    fs::write(one.join(file), "0123456789").expect("written");
+    let calls = use_for_writing(&one.join(file), one);
+    let open = |mount: &Mount| {
+        fs::File::options().read(true).write(true).open(mount.join(file)).expect("the file is there")
+    };
+    let mut first = open(one);
+    fcntl_lock(&first, FlockOperation::NonBlockingLockExclusive).expect("locked");
+    first.write_all(b"one").expect("written");
+    // The other's open takes the delegation back, and with it the data. Without one it comes soon.
+    let read = || fs::read_to_string(two.join(file)).expect("read");
+    let asked = Instant::now();
+    if calls == 0 {
+        assert_eq!(read(), "one3456789");
+    } else {
+        wait_for("the data", || (read() == "one3456789").then_some(()));
+    }
+    let mut second = open(two);
+    let locked = fcntl_lock(&second, FlockOperation::NonBlockingLockExclusive);
+    assert_eq!(locked, Err(Errno::AGAIN), "the lock is the server's now");
+    first.write_all(b"more").expect("written");
+    fcntl_lock(&first, FlockOperation::Unlock).expect("unlocked");
+    wait_for("the lock", || fcntl_lock(&second, FlockOperation::NonBlockingLockExclusive).ok());
+    assert_eq!(read(), "onemore789", "what was written before the lock was given back");
+    second.write_all(b"two").expect("written");
+    fcntl_lock(&second, FlockOperation::Unlock).expect("unlocked");
+    assert!(asked.elapsed() < LEASE_BREAK_TIME / 2, "the mount has returned the delegation");
+    drop((first, second));
+    for mount in [one, two] {
+        assert_eq!(fs::read_to_string(mount.join(file)).expect("read"), "twomore789");
+    }
+    calls
+}
+
 fn create_files(directory: &Path) {
     for number in 0..FILES {
         fs::write(directory.join(name(number)), name(number)).expect("written");
@@ -88,30 +153,30 @@ fn delegations_of_knfsd_are_used_and_recalled() {
     let scratch = Scratch::new();
     let netns = Netns::new("deleg");
     let mount = Mount::unmounted_with(&scratch.mkdir("empty"));
-    let job = Job { nfs_port: 0, mount_port: 0, anon_uid: 0, plan: include_str!("guest/knfsd.sh") };
-    let (mut at, mut asked) = (0, Instant::now());
-    let report = qemu::boot_knfsd(&job, &netns, GUEST_TIMEOUT, |said| {
-        at += 1;
-        match at {
-            1 => {
-                // knfsd delegates nothing until lockd's grace period has ended, too.
-                let end_grace = "echo Y >/proc/fs/lockd/nlm_end_grace; echo Y >/proc/fs/nfsd/v4_end_grace";
-                let make = "cd /srv/directory && for i in $(seq 0 19); do printf file-$i >file-$i; done";
-                return format!("run {end_grace}; {make}");
-            }
-            2 => {
-                assert_eq!(said, "ran");
-                let command = mount.command("nfs://127.0.0.1/srv/directory", OPTIONS);
-                run_ok(&mut netns.inside(&command));
-                wait_for_reading_without_calls(&mount, name);
-                asked = Instant::now();
-                return "run printf changed >/srv/directory/file-3".to_owned();
-            }
-            _ => {}
-        }
-        assert_eq!(said, "ran");
+    let other = Mount::unmounted_with(&scratch.mkdir("other"));
+    let mut calls_of_writers = [0; 2];
+    let kernel = Knfsd::with(&netns, GUEST_TIMEOUT, |knfsd| {
+        knfsd.run("cd /srv/directory && for i in $(seq 0 19); do printf file-$i >file-$i; done");
+        run_ok(&mut netns.inside(&mount.command(Knfsd::URL, OPTIONS)));
+        wait_for_reading_without_calls(&mount, name);
+        let asked = Instant::now();
+        knfsd.run("printf changed >/srv/directory/file-3");
         assert!(asked.elapsed() < LEASE_BREAK_TIME / 2, "the mount has returned the delegation");
-        let changed = |number| if number == 3 { "changed".to_owned() } else { name(number) };
+        calls_of_writers[0] = use_for_writing(&mount.join(name(7)), &mount);
+        let mut file = fs::File::options().read(true).write(true).open(mount.join(name(7))).expect("opened");
+        fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive).expect("locked");
+        file.write_all(b"waits").expect("written");
+        let asked = Instant::now();
+        // Without a delegation it is there soon.
+        let wait = "for i in $(seq 100); do grep -q waits $f && exit 0; sleep 0.1; done; false";
+        knfsd.run(&format!("f=/srv/directory/{}; {wait}", name(7)));
+        assert!(asked.elapsed() < LEASE_BREAK_TIME / 2, "the mount has returned the delegation");
+        drop(file);
+        let changed = |number| match number {
+            3 => "changed".to_owned(),
+            7 => "waits7".to_owned(),
+            number => name(number),
+        };
         assert!(read_all(&mount, changed) > 0);
         // knfsd recalls delegations for the holder's own removals and renames, too.
         let started = Instant::now();
@@ -119,9 +184,45 @@ fn delegations_of_knfsd_are_used_and_recalled() {
         fs::remove_file(mount.join(name(6))).expect("removed");
         assert!(started.elapsed() < LEASE_BREAK_TIME / 2);
         assert_eq!(fs::read_to_string(mount.join(name(5))).expect("read"), name(4));
+        run_ok(&mut netns.inside(&other.command(Knfsd::URL, OPTIONS)));
+        calls_of_writers[1] = write_on_two_mounts(&mount, &other, "of-two");
+        other.unmount();
         mount.unmount();
-        "ok".to_owned()
     });
-    println!("knfsd {}", report.kernel);
-    report.assert_passed(7);
+    println!("{calls_of_writers:?} calls of writers");
+    assert_eq!(calls_of_writers.map(|calls| calls == 0), [has_write_delegations(&kernel); 2]);
+}
+
+/// Our server's write delegation is recalled for another client.
+#[test]
+fn a_second_mount_recalls_a_write_delegation() {
+    need_root();
+    let scratch = Scratch::new();
+    let export = scratch.mkdir("export");
+    let server = Serve::openly(&export).start();
+    let [one, two] = [(); 2].map(|()| Mount::new(&server, &export, OPTIONS));
+    assert_eq!(write_on_two_mounts(&one, &two, "of-two"), 0, "a write delegation");
+}
+
+/// nfs-ganesha with its filesystem module for local filesystems (FSAL_VFS) delegates nothing, also where the
+/// configuration allows it. Every open costs calls, and two mounts see each other's data as by close-to-open
+/// consistency and locks.
+#[test]
+fn ganesha_delegates_nothing() {
+    need_root();
+    let scratch = Scratch::new();
+    let export = scratch.mkdir("export");
+    let netns = Netns::new("gdeleg");
+    let _ganesha = Ganesha::start_with_delegations(&netns, &export);
+    create_files(&export);
+    let url = format!("nfs://127.0.0.1:{}{}", Ganesha::NFS_PORT, Ganesha::PSEUDO);
+    let [one, two] = ["one", "two"].map(|name| {
+        let mount = Mount::unmounted_with(&scratch.mkdir(name));
+        run_ok(&mut netns.inside(&mount.command(&url, OPTIONS)));
+        mount
+    });
+    for _ in 0..3 {
+        assert!(read_all(&one, name) >= FILES as u64);
+    }
+    assert!(write_on_two_mounts(&one, &two, "of-two") > 0);
 }

@@ -56,6 +56,8 @@ fn listings_are_kept_and_correct(path: &DataPath) {
     for number in 0..FILES {
         fs::write(export.join("many").join(name(number)), "").expect("written");
     }
+    // The mount has listed its root, so it may believe for a while that there is no such name.
+    assert_eq!(names(mount.path()), BTreeSet::from(["many".to_owned()]));
     let (there, here) = (export.join("many"), mount.join("many"));
     a_listing_continues_without_its_cache(&there, &mount, &here);
     a_listing_continues_behind_removed_files(&there, &mount, &here);

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use samehost_tests::disk::Disk;
-use samehost_tests::process::run_within;
+use samehost_tests::process::{run_within, wait_for};
 use samehost_tests::scratch::pattern;
 use samehost_tests::{DataPath, Mount, Scratch, Serve, need_root, run_ok};
 
@@ -166,6 +166,13 @@ fn space_holes_and_copies_are_those_of_a_local_directory() {
                 &format!("cp --sparse=never sparse full && cmp sparse full && {}", map("full")),
             ),
             ("copy_file_range", &copy),
+            (
+                "a long copy, which the server may make asynchronously",
+                &format!(
+                    "seq 3000000 | head -c 20000000 > long; cp long longer; cmp long longer; {}",
+                    map("longer")
+                ),
+            ),
             ("an empty file", &format!("touch empty; cp empty empty2; {}", map("empty empty2"))),
             (
                 "no space change of a file that is read only",
@@ -225,6 +232,35 @@ fn copies_share_blocks_where_the_servers_filesystem_can() {
         assert!(extents.contains("shared"), "{name}: {extents}");
         std::fs::remove_file(export.join("copy")).expect("removed");
     }
+}
+
+/// The server copies asynchronously. If the program is killed meanwhile, it stops.
+#[test]
+fn a_killed_program_cancels_its_copy() {
+    const COPY: &str = "import os
+source, target = os.open('from', os.O_RDONLY), os.open('to', os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+while os.copy_file_range(source, target, 1 << 30):
+    pass
+";
+    need_root();
+    let scratch = Scratch::in_memory();
+    let export = scratch.mkdir("export");
+    assert_eq!(output(&export, "truncate -s 512M from"), "status 0\n");
+    let server = Serve::openly(&export).start();
+    let mount = Mount::new(&server, &export, "lane=off,vers=4.2");
+    // A kill may come between two copies.
+    let is_cancelled = (0..50).any(|_| {
+        let mut command = Command::new("python3");
+        let mut program = command.args(["-c", COPY]).current_dir(mount.path()).spawn().expect("python3");
+        wait_for("the copy to begin", || {
+            std::fs::metadata(export.join("to")).is_ok_and(|to| to.len() > 0).then_some(())
+        });
+        program.kill().expect("it is there or done");
+        program.wait().expect("an end");
+        std::fs::remove_file(export.join("to")).expect("removed");
+        server.status().calls("wire", "NFS4.OFFLOAD_CANCEL") > 0
+    });
+    assert!(is_cancelled, "no copy was asynchronous, or none was cancelled");
 }
 
 #[test]
@@ -316,8 +352,10 @@ fn access_control_lists_are_read_and_written_by_nfs4_acl_tools() {
         );
         assert!(!run("setpriv --reuid=4321 --clear-groups nfs4_setfacl -a A::77:r f").ends_with(" 0\n"));
         assert_eq!(posix("f"), set, "{case}: refused lists change nothing");
-        // POSIX lists aren't translated by the client, as by the kernel's.
-        assert!(run("setfacl -m u:55:r f").contains("Operation not supported"), "{case}");
+        // The same list in the other form.
+        assert_eq!(run("getfacl -cn f"), set, "{case}");
+        assert_eq!(run("setfacl -m u:55:r f"), "status 0\n", "{case}");
+        assert!(run("nfs4_getfacl f").contains("A::55:r"), "{case}");
     }
     let mount = Mount::new(&server, &export, "lane=off,vers=3");
     let said = output(mount.path(), "nfs4_getfacl f");

@@ -1,106 +1,41 @@
-//! Recovery of NFSv4 mounts: what applications see when their server (ours, nfs-ganesha) is killed, when they
-//! cannot reach it for longer than their lease, and when it (knfsd) ends their session and state.
+//! Recovery of NFSv4 mounts: what applications see when their server (ours, nfs-ganesha, knfsd) is killed,
+//! when they cannot reach it for longer than their lease, and when it ends their session and state.
 
-use std::cell::RefCell;
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::Signal;
 use samehost_tests::ganesha::Ganesha;
-use samehost_tests::qemu::{self, Job};
-use samehost_tests::{Daemon, Mount, Netns, Scratch, Serve, TIMEOUT, need_root, run_ok, wait_for};
+use samehost_tests::knfsd::Knfsd;
+use samehost_tests::{
+    Application, Daemon, Mount, Netns, Scratch, Serve, Server, need_root, run_ok, wait_for,
+};
 
 /// The guest is slow on a busy machine.
 const GUEST_TIMEOUT: Duration = Duration::from_secs(240);
 
-/// The bytes of a block of the stream.
-const BLOCK: usize = 64 << 10;
-
-/// Opens files in a directory and does what it reads, one command a line: `open NAME`, `lock NAME WAITS`,
-/// `unlock NAME`, `read NAME`, `write NAME TEXT`, and `stream NAME BLOCKS`, which writes numbered blocks and
-/// tells of every eighth, synced. Prints the result of each.
-const APPLICATION: &str = r"
-import errno, fcntl, os, sys
-fds = {}
-for line in sys.stdin:
-    what, name, *rest = line.split()
-    try:
-        result = 'ok'
-        if what == 'open':
-            fds[name] = os.open(os.path.join(sys.argv[1], name), os.O_RDWR | os.O_CREAT)
-        elif what == 'lock':
-            fcntl.lockf(fds[name], fcntl.LOCK_EX | (0 if int(rest[0]) else fcntl.LOCK_NB))
-        elif what == 'unlock':
-            fcntl.lockf(fds[name], fcntl.LOCK_UN)
-        elif what == 'read':
-            result = os.pread(fds[name], 100, 0).decode()
-        elif what == 'write':
-            os.pwrite(fds[name], rest[0].encode(), 0)
-            os.fsync(fds[name])
-        elif what == 'stream':
-            for block in range(int(rest[0])):
-                os.pwrite(fds[name], bytes([block % 251]) * 65536, block * 65536)
-                if block % 8 == 7:
-                    os.fsync(fds[name])
-                    print(block, flush=True)
-        print(result, flush=True)
-    except OSError as error:
-        print(errno.errorcode[error.errno], flush=True)
-";
-
-struct Application {
-    child: Child,
-    commands: ChildStdin,
-    results: Receiver<String>,
+/// A server that a test kills and restarts.
+trait Killed {
+    fn kill(&mut self);
+    /// Starts it again, with what it has on stable storage.
+    fn restart(&mut self);
+    /// Whether the exported file `stream` begins with these blocks of a stream, also while it is down.
+    fn has_blocks(&self, number: usize) -> bool;
 }
 
-impl Application {
-    fn new(directory: &Path) -> Self {
-        let mut command = Command::new("python3");
-        command.args(["-c", APPLICATION]).arg(directory).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().expect("python3");
-        let commands = child.stdin.take().expect("its input");
-        let lines = BufReader::new(child.stdout.take().expect("its output")).lines();
-        let (send, results) = channel();
-        std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| drop(send.send(line))));
-        Self { child, commands, results }
-    }
-
-    fn begin(&mut self, command: &str) {
-        writeln!(self.commands, "{command}").expect("a running application");
-    }
-
-    fn result(&self) -> String {
-        self.results.recv_timeout(TIMEOUT).expect("a result")
-    }
-
-    fn run(&mut self, command: &str) -> String {
-        self.begin(command);
-        self.result()
-    }
-}
-
-impl Drop for Application {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Whether the file `stream` in a directory begins with these blocks of a stream.
+fn has_blocks(export: &Path, number: usize) -> bool {
+    let data = fs::read(export.join("stream")).expect("the exported file");
+    let mut blocks = data.chunks(Application::BLOCK);
+    (0..number).all(|block| blocks.next() == Some(&Application::block(block)))
 }
 
 /// An application writes a stream and holds locks on `mount` while its server is killed again and again. It
 /// sees no error, what it was told is synced is in the exported directory after each kill, and its locks are
 /// its own throughout, as `other`, another mount of the server, shows.
-fn application_under_kills(
-    export: &Path,
-    mount: &Path,
-    other: &Path,
-    mut kill: impl FnMut(),
-    mut restart: impl FnMut(),
-) {
+fn application_under_kills(server: &mut dyn Killed, mount: &Path, other: &Path) {
     const BLOCKS: usize = 400;
     let mut writer = Application::new(mount);
     for name in ["locked", "stream"] {
@@ -109,14 +44,6 @@ fn application_under_kills(
     }
     assert_eq!(writer.run("write locked mine"), "ok");
     writer.begin(&format!("stream stream {BLOCKS}"));
-    let good_blocks = |number: usize| {
-        let data = fs::read(export.join("stream")).expect("the exported file");
-        let blocks = data.chunks(BLOCK).take(number).enumerate();
-        let is_good = |(block, data): &(usize, &[u8])| {
-            data.len() == BLOCK && data.iter().all(|byte| usize::from(*byte) == block % 251)
-        };
-        blocks.filter(is_good).count()
-    };
     for round in 1..=2 {
         let synced = loop {
             let block: usize = writer.result().parse().expect("a block's number, no error");
@@ -124,9 +51,9 @@ fn application_under_kills(
                 break block;
             }
         };
-        kill();
-        assert_eq!(good_blocks(synced + 1), synced + 1);
-        restart();
+        server.kill();
+        assert!(server.has_blocks(synced + 1), "{synced} blocks are synced");
+        server.restart();
         let mut reader = Application::new(other);
         for name in ["locked", "stream"] {
             assert_eq!(reader.run(&format!("open {name}")), "ok");
@@ -141,12 +68,29 @@ fn application_under_kills(
     };
     assert_eq!(last, "ok");
     assert_eq!(writer.run("read locked"), "mine");
-    assert_eq!(good_blocks(BLOCKS), BLOCKS);
+    assert!(server.has_blocks(BLOCKS));
     // The locks end with the process.
     drop(writer);
     let mut next = Application::new(other);
     assert_eq!(next.run("open locked"), "ok");
     assert_eq!(next.run("lock locked 1"), "ok");
+}
+
+/// Our server and its exported directory.
+struct Ours<'a>(Server, &'a Path);
+
+impl Killed for Ours<'_> {
+    fn kill(&mut self) {
+        self.0.kill();
+    }
+
+    fn restart(&mut self) {
+        self.0.restart();
+    }
+
+    fn has_blocks(&self, number: usize) -> bool {
+        has_blocks(self.1, number)
+    }
 }
 
 #[test]
@@ -163,9 +107,24 @@ fn an_application_notices_no_killed_server() {
         mount
     };
     let (mount, other) = (mount("vers=4.2,lane=off"), mount("vers=4.1,lane=off"));
-    let server = RefCell::new(server);
-    let (kill, restart) = (|| server.borrow_mut().kill(), || server.borrow_mut().restart());
-    application_under_kills(&export, mount.path(), other.path(), kill, restart);
+    application_under_kills(&mut Ours(server, &export), mount.path(), other.path());
+}
+
+/// nfs-ganesha and its exported directory.
+struct Foreign<'a>(Ganesha, &'a Path);
+
+impl Killed for Foreign<'_> {
+    fn kill(&mut self) {
+        self.0.kill();
+    }
+
+    fn restart(&mut self) {
+        self.0.restart();
+    }
+
+    fn has_blocks(&self, number: usize) -> bool {
+        has_blocks(self.1, number)
+    }
 }
 
 #[test]
@@ -174,15 +133,14 @@ fn an_application_notices_no_killed_ganesha() {
     let scratch = Scratch::new();
     let export = scratch.mkdir("export");
     let netns = Netns::new("ganesha");
-    let ganesha = RefCell::new(Ganesha::start_with_grace(&netns, &export));
+    let ganesha = Ganesha::start_with_grace(&netns, &export);
     let url = format!("nfs://127.0.0.1:{}{}", Ganesha::NFS_PORT, Ganesha::PSEUDO);
     let run_dir = scratch.mkdir("run");
     let mounts = [Mount::unmounted_with(&run_dir), Mount::unmounted_with(&run_dir)];
     for mount in &mounts {
         run_ok(&mut netns.inside(&mount.command(&url, "vers=4.2,lane=off")));
     }
-    let (kill, restart) = (|| ganesha.borrow_mut().kill(), || ganesha.borrow_mut().restart());
-    application_under_kills(&export, mounts[0].path(), mounts[1].path(), kill, restart);
+    application_under_kills(&mut Foreign(ganesha, &export), mounts[0].path(), mounts[1].path());
 }
 
 /// A client's network is cut for longer than its lease, and another client gets the lock that it held. It
@@ -244,41 +202,58 @@ fn a_lock_that_was_lost_during_a_partition_is_not_believed() {
     }
 }
 
-/// The kernel's server ends its clients, with their sessions and state, while one doesn't answer. Another one
-/// gets a lock that it held. Only files with locks fail, and the log names them.
+impl Killed for &Knfsd {
+    fn kill(&mut self) {
+        self.run("rpc.nfsd 0");
+    }
+
+    fn restart(&mut self) {
+        self.run("serve");
+    }
+
+    fn has_blocks(&self, number: usize) -> bool {
+        let mut expected = Command::new("md5sum");
+        let blocks: Vec<u8> = (0..number).flat_map(Application::block).collect();
+        let scratch = Scratch::new();
+        fs::write(scratch.join("blocks"), blocks).expect("own directory");
+        let sum = run_ok(expected.arg(scratch.join("blocks")));
+        let sum = sum.split_whitespace().next().expect("a checksum");
+        let length = number * Application::BLOCK;
+        self.succeeds(&format!("head -c {length} /srv/directory/stream | md5sum | grep -q {sum}"))
+    }
+}
+
+/// The kernel's server restarts, and then ends its clients, with their sessions and state, while one doesn't
+/// answer. Another one gets a lock that it held. Only files with locks fail, and the log names them.
 #[test]
-fn clients_that_knfsd_expires_lose_locks_and_nothing_else() {
+fn an_application_notices_no_restart_of_knfsd_and_loses_locks_that_it_expires() {
     need_root();
-    let scratch = Scratch::new();
-    let netns = Netns::new("expire");
-    let run_dir = scratch.mkdir("empty");
-    let (mount, other) = (Mount::unmounted_with(&run_dir), Mount::unmounted_with(&run_dir));
-    let start = |mount: &Mount, log: &str| {
-        let mut command = mount.command("nfs://127.0.0.1/srv/directory", "vers=4.2,lane=off");
-        command.arg("--foreground");
-        let mut command = netns.inside(&command);
-        let daemon = Daemon::start("samehost mount", &mut command, &scratch.join(log)).expect("a mount");
-        wait_for("the mount", || mount.is_mounted().then_some(()));
-        daemon
-    };
-    let mut started = None;
-    let job = Job { nfs_port: 0, mount_port: 0, anon_uid: 0, plan: include_str!("guest/knfsd.sh") };
-    let report = qemu::boot_knfsd(&job, &netns, GUEST_TIMEOUT, |said| {
-        if said == "serving" {
-            let daemons = (start(&mount, "one.log"), start(&other, "two.log"));
-            let (mut one, mut two) = (Application::new(mount.path()), Application::new(other.path()));
-            for name in ["contended", "locked", "untouched"] {
-                assert_eq!(one.run(&format!("open {name}")), "ok");
-                assert_eq!(one.run(&format!("write {name} mine_")), "ok");
-            }
-            assert_eq!(one.run("lock contended 0"), "ok");
-            assert_eq!(one.run("lock locked 0"), "ok");
-            assert_eq!(two.run("open contended"), "ok");
-            daemons.0.signal(Signal::STOP);
-            started = Some((daemons, one, two));
-            return "expire".to_owned();
+    let netns = Netns::new("knfsd");
+    Knfsd::with(&netns, GUEST_TIMEOUT, |mut knfsd| {
+        let scratch = Scratch::new();
+        let run_dir = scratch.mkdir("empty");
+        let (mount, other) = (Mount::unmounted_with(&run_dir), Mount::unmounted_with(&run_dir));
+        let start = |mount: &Mount, log: &str| {
+            let mut command = mount.command(Knfsd::URL, "vers=4.2,lane=off");
+            command.arg("--foreground");
+            let mut command = netns.inside(&command);
+            let daemon = Daemon::start("samehost mount", &mut command, &scratch.join(log)).expect("a mount");
+            wait_for("the mount", || mount.is_mounted().then_some(()));
+            daemon
+        };
+        let (mut daemon, mut other_daemon) = (start(&mount, "one.log"), start(&other, "two.log"));
+        application_under_kills(&mut knfsd, mount.path(), other.path());
+
+        let (mut one, mut two) = (Application::new(mount.path()), Application::new(other.path()));
+        for name in ["contended", "taken", "untouched"] {
+            assert_eq!(one.run(&format!("open {name}")), "ok");
+            assert_eq!(one.run(&format!("write {name} mine_")), "ok");
         }
-        let ((mut daemon, mut other_daemon), mut one, mut two) = started.take().expect("it has served");
+        assert_eq!(one.run("lock contended 0"), "ok");
+        assert_eq!(one.run("lock taken 0"), "ok");
+        assert_eq!(two.run("open contended"), "ok");
+        daemon.signal(Signal::STOP);
+        knfsd.expire_clients();
         // The other mount begins another session by itself.
         assert_eq!(two.run("lock contended 1"), "ok");
         assert_eq!(two.run("write contended yours"), "ok");
@@ -288,15 +263,15 @@ fn clients_that_knfsd_expires_lose_locks_and_nothing_else() {
         assert_eq!(one.run("write contended mine_"), "EIO");
         assert_eq!(one.run("read contended"), "EIO");
         // Without a reclaim nobody knows whether the lock was another's meanwhile.
-        assert_eq!(one.run("read locked"), "EIO");
+        assert_eq!(one.run("read taken"), "EIO");
         assert_eq!(two.run("read contended"), "yours");
         let log = daemon.log();
-        for name in ["contended", "locked"] {
+        for name in ["contended", "taken"] {
             assert!(log.lines().any(|line| line.contains("locks are lost") && line.contains(name)), "{log}");
             assert_eq!(one.run(&format!("unlock {name}")), "ok");
         }
         assert!(!log.contains("untouched"), "{log}");
-        assert_eq!(one.run("read locked"), "mine_");
+        assert_eq!(one.run("read taken"), "mine_");
         assert_eq!(two.run("unlock contended"), "ok");
         assert_eq!(one.run("lock contended 1"), "ok");
         assert_eq!(one.run("read contended"), "yours");
@@ -305,7 +280,5 @@ fn clients_that_knfsd_expires_lose_locks_and_nothing_else() {
             mount.unmount();
             assert!(daemon.wait().success(), "{}", daemon.log());
         }
-        "ok".to_owned()
     });
-    report.assert_passed(7);
 }

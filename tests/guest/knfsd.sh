@@ -1,6 +1,6 @@
 # Makes the guest an NFS server: the kernel's, with rpcbind and Debian's nfs-kernel-server. It exports a
 # directory and a regular file, both in memory, and serves until the host replies with anything but "expire"
-# and "run COMMAND".
+# and "run COMMAND". `rpc.nfsd 0` ends the server with all of its state; then `serve` starts it again.
 export PATH=/bin:/sbin:/usr/sbin
 syslogd -l 4 -O /dev/console # errors of the daemons
 
@@ -11,7 +11,7 @@ step() {
     "$@" && echo "PASS $name" || echo "FAIL $name"
 }
 
-mkdir -p /run /srv /var/lib/nfs
+mkdir -p /run/rpc_pipefs /srv /var/lib/nfs/nfsdcld
 ln -s /run /var/run # libtirpc looks for rpcbind's socket in the one, the kernel in the other
 : >/var/lib/nfs/rmtab
 echo "_rpc:x:106:65534::/run/rpcbind:/bin/false" >>/etc/passwd
@@ -33,13 +33,33 @@ echo "/srv/directory *(rw,insecure,no_root_squash,no_subtree_check,fsid=1)" >/et
 
 # The daemons listen when these commands return.
 step nfsd mount -t nfsd nfsd /proc/fs/nfsd
-# The shortest times: no NFSv4 client has anything to reclaim.
+# The shortest lease. The grace period ends when all clients have reclaimed. It may be longer than a lease, because QEMU's
+# network connects a client some seconds after the server has started again.
 echo 10 >/proc/fs/nfsd/nfsv4leasetime
-echo 10 >/proc/fs/nfsd/nfsv4gracetime
+echo 60 >/proc/fs/nfsd/nfsv4gracetime
 step rpcbind rpcbind
 step exportfs exportfs -r
 exportfs -o rw,insecure,no_root_squash,no_subtree_check,fsid=2 '*:/srv/file' # it warns that this is no directory, and exports it
-step rpc.nfsd rpc.nfsd --no-udp --nfs-version 3 --nfs-version 4 8
+# It remembers the clients that may reclaim after a restart, so that the grace period of NFSv4 ends with the last of them.
+step rpc_pipefs mount -t rpc_pipefs rpc_pipefs /run/rpc_pipefs
+step nfsdcld nfsdcld --pipefsdir=/run/rpc_pipefs
+# serve: starts the threads. The kernel looks for nfsdcld for a second only, and then serves without a memory of clients:
+# then it is started again. The lock manager would refuse everybody's locks while NFSv3 clients may reclaim theirs; there
+# are none.
+cat >/bin/serve <<END
+#!/bin/sh
+while dmesg -c >/dev/null; rpc.nfsd --no-udp --nfs-version 3 --nfs-version 4 8; do
+    if dmesg | grep -q "Using nfsdcld"; then
+        echo Y >/proc/fs/lockd/nlm_end_grace
+        exit
+    fi
+    rpc.nfsd 0
+    sleep 1
+done
+exit 1
+END
+chmod 755 /bin/serve
+step rpc.nfsd serve
 step rpc.mountd rpc.mountd --no-udp --port 20048
 echo "HOST serving" >/dev/console
 while read -r answer </dev/console; do

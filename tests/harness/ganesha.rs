@@ -43,6 +43,15 @@ impl Ganesha {
         Self::launch(netns, export, "No_Root_Squash", state)
     }
 
+    /// As [`Ganesha::start`], with delegations allowed as far as ganesha has them.
+    ///
+    /// # Panics
+    /// When it doesn't come up.
+    pub fn start_with_delegations(netns: &Netns, export: &Path) -> Self {
+        let squash = "No_Root_Squash; Delegations = ReadWrite";
+        Self::launch(netns, export, squash, "Graceless = true; Delegations = true;")
+    }
+
     /// As [`Ganesha::start`], with another value of ganesha's `Squash`.
     ///
     /// # Panics

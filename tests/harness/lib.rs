@@ -5,6 +5,7 @@
 //! on the machine's own services, and no test waits for time to pass: [`wait_for`] polls a condition, with a
 //! generous timeout.
 
+pub mod application;
 pub mod capture;
 pub mod cgroup;
 pub mod cpio;
@@ -12,6 +13,7 @@ pub mod data_path;
 pub mod disk;
 pub mod failing;
 pub mod ganesha;
+pub mod knfsd;
 pub mod mount;
 pub mod netns;
 pub mod podman;
@@ -22,6 +24,7 @@ pub mod samehost;
 pub mod scratch;
 pub mod uring;
 
+pub use application::Application;
 pub use data_path::DataPath;
 pub use mount::Mount;
 pub use netns::Netns;

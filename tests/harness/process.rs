@@ -161,7 +161,7 @@ impl Daemon {
 
     /// Resident memory in KiB (`VmRSS`); `None` after its exit.
     pub fn resident_kib(&self) -> Option<u64> {
-        status_kib(self.pid(), "VmRSS:")
+        resident_kib(self.pid())
     }
 
     /// Peak resident memory in KiB (`VmHWM`).
@@ -187,6 +187,11 @@ impl Drop for Daemon {
             }
         }
     }
+}
+
+/// Resident memory of any process in KiB; `None` after its exit.
+pub fn resident_kib(pid: u32) -> Option<u64> {
+    status_kib(pid, "VmRSS:")
 }
 
 fn status_kib(pid: u32, field: &str) -> Option<u64> {

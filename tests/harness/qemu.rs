@@ -155,9 +155,9 @@ pub fn boot_ceph(job: &Job<'_>, ceph: &Path, timeout: Duration, host: impl FnMut
     run(Command::new("qemu-system-x86_64"), &user_network(&[]), &kernel, archive, timeout, host)
 }
 
-/// As [`boot`], for a guest with the kernel's NFS server, rpcbind and the programs of Debian's
-/// nfs-kernel-server, which tests/guest/knfsd.sh starts. The ports of rpcbind (111), NFS (2049) and MOUNT
-/// (20048) are forwarded to the namespace's loopback.
+/// As [`boot`], for a guest with the kernel's NFS server, rpcbind, getfacl(1), setfacl(1) and the programs of
+/// Debian's nfs-kernel-server, which tests/guest/knfsd.sh starts. The ports of rpcbind (111), NFS (2049) and
+/// MOUNT (20048) are forwarded to the namespace's loopback.
 ///
 /// # Panics
 /// As [`boot`]; when nfs-kernel-server isn't there (run scripts/setup).
@@ -176,7 +176,10 @@ pub fn boot_knfsd(
         archive.directory(directory);
     }
     archive.program("sbin/rpcbind", Path::new("/sbin/rpcbind"));
-    for program in ["usr/sbin/exportfs", "usr/sbin/rpc.mountd", "usr/sbin/rpc.nfsd"] {
+    for program in ["getfacl", "setfacl"] {
+        archive.program(&format!("bin/{program}"), &Path::new("/usr/bin").join(program));
+    }
+    for program in ["usr/sbin/exportfs", "usr/sbin/nfsdcld", "usr/sbin/rpc.mountd", "usr/sbin/rpc.nfsd"] {
         archive.program(program, &package.join(program));
     }
     let net = user_network(&[111, 2049, 20048]);

@@ -279,6 +279,16 @@ impl Server {
         status_in(&self.serve.run_dir).expect("a running server answers on its status socket")
     }
 
+    /// Waits until it has counted more than `before` calls of a procedure over the wire. It counts a call
+    /// after its effect, which another process may already have seen.
+    ///
+    /// # Panics
+    /// When it doesn't in [`TIMEOUT`](crate::TIMEOUT).
+    pub fn wait_for_calls(&self, procedure: &str, before: u64) {
+        let has_counted = || (self.status().calls("wire", procedure) > before).then_some(());
+        wait_for(&format!("more than {before} calls of {procedure}"), has_counted);
+    }
+
     /// Sends SIGTERM and waits for its exit.
     ///
     /// # Panics
