@@ -7,7 +7,7 @@ use xdr::{Decoder, Opaque};
 
 use super::compound::{Compound, malformed, refused};
 use super::convert::{ACL, FILE, FILE_AND_ACL};
-use super::operations::ANONYMOUS;
+use super::state::ANONYMOUS;
 use super::{Nfs4, aces, reply_attributes};
 use crate::error::{Error, Result, Status};
 use crate::types::{FileKind, Handle, Operation, PosixAcls, ReplyAcls, SetAcl};

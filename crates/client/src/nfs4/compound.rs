@@ -302,6 +302,11 @@ pub(super) fn refused(operation: Operation, status: Nfsstat4) -> Error {
     Error::Status { object: operation.name().to_owned(), status: convert::status(status) }
 }
 
+/// The status of an operation's results as a result.
+pub(super) fn check(operation: Operation, status: Nfsstat4) -> Result<()> {
+    if status == Nfsstat4::Ok { Ok(()) } else { Err(refused(operation, status)) }
+}
+
 /// The error for results that can't be decoded.
 pub(super) fn malformed(object: &str) -> Error {
     Error::Protocol { object: object.to_owned(), what: "its results can't be decoded" }

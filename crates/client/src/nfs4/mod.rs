@@ -17,6 +17,9 @@
 //! | `callbacks` | what the server calls |
 //! | `exports` | the list of exports, from the server's root |
 //! | `operations` | the operations, one COMPOUND each |
+//! | `names` | LOOKUP, CREATE, REMOVE, RENAME, LINK |
+//! | `read_dir` | READDIR |
+//! | `data` | READ, WRITE, COMMIT |
 //! | `compound` | a COMPOUND's operations and results |
 //! | `convert` | wire types to the client's types, and back |
 //! | `owners` | owners and groups as strings |
@@ -34,17 +37,20 @@ mod callbacks;
 mod compound;
 mod connect;
 mod convert;
+mod data;
 mod delegated_files;
 mod delegation;
 mod exports;
 mod identity;
 mod lock;
 mod moved;
+mod names;
 mod offloaded_copy;
 mod offloads;
 mod open;
 mod operations;
 mod owners;
+mod read_dir;
 mod read_plus;
 mod rewritten_files;
 mod session;

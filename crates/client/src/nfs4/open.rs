@@ -19,11 +19,10 @@ use xdr::Opaque;
 use super::compound::{Compound, Results, refused};
 use super::convert::{FILE, Settable};
 use super::delegation::{GrantedDelegation, OpenedFile, send_return};
-use super::operations::CURRENT;
 use super::session::{CompoundReply, SessionClient};
 use super::state::{
-    ChangeInFlight, ClosesAlong, HeldState, OpenOwner, READ_ACCESS, WRITE_ACCESS, WireOpen, open_args,
-    state_id,
+    CURRENT, ChangeInFlight, ClosesAlong, HeldState, OpenOwner, READ_ACCESS, WRITE_ACCESS, WireOpen,
+    open_args, state_id,
 };
 use super::{Nfs4, got_handle, reply_attributes};
 use crate::attribute_sink::PreOpAttributes;

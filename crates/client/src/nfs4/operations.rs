@@ -1,145 +1,35 @@
 //! The operations as COMPOUNDs (RFC 8881 section 18).
-//!
-//! Data is read and written by the state id of the user's open, or by the special one for clients that hold
-//! none (RFC 8881 section 8.2.3) if the user hasn't opened the file. A file that is created without being
-//! opened is opened for that, and closed by the same COMPOUND.
-
-use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
-use client_state::{ByteRange, LockKind, StateId};
+use client_state::{ByteRange, LockKind};
 use io::Stability;
 use proto::nfs4::attributes as number;
 use proto::nfs4::{
-    Access4Args, Access4ResOk, Bitmap4, ChangeInfo4, Close4Args, Commit4Args, Create4Args, Createtype4,
-    Fattr4, Linktext4, MAX_COMPONENT, Name4Args, NfsFtype4, Nfsstat4, Open4Args, Open4ResOk, OpenClaim4,
-    Openflag4, Operation as Op, Read4Args, Readdir4Args, Rename4Args, Rename4ResOk, SHARE_ACCESS_READ,
-    SHARE_ACCESS_WANT_NO_DELEG, Sequence4ResOk, Setattr4Args, Specdata4, StableHow4, StateOwner4, Stateid4,
-    Verifier4, Verify4Args, Write4ResOk,
+    Access4Args, Access4ResOk, Bitmap4, Createtype4, Fattr4, Linktext4, NfsFtype4, Operation as Op,
+    Setattr4Args, Specdata4, Verify4Args,
 };
-use rpc::client::Receive;
-use xdr::{Decode, Decoder, Encode, Encoder, Opaque};
+use xdr::{Encoder, Opaque};
 
-use super::compound::{Compound, Results, malformed, refused};
-use super::connect::OPERATIONS_PER_NAME;
-use super::convert::{
-    self, ACL, BIRTH, ENTRY, ENTRY_AND_ACL, ENTRY_NUMBER, FILE, NAMES, ReplyAttributes, SPACE, Settable,
-};
-use super::delegation::ReturnAlong;
-use super::open::{before, create_how};
-use super::read_plus::ReadPlusAnswer;
+use super::compound::{Compound, check, malformed};
+use super::convert::{self, BIRTH, FILE, NAMES, SPACE, Settable};
+use super::data::{IoAttempts, io_stateid};
 use super::session::CompoundReply;
-use super::state::{self, READ_ACCESS, WRITE_ACCESS};
-use super::{Nfs4, file_handle, found, reply_attributes};
-use crate::error::{Error, Result, Status};
+use super::state::WRITE_ACCESS;
+use super::{Nfs4, reply_attributes};
+use crate::error::Result;
 use crate::operations::{
     CopyReply, FileTarget, LockConflict, LockOwner, LockRequest, OpenPlan, OpenReply, Operations, ReadReply,
-    WireOpen, WriteReply, lookup_first,
+    WireOpen, WriteReply,
 };
 use crate::types::{
-    Access, Advice, Attributes, Create, DirEntry, ExportEntry, Fallocate, FileKind, Found, FsInfo, FsStat,
-    Handle, MadeDirectory, Node, Operation, Page, PathConf, Plus, PosixAcls, ReplyAcls, SeekTo, SetAcl,
-    SetAttributes, SetXattr, Timestamp, XattrPage,
+    Access, Advice, Attributes, Create, ExportEntry, Fallocate, Found, FsInfo, FsStat, Handle, MadeDirectory,
+    Node, Operation, Page, PathConf, Plus, PosixAcls, SeekTo, SetAcl, SetAttributes, SetXattr, Timestamp,
+    XattrPage,
 };
 use crate::user::User;
 
-/// The state id of a client that holds no state (RFC 8881 section 8.2.3).
-pub(super) const ANONYMOUS: Stateid4 = Stateid4 { seqid: 0, other: [0; 12] };
-
-/// The state id that an earlier operation of the same COMPOUND has set (RFC 8881 section 16.2.3.1.2).
-pub(super) const CURRENT: Stateid4 = Stateid4 { seqid: 1, other: [0; 12] };
-
-/// The cookies of `.` and `..`, which NFSv4's servers don't list: they don't use these numbers (RFC 8881
-/// section 18.23.3).
-const OWN_COOKIE: u64 = 1;
-const PARENT_COOKIE: u64 = 2;
-
-/// The number of an entry whose attributes the user may not see, as the kernel's client has it.
-const UNKNOWN_FILEID: u64 = 1;
-
 /// The preferred size of a page of a directory, in bytes.
 const PREFERRED_PAGE: u32 = 128 << 10;
-
-/// Where the payload of READ's results begins, and its length, behind SEQUENCE and PUTFH.
-fn read_payload(results: &[u8]) -> Option<(usize, usize)> {
-    let mut from = Results::new(results).ok()?;
-    from.get::<Sequence4ResOk>(Op::Sequence).ok()?;
-    from.succeeded(Op::Putfh).ok()?;
-    from.get::<bool>(Op::Read).ok()?;
-    let length: u32 = from.value(Op::Read).ok()?;
-    Some((results.len() - from.rest().len(), length as usize))
-}
-
-/// The arguments of WRITE in front of the payload.
-struct WriteHead {
-    stateid: Stateid4,
-    offset: u64,
-    stable: StableHow4,
-}
-
-impl Encode for WriteHead {
-    fn encode(&self, to: &mut Encoder) {
-        to.put(&self.stateid);
-        to.u64(self.offset);
-        to.put(&self.stable);
-    }
-}
-
-/// The operations of a request that makes a directory and asks for rights and the access control list,
-/// SEQUENCE not counted. A session may permit fewer.
-const OPERATIONS_THAT_ASK: usize = 10;
-
-/// The operations of a request that returns a delegation and removes its file's name, SEQUENCE not counted.
-const OPERATIONS_THAT_RETURN: usize = 8;
-
-/// The operations of a request that writes data and sets attributes, SEQUENCE not counted.
-const OPERATIONS_THAT_SET: usize = 4;
-
-/// How often I/O is sent again because the server doesn't know its state id.
-const MAX_ATTEMPTS: u32 = 8;
-
-/// An I/O request's attempts, each with the state id that is current then.
-pub(super) struct IoAttempts<'a> {
-    nfs: &'a Nfs4,
-    user: &'a User,
-    file: &'a Handle,
-    done: u32,
-}
-
-impl<'a> IoAttempts<'a> {
-    pub(super) const fn new(nfs: &'a Nfs4, user: &'a User, file: &'a Handle) -> Self {
-        Self { nfs, user, file, done: 0 }
-    }
-
-    /// The state id of the next attempt.
-    pub(super) async fn state_id(&mut self, access: u8) -> Result<Option<StateId>> {
-        self.done += 1;
-        self.nfs.client.io_id(self.user, self.file, access).await
-    }
-
-    /// Whether the request must be sent again after this status, because the file has to be opened again.
-    pub(super) fn must_repeat(&self, id: Option<StateId>, status: Nfsstat4) -> bool {
-        let Some(id) = id.filter(|_| state::is_gone(status)) else { return false };
-        self.nfs.client.free_if_revoked(Some(id), status);
-        self.nfs.client.io_id_gone(self.user, self.file, id);
-        self.done < MAX_ATTEMPTS
-    }
-}
-
-pub(super) fn io_stateid(id: Option<StateId>) -> Stateid4 {
-    id.map_or(ANONYMOUS, state::stateid)
-}
-
-pub(super) fn check(operation: Op, status: Nfsstat4) -> Result<()> {
-    if status == Nfsstat4::Ok { Ok(()) } else { Err(refused(operation, status)) }
-}
-
-/// The type of a directory, as an attribute to compare with.
-fn directory_type() -> Vec<u8> {
-    let mut to = Encoder::new();
-    to.put(&NfsFtype4::Dir);
-    to.into_vec()
-}
 
 impl Nfs4 {
     /// Sends a request that is counted as `operation`.
@@ -151,139 +41,6 @@ impl Nfs4 {
     ) -> Result<CompoundReply> {
         user.session.counters.call(operation);
         self.client.call(user, compound, None).await
-    }
-
-    /// CREATE of anything but a regular file.
-    async fn make(
-        &self,
-        user: &User,
-        operation: Operation,
-        (directory, name): (&Handle, &[u8]),
-        kind: Createtype4<'_>,
-        set: &SetAttributes,
-    ) -> Result<Option<Found>> {
-        let made = self.make_and_ask(user, operation, (directory, name), kind, set, None).await?;
-        Ok(made.map(|made| made.found))
-    }
-
-    /// As [`Nfs4::make`]. Also asks which of the rights `wanted` the user has, and for the access control
-    /// list. These are last: if they fail, what was made is known.
-    async fn make_and_ask(
-        &self,
-        user: &User,
-        operation: Operation,
-        (directory, name): (&Handle, &[u8]),
-        kind: Createtype4<'_>,
-        set: &SetAttributes,
-        wanted: Option<Access>,
-    ) -> Result<Option<MadeDirectory>> {
-        let wanted = wanted.filter(|_| self.client.max_operations() >= OPERATIONS_THAT_ASK);
-        let report = self.report();
-        let set = match kind {
-            Createtype4::Lnk(_) => Settable::new(set),
-            _ => self.settable_of_new(user, set),
-        };
-        let args = Create4Args { objtype: kind, objname: Opaque(name), createattrs: set.fattr() };
-        let mut compound = Compound::once().put_fh(directory).then(Op::Create, &args).get_file();
-        if wanted.is_some() {
-            compound = compound.then(Op::Savefh, &());
-        }
-        compound = compound.put_fh(directory).get_attributes(&FILE);
-        if let Some(wanted) = wanted {
-            compound = compound
-                .then(Op::Restorefh, &())
-                .then(Op::Access, &Access4Args { access: wanted.0 })
-                .get_attributes(&ACL);
-        }
-        let reply = self.call(user, operation, &compound).await?;
-        let mut results = reply.results()?;
-        results.succeeded(Op::Putfh)?;
-        let info: ChangeInfo4 = results.get(Op::Create)?;
-        let _set: Bitmap4 = results.value(Op::Create)?;
-        let made = found(&mut results);
-        let made = made.map(|made| Found { handle: made.handle.found_at(directory, name), ..made });
-        let Ok(made) = made else {
-            report.send(directory, None, None);
-            // It was made, even if its handle isn't known.
-            return Ok(None);
-        };
-        report.send(&made.handle, None, made.attributes);
-        if wanted.is_some() {
-            results.succeeded(Op::Savefh)?;
-        }
-        results.succeeded(Op::Putfh)?;
-        report.file(&mut results, directory, before(info));
-        let mut made = MadeDirectory::from(made);
-        if let Some(wanted) = wanted
-            && results.succeeded(Op::Restorefh).is_ok()
-            && let Ok(Access4ResOk { access, .. }) = results.get(Op::Access)
-        {
-            made.access = Some(Access(access & wanted.0));
-            made.acl =
-                reply_attributes(&mut results).ok().and_then(|attributes| match attributes.acls(true) {
-                    ReplyAcls::Posix(acls) => Some(acls.access),
-                    ReplyAcls::NoPosix | ReplyAcls::NotSupported => None,
-                });
-        }
-        Ok(Some(made))
-    }
-
-    /// REMOVE of a directory, or of anything else. NFSv4 has one operation for both, so the type is checked
-    /// in front of it.
-    async fn remove_name(
-        &self,
-        user: &User,
-        operation: Operation,
-        (directory, name): (&Handle, &[u8]),
-        is_directory: bool,
-    ) -> Result<()> {
-        self.client.close_before_removal(directory, name).await;
-        let along = match self.client.max_operations() {
-            max if max >= OPERATIONS_THAT_RETURN => self.client.give_up_delegation_at(directory, name).await,
-            _ => {
-                self.client.return_delegation_at(directory, name).await;
-                None
-            }
-        };
-        let report = self.report();
-        let check = if is_directory { Op::Verify } else { Op::Nverify };
-        let kind = directory_type();
-        let kind = Fattr4 { attrmask: Bitmap4::of(&[number::TYPE]), attr_vals: Opaque(&kind) };
-        let behind = |compound: Compound| {
-            compound
-                .put_fh(directory)
-                .lookup(name)
-                .then(check, &Verify4Args { obj_attributes: kind })
-                .put_fh(directory)
-                .then(Op::Remove, &Name4Args { name: Opaque(name) })
-                .get_attributes(&FILE)
-        };
-        let first = along.as_ref().map_or_else(Compound::once, ReturnAlong::begin);
-        let mut reply = self.call(user, operation, &behind(first)).await?;
-        let mut results = reply.results()?;
-        if let Some(along) = along {
-            let file = along.file().clone();
-            if !along.end(&mut results, reply.session) {
-                self.client.return_delegation(&file).await;
-                reply = self.call(user, operation, &behind(Compound::once())).await?;
-                results = reply.results()?;
-            }
-        }
-        results.succeeded(Op::Putfh)?;
-        results.succeeded(Op::Lookup)?;
-        match results.status(check)? {
-            Nfsstat4::Ok => {}
-            status @ (Nfsstat4::Same | Nfsstat4::NotSame) => {
-                let status =
-                    if status == Nfsstat4::Same { Status::IsDirectory } else { Status::NotDirectory };
-                return Err(Error::Status { object: Op::Remove.name().to_owned(), status });
-            }
-            status => return Err(refused(check, status)),
-        }
-        results.succeeded(Op::Putfh)?;
-        let info: ChangeInfo4 = results.get(Op::Remove)?;
-        report.file(&mut results, directory, before(info));
-        Ok(())
     }
 }
 
@@ -353,55 +110,11 @@ impl Operations for Nfs4 {
     }
 
     async fn lookup(&self, user: &User, directory: &Handle, name: &[u8]) -> Result<Found> {
-        let report = self.report();
-        let compound = Compound::new().put_fh(directory).lookup(name).get_file();
-        let reply = self.call(user, Operation::Lookup, &compound).await?;
-        let mut results = reply.results()?;
-        results.succeeded(Op::Putfh)?;
-        match name {
-            b"." => {}
-            b".." => results.succeeded(Op::Lookupp)?,
-            _ => match results.status(Op::Lookup)? {
-                Nfsstat4::Ok => {}
-                // The directory is a symbolic link: as for NFSv3, and for a path of system calls.
-                Nfsstat4::Symlink => return Err(refused(Op::Lookup, Nfsstat4::Notdir)),
-                status => return Err(refused(Op::Lookup, status)),
-            },
-        }
-        let Found { handle, attributes } = found(&mut results)?;
-        let handle = handle.found_at(directory, name);
-        report.send(&handle, None, attributes);
-        Ok(Found { handle, attributes })
+        self.lookup_name(user, directory, name).await
     }
 
     async fn lookup_path(&self, user: &User, directory: &Handle, names: &[&[u8]]) -> Result<Vec<Found>> {
-        let at_once = (self.client.max_operations() / OPERATIONS_PER_NAME).saturating_sub(1);
-        let names = &names[..names.len().min(at_once)];
-        if names.len() < 2 || names.iter().any(|name| matches!(*name, b"." | b"..")) {
-            return lookup_first(self, user, directory, names).await;
-        }
-        let report = self.report();
-        let first = Compound::new().put_fh(directory);
-        let compound = names.iter().fold(first, |compound, name| compound.lookup(name).get_file());
-        let reply = self.call(user, Operation::Lookup, &compound).await?;
-        let mut results = reply.results()?;
-        results.succeeded(Op::Putfh)?;
-        let mut files: Vec<Found> = Vec::with_capacity(names.len());
-        for name in names {
-            match results.status(Op::Lookup)? {
-                Nfsstat4::Ok => {}
-                // The next call has it first, and its error.
-                _ if !files.is_empty() => break,
-                Nfsstat4::Symlink => return Err(refused(Op::Lookup, Nfsstat4::Notdir)),
-                status => return Err(refused(Op::Lookup, status)),
-            }
-            let directory = files.last().map_or(directory, |found| &found.handle);
-            let Found { handle, attributes } = found(&mut results)?;
-            let handle = handle.found_at(directory, name);
-            report.send(&handle, None, attributes);
-            files.push(Found { handle, attributes });
-        }
-        Ok(files)
+        self.lookup_names(user, directory, names).await
     }
 
     async fn open(&self, user: &User, target: FileTarget<'_>, plan: OpenPlan) -> Result<OpenReply> {
@@ -462,45 +175,11 @@ impl Operations for Nfs4 {
         &self,
         user: &User,
         file: &Handle,
-        (offset, len): (u64, usize),
+        range: (u64, usize),
         is_sparse: bool,
         buffer: Vec<u8>,
     ) -> Result<ReadReply> {
-        let mut buffer = buffer;
-        if is_sparse && self.has_read_plus.load(Relaxed) {
-            match self.read_plus(user, file, (offset, len), std::mem::take(&mut buffer)).await? {
-                ReadPlusAnswer::Data(reply) => return Ok(reply),
-                ReadPlusAnswer::NotSupported(unused) => buffer = unused,
-            }
-        }
-        let mut attempts = IoAttempts::new(self, user, file);
-        let (reply, eof, length) = loop {
-            user.session.counters.call(Operation::Read);
-            let id = attempts.state_id(READ_ACCESS).await?;
-            let args = Read4Args { stateid: io_stateid(id), offset, count: len as u32 };
-            let compound = Compound::new().put_fh(file).then(Op::Read, &args);
-            let receive = Receive { into: buffer, limit: len, split: read_payload };
-            let reply = self.client.call(user, &compound, Some(receive)).await?;
-            let mut results = reply.results()?;
-            results.succeeded(Op::Putfh)?;
-            let status = results.status(Op::Read)?;
-            if attempts.must_repeat(id, status) {
-                buffer = reply.payload;
-                continue;
-            }
-            check(Op::Read, status)?;
-            let eof: bool = results.value(Op::Read)?;
-            let length: u32 = results.value(Op::Read)?;
-            break (reply, eof, length);
-        };
-        let data = reply.payload;
-        if length as usize != data.len() || data.len() > len {
-            return Err(Error::Protocol {
-                object: Op::Read.name().to_owned(),
-                what: "it says one length and sends another",
-            });
-        }
-        Ok(ReadReply { data, eof })
+        self.read_data(user, file, range, is_sparse, buffer).await
     }
 
     async fn write(
@@ -512,53 +191,11 @@ impl Operations for Nfs4 {
         stability: Stability,
         set: Option<&SetAttributes>,
     ) -> Result<WriteReply> {
-        let set = set.filter(|_| self.client.max_operations() >= OPERATIONS_THAT_SET);
-        let _change = set.map(|set| self.client.change_attributes(file, Some(set)));
-        let report = self.report();
-        let (first, trailer) = match set.map(Settable::new) {
-            None => (Compound::new(), self.get_attributes.clone()),
-            Some(set) => {
-                let args = Setattr4Args { stateid: ANONYMOUS, obj_attributes: set.fattr() };
-                (Compound::once(), self.get_attributes.behind(Op::Setattr, &args))
-            }
-        };
-        let first = first.put_fh(file);
-        let mut attempts = IoAttempts::new(self, user, file);
-        loop {
-            let id = attempts.state_id(WRITE_ACCESS).await?;
-            let stable = convert::stable_how(stability);
-            let head = WriteHead { stateid: io_stateid(id), offset, stable };
-            let compound = first.clone().then_payload(Op::Write, &head, data.clone(), trailer.clone());
-            let reply = self.call(user, Operation::Write, &compound).await?;
-            let mut results = reply.results()?;
-            results.succeeded(Op::Putfh)?;
-            let status = results.status(Op::Write)?;
-            if attempts.must_repeat(id, status) {
-                continue;
-            }
-            check(Op::Write, status)?;
-            let ok: Write4ResOk = results.value(Op::Write)?;
-            let is_set = set.map(|_| results.get::<Bitmap4>(Op::Setattr));
-            let attributes = report.file(&mut results, file, None);
-            return Ok(WriteReply {
-                count: ok.count as usize,
-                stability: convert::stability(ok.committed),
-                verifier: ok.writeverf,
-                set: is_set.map(|is_set| is_set.map(|_| attributes)),
-            });
-        }
+        self.write_data(user, file, offset, data, stability, set).await
     }
 
     async fn commit(&self, user: &User, file: &Handle) -> Result<[u8; 8]> {
-        let report = self.report();
-        let args = Commit4Args { offset: 0, count: 0 };
-        let compound = Compound::new().put_fh(file).then(Op::Commit, &args).get_attributes(&FILE);
-        let reply = self.call(user, Operation::Commit, &compound).await?;
-        let mut results = reply.results()?;
-        results.succeeded(Op::Putfh)?;
-        let verifier: Verifier4 = results.get(Op::Commit)?;
-        report.file(&mut results, file, None);
-        Ok(verifier)
+        self.commit_data(user, file).await
     }
 
     async fn create(
@@ -568,40 +205,7 @@ impl Operations for Nfs4 {
         name: &[u8],
         mode: &Create,
     ) -> Result<Option<Found>> {
-        let report = self.report();
-        let settable = self.settable_at_create(user, mode);
-        let how = create_how(mode, &settable);
-        // Each create has an owner of its own, so that two of the same file aren't one open.
-        let owner = self.creates.fetch_add(1, Relaxed).to_be_bytes();
-        let open = Open4Args {
-            seqid: 0,
-            share_access: SHARE_ACCESS_READ | SHARE_ACCESS_WANT_NO_DELEG,
-            share_deny: 0,
-            owner: StateOwner4 { clientid: 0, owner: Opaque(&owner) },
-            openhow: Openflag4::Create(how),
-            claim: OpenClaim4::Null(Opaque(name)),
-        };
-        let compound = Compound::once()
-            .put_fh(directory)
-            .then(Op::Open, &open)
-            .get_file()
-            .then(Op::Close, &Close4Args { seqid: 0, open_stateid: CURRENT })
-            .put_fh(directory)
-            .get_attributes(&FILE);
-        let reply = self.call(user, Operation::Create, &compound).await?;
-        let mut results = reply.results()?;
-        results.succeeded(Op::Putfh)?;
-        let opened: Open4ResOk<'_> = results.get(Op::Open)?;
-        let Ok(made) = found(&mut results) else {
-            report.send(directory, None, None);
-            return Ok(None);
-        };
-        let made = Found { handle: made.handle.found_at(directory, name), ..made };
-        report.send(&made.handle, None, made.attributes);
-        let _closed: Stateid4 = results.get(Op::Close)?;
-        results.succeeded(Op::Putfh)?;
-        report.file(&mut results, directory, before(opened.cinfo));
-        Ok(Some(made))
+        self.create_file(user, directory, name, mode).await
     }
 
     async fn make_dir(
@@ -665,119 +269,22 @@ impl Operations for Nfs4 {
     }
 
     async fn rename(&self, user: &User, from: (&Handle, &[u8]), to: (&Handle, &[u8])) -> Result<()> {
-        self.client.return_delegation_at(from.0, from.1).await;
-        self.client.return_delegation_at(to.0, to.1).await;
-        self.client.close_before_removal(to.0, to.1).await;
-        let report = self.report();
-        let args = Rename4Args { oldname: Opaque(from.1), newname: Opaque(to.1) };
-        let compound = Compound::once()
-            .put_fh(from.0)
-            .then(Op::Savefh, &())
-            .put_fh(to.0)
-            .then(Op::Rename, &args)
-            .get_attributes(&FILE)
-            .then(Op::Restorefh, &())
-            .get_attributes(&FILE);
-        let reply = self.call(user, Operation::Rename, &compound).await?;
-        let mut results = reply.results()?;
-        results.succeeded(Op::Putfh)?;
-        results.succeeded(Op::Savefh)?;
-        results.succeeded(Op::Putfh)?;
-        let ok: Rename4ResOk = results.get(Op::Rename)?;
-        report.file(&mut results, to.0, before(ok.target_cinfo));
-        if results.succeeded(Op::Restorefh).is_ok() && from.0 != to.0 {
-            report.file(&mut results, from.0, before(ok.source_cinfo));
-        }
-        Ok(())
+        self.rename_name(user, from, to).await
     }
 
     async fn link(&self, user: &User, file: &Handle, directory: &Handle, name: &[u8]) -> Result<()> {
-        let _change = self.client.change_attributes(file, None);
-        let report = self.report();
-        let compound = Compound::once()
-            .put_fh(file)
-            .then(Op::Savefh, &())
-            .put_fh(directory)
-            .then(Op::Link, &Name4Args { name: Opaque(name) })
-            .get_attributes(&FILE)
-            .then(Op::Restorefh, &())
-            .get_attributes(&FILE);
-        let reply = self.call(user, Operation::Link, &compound).await?;
-        let mut results = reply.results()?;
-        results.succeeded(Op::Putfh)?;
-        results.succeeded(Op::Savefh)?;
-        results.succeeded(Op::Putfh)?;
-        let info: ChangeInfo4 = results.get(Op::Link)?;
-        report.file(&mut results, directory, before(info));
-        if results.succeeded(Op::Restorefh).is_ok() {
-            report.file(&mut results, file, None);
-        }
-        Ok(())
+        self.link_name(user, file, directory, name).await
     }
 
     async fn read_dir_page(
         &self,
         user: &User,
         directory: &Handle,
-        (cookie, cookieverf): (u64, [u8; 8]),
+        from: (u64, [u8; 8]),
         count: u32,
         plus: Plus<'_>,
     ) -> Result<Page> {
-        let report = self.report();
-        let (operation, attr_request) = match plus {
-            Plus::None => (Operation::Readdir, ENTRY_NUMBER),
-            Plus::Acls => (Operation::Readdirplus, ENTRY_AND_ACL),
-            _ => (Operation::Readdirplus, ENTRY),
-        };
-        let maxcount = count.min(self.client.max_transfers().0);
-        // The client's own cookies are before the beginning of the server's.
-        let (behind, cookieverf) = if cookie > PARENT_COOKIE { (cookie, cookieverf) } else { (0, [0; 8]) };
-        let args = Readdir4Args { cookie: behind, cookieverf, dircount: maxcount, maxcount, attr_request };
-        let mut compound = Compound::new().put_fh(directory).get_attributes(&FILE).then(Op::Readdir, &args);
-        if cookie < PARENT_COOKIE {
-            compound = compound.then(Op::Lookupp, &()).get_attributes(&ENTRY_NUMBER);
-        }
-        let reply = self.call(user, operation, &compound).await?;
-        let mut results = reply.results()?;
-        results.succeeded(Op::Putfh)?;
-        let attributes = report.file(&mut results, directory, None);
-        let verifier: Verifier4 = results.get(Op::Readdir)?;
-        let mut listed = Vec::new();
-        while results.value::<bool>(Op::Readdir)? {
-            let name = results.value::<Entry<'_>>(Op::Readdir)?;
-            let entry = entry(&name, directory, matches!(plus, Plus::Acls));
-            listed.push(entry.map_err(|_| malformed(Op::Readdir.name()))?);
-        }
-        let eof = results.value(Op::Readdir)?;
-        let mut entries = Vec::new();
-        if cookie < PARENT_COOKIE {
-            let own = attributes.map_or(UNKNOWN_FILEID, |attributes| attributes.fileid);
-            // The server's root has no parent, and users need search permission to find it.
-            let parent = results.succeeded(Op::Lookupp).and_then(|()| reply_attributes(&mut results));
-            let parent = parent.map_or(own, |parent| parent.fileid());
-            entries.extend([(&b"."[..], own, OWN_COOKIE), (b"..", parent, PARENT_COOKIE)].map(
-                |(name, fileid, cookie)| DirEntry {
-                    name: name.to_vec(),
-                    fileid,
-                    cookie,
-                    kind: Some(FileKind::Directory),
-                    handle: None,
-                    attributes: None,
-                    acls: None,
-                },
-            ));
-            entries.retain(|entry| entry.cookie > cookie);
-        }
-        entries.append(&mut listed);
-        for entry in &entries {
-            if let (Some(handle), Some(attributes)) = (&entry.handle, &entry.attributes) {
-                report.send(handle, None, entry.attributes);
-                if let Some(acls) = &entry.acls {
-                    report.acls(handle, attributes, acls);
-                }
-            }
-        }
-        Ok(Page { entries, verifier, eof })
+        self.list_page(user, directory, from, count, plus).await
     }
 
     async fn fs_stat(&self, user: &User, file: &Handle) -> Result<FsStat> {
@@ -905,39 +412,4 @@ impl Operations for Nfs4 {
     async fn end(&self, _: &User) {
         self.used.end().await;
     }
-}
-
-/// `entry4`, without the pointer to the next.
-struct Entry<'a> {
-    cookie: u64,
-    name: &'a [u8],
-    attributes: Fattr4<'a>,
-}
-
-impl<'a> Decode<'a> for Entry<'a> {
-    fn decode(from: &mut Decoder<'a>) -> Result<Self, xdr::Error> {
-        Ok(Self { cookie: from.u64()?, name: from.opaque(MAX_COMPONENT)?, attributes: from.get()? })
-    }
-}
-
-/// An entry of a directory.
-fn entry(from: &Entry<'_>, directory: &Handle, with_acls: bool) -> Result<DirEntry, xdr::Error> {
-    let Entry { cookie, name, attributes } = *from;
-    let attributes = ReplyAttributes::decode(&attributes)?;
-    let is_known = attributes.error.is_none_or(|error| error == Nfsstat4::Ok);
-    let handle = attributes.handle.and_then(|handle| file_handle(handle).ok());
-    let file = attributes.file().filter(|_| is_known);
-    if let (Some(handle), Some(_)) = (&handle, &file) {
-        handle.note_birth(attributes.birth);
-    }
-    Ok(DirEntry {
-        name: name.to_vec(),
-        // C libraries leave out entries without a number.
-        fileid: if is_known { attributes.fileid() } else { UNKNOWN_FILEID },
-        cookie,
-        kind: file.map(|file| file.kind),
-        handle: handle.filter(|_| is_known).map(|handle| handle.found_at(directory, name)),
-        attributes: file,
-        acls: file.filter(|_| with_acls).map(|file| attributes.acls(file.kind == FileKind::Directory)),
-    })
 }

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use proto::nfs4::{Nfsstat4, Operation as Op, Read4Args, ReadPlus4ResOk, ReadPlusContent4};
 
 use super::Nfs4;
-use super::compound::Compound;
-use super::operations::{IoAttempts, check, io_stateid};
+use super::compound::{Compound, check};
+use super::data::{IoAttempts, io_stateid};
 use super::state::READ_ACCESS;
 use crate::error::{Error, Result};
 use crate::operations::ReadReply;

@@ -9,10 +9,10 @@ use proto::nfs4::{
 use xdr::Array;
 
 use super::Nfs4;
-use super::compound::{Compound, Results, refused};
+use super::compound::{Compound, Results, check, refused};
 use super::convert::{self, FILE};
+use super::data::{IoAttempts, io_stateid};
 use super::offloaded_copy::{CopyOutcome, OffloadedCopy};
-use super::operations::{IoAttempts, check, io_stateid};
 use super::session::CompoundReply;
 use super::state::{READ_ACCESS, WRITE_ACCESS};
 use crate::error::{Error, Result, not_supported};

@@ -42,7 +42,8 @@ use closes::QueuedCloses;
 pub(super) use owners::{OpenOwner, OwnerOfLocks, lock_owner_name, lock_owner_of};
 use recovery::Reclaim;
 pub(super) use requests::{
-    StateAnswer, StateRequest, is_gone, lock_request, lock_type, open_args, state_id, state_status, stateid,
+    ANONYMOUS, CURRENT, StateAnswer, StateRequest, is_gone, lock_request, lock_type, open_args, state_id,
+    state_status, stateid,
 };
 use requests::{lock_result, open_change, open_result};
 

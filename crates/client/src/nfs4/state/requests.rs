@@ -63,6 +63,12 @@ pub(in crate::nfs4) const fn is_gone(status: Nfsstat4) -> bool {
     )
 }
 
+/// The state id of a client that holds no state (RFC 8881 section 8.2.3).
+pub(in crate::nfs4) const ANONYMOUS: Stateid4 = Stateid4 { seqid: 0, other: [0; 12] };
+
+/// The state id that an earlier operation of the same COMPOUND has set (RFC 8881 section 16.2.3.1.2).
+pub(in crate::nfs4) const CURRENT: Stateid4 = Stateid4 { seqid: 1, other: [0; 12] };
+
 pub(in crate::nfs4) const fn stateid(id: StateId) -> Stateid4 {
     Stateid4 { seqid: id.seqid, other: id.other }
 }
