@@ -29,7 +29,7 @@ use tokio::sync::Notify;
 
 use crate::fuse::device::WatchedDevice;
 use crate::replies::ReplyChannel;
-use crate::requests::{Accepted, DiskJob, FileRequest, Requests};
+use crate::requests::{Accepted, AcceptedRequest, DiskJob, Requests};
 use crate::runtime::prepare_thread;
 
 /// The threads. Two are as fast as more while none waits for a disk.
@@ -78,7 +78,7 @@ struct Readers {
 /// The result of a read.
 #[expect(clippy::large_enum_variant, reason = "it is moved once")]
 enum Read {
-    Request(FileRequest),
+    Request(AcceptedRequest),
     /// A request that has taken effect, or was withdrawn.
     Nothing,
     Empty,
@@ -182,7 +182,7 @@ impl Readers {
     }
 
     /// Handles a request in a task of its own.
-    async fn spawn(&self, request: FileRequest) {
+    async fn spawn(&self, request: AcceptedRequest) {
         let Some(permit) = self.requests.permit().await else { return };
         let requests = self.requests.clone();
         tokio::spawn(async move {
@@ -311,7 +311,7 @@ impl Readers {
             Ok(len) => {
                 let message = buffer.take(len, self);
                 Ok(match self.requests.accept(message, ReplyChannel::Device) {
-                    Accepted::File(request) => Read::Request(request),
+                    Accepted::Request(request) => Read::Request(request),
                     Accepted::Done(_) => Read::Nothing,
                 })
             }

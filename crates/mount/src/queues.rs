@@ -378,7 +378,7 @@ impl QueueThread {
     fn begin(&self, requests: &Arc<Requests>, entry: FuseEntry) -> Option<FuseEntry> {
         let message = message(&entry, requests.filesystem().buffers());
         match requests.accept(message, ReplyChannel::Queue(entry, self.inbox.0.clone())) {
-            Accepted::File(request) => {
+            Accepted::Request(request) => {
                 requests.handle(request, requests.permit_now(), |job| self.disk_threads.run(job))
             }
             Accepted::Done(entry) => entry,

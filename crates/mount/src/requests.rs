@@ -43,19 +43,26 @@ pub(crate) struct Requests {
     received: AtomicU64,
 }
 
-/// A request that a handler is for.
+/// A request that is to be handled.
 #[derive(Debug)]
-pub(crate) struct FileRequest {
-    header: Header,
-    operation: FileOperation,
+pub(crate) struct AcceptedRequest {
+    work: Work,
     guard: ReplyGuard,
+}
+
+/// What is to be done for a request.
+#[derive(Debug)]
+enum Work {
+    Operation(Header, FileOperation),
+    /// A RELEASE has taken effect. This is the rest.
+    Close(ClosingFile),
 }
 
 /// A message of the kernel.
 #[derive(Debug)]
 pub(crate) enum Accepted {
-    File(FileRequest),
-    /// It has taken effect. A queue's thread commits the entry.
+    Request(AcceptedRequest),
+    /// It is done. A queue's thread commits the entry.
     Done(Option<FuseEntry>),
 }
 
@@ -100,10 +107,11 @@ impl Requests {
         let guard = |unique| ReplyGuard::new(self.filesystem.clone(), unique, channel);
         match FuseRequest::decode(message) {
             Ok(FuseRequest { header, operation: Operation::File(operation) }) => {
-                Accepted::File(FileRequest { header, operation, guard: guard(header.unique) })
+                let guard = guard(header.unique);
+                Accepted::Request(AcceptedRequest { work: Work::Operation(header, operation), guard })
             }
             Ok(FuseRequest { header, operation: Operation::Control(operation) }) => {
-                Accepted::Done(self.control(&header, operation, guard(header.unique)))
+                self.control(&header, operation, guard(header.unique))
             }
             Err(DecodeError::Refused { unique, errno, .. }) => {
                 Accepted::Done(guard(unique).send_here(Err(errno)))
@@ -125,13 +133,22 @@ impl Requests {
         header: &Header,
         operation: ControlOperation,
         guard: ReplyGuard,
-    ) -> Option<FuseEntry> {
+    ) -> Accepted {
+        let done = |guard: ReplyGuard, result| Accepted::Done(guard.send_here(result));
         match operation {
-            ControlOperation::Release { fh } => return self.release(fh, guard),
+            ControlOperation::Release { fh } => {
+                return match self.filesystem.release(fh) {
+                    Ok(Some(closing)) => {
+                        Accepted::Request(AcceptedRequest { work: Work::Close(closing), guard })
+                    }
+                    Ok(None) => done(guard, Ok(&[])),
+                    Err(errno) => done(guard, Err(errno)),
+                };
+            }
             // Only the first request can be INIT, and the others come by /dev/fuse.
-            ControlOperation::Init(_) => return guard.send_here(Err(Errno::NOSYS)),
-            _ if guard.is_queued() => return guard.send_here(Err(Errno::NOSYS)),
-            ControlOperation::Destroy => return guard.send_here(Ok(&[])),
+            ControlOperation::Init(_) => return done(guard, Err(Errno::NOSYS)),
+            _ if guard.is_queued() => return done(guard, Err(Errno::NOSYS)),
+            ControlOperation::Destroy => return done(guard, Ok(&[])),
             ControlOperation::Forget { count } => self.filesystem.forget(header.node, count),
             ControlOperation::BatchForget(nodes) => {
                 nodes.iter().for_each(|(node, count)| self.filesystem.forget(*node, *count));
@@ -139,26 +156,42 @@ impl Requests {
             ControlOperation::Interrupt { unique } => {
                 if !self.waiting.interrupted(unique, self.filesystem.has_queues()) {
                     // With EAGAIN the kernel sends INTERRUPT again if it still waits for the request.
-                    return guard.send_here(Err(Errno::AGAIN));
+                    return done(guard, Err(Errno::AGAIN));
                 }
             }
         }
         guard.without_reply();
-        None
+        Accepted::Done(None)
     }
 
     /// Handles a request on this thread as far as that waits neither for a server nor for a disk. `run_job`
     /// gets what waits for a disk. Returns the entry if a queue's thread has to commit it. Within a tokio
     /// runtime.
     ///
-    /// Without a permit, the handler begins when there is one.
+    /// Without a permit, it begins when there is one.
     pub(crate) fn handle(
         self: &Arc<Self>,
-        request: FileRequest,
+        request: AcceptedRequest,
         permit: Option<OwnedSemaphorePermit>,
         run_job: impl FnOnce(DiskJob),
     ) -> Option<FuseEntry> {
-        let FileRequest { header, operation, guard } = request;
+        let AcceptedRequest { work, guard } = request;
+        match work {
+            Work::Operation(header, operation) => {
+                self.handle_operation(header, operation, guard, permit, run_job)
+            }
+            Work::Close(closing) => self.close(closing, guard, permit),
+        }
+    }
+
+    fn handle_operation(
+        self: &Arc<Self>,
+        header: Header,
+        operation: FileOperation,
+        guard: ReplyGuard,
+        permit: Option<OwnedSemaphorePermit>,
+        run_job: impl FnOnce(DiskJob),
+    ) -> Option<FuseEntry> {
         let caller = WaitingCaller::new(header, &operation);
         let mut work = self.handler(header, operation, permit);
         // Mostly there is nothing to wait for, and no other thread has to wake up.
@@ -252,51 +285,34 @@ impl Requests {
         tokio::spawn(async move { filesystem.undo_open(opened).await });
     }
 
-    /// Closes a file in the order of the kernel's requests, and leaves what may wait to another task. The
-    /// kernel ignores the result, but limits the number of RELEASEs without a reply.
-    fn release(self: &Arc<Self>, fh: u64, guard: ReplyGuard) -> Option<FuseEntry> {
-        let closing = match self.filesystem.release(fh) {
-            Ok(Some(closing)) => closing,
-            Ok(None) => return guard.send_here(Ok(&[])),
-            Err(errno) => return guard.send_here(Err(errno)),
-        };
-        match self.permit_now() {
-            Some(permit) => {
-                let entry = guard.send_here(Ok(&[]));
-                self.finish_close(closing, permit, None);
-                entry
-            }
-            None => {
-                // Without a reply the kernel sends fewer.
-                let requests = self.clone();
-                tokio::spawn(async move {
-                    let Some(permit) = requests.permit().await else { return };
-                    requests.finish_close(closing, permit, Some(guard));
-                });
-                None
-            }
-        }
-    }
-
-    /// Does what is left of a close, and then replies if there is a guard.
-    fn finish_close(
+    /// Does what is left of a close. The kernel ignores the result, but limits the number of RELEASEs without
+    /// a reply.
+    fn close(
         self: &Arc<Self>,
         closing: ClosingFile,
-        permit: OwnedSemaphorePermit,
-        guard: Option<ReplyGuard>,
-    ) {
-        let filesystem = self.filesystem.clone();
-        let mut finish = Box::pin(async move {
-            filesystem.finish_close(closing).await;
-            if let Some(guard) = guard {
+        guard: ReplyGuard,
+        permit: Option<OwnedSemaphorePermit>,
+    ) -> Option<FuseEntry> {
+        let requests = self.clone();
+        let Some(permit) = permit else {
+            // Without a reply the kernel sends fewer.
+            tokio::spawn(async move {
+                let _permit = requests.permit().await;
+                requests.filesystem.finish_close(closing).await;
                 guard.send_and_forget(Ok(&[]));
-            }
+            });
+            return None;
+        };
+        let entry = guard.send_here(Ok(&[]));
+        let mut finish = Box::pin(async move {
+            requests.filesystem.finish_close(closing).await;
             drop(permit);
         });
         // Mostly there is nothing to wait for, and no other thread has to wake up for it.
         if disk_waits::poll_nonblocking(&mut finish) != Polled::Ready(()) {
             tokio::spawn(finish);
         }
+        entry
     }
 
     /// After an unmount: closes what is open and waits until no request is under way.

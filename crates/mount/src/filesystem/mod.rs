@@ -76,7 +76,7 @@ use content_at_open::ContentsAtOpen;
 use kernel_cache::KernelCache;
 use listed_names::ListedNames;
 pub(crate) use locks::RemoteLocks;
-use negative_names::{NameUser, NegativeNames};
+use negative_names::{NegativeNames, RequestingThread};
 pub(crate) use open::ClosingFile;
 use path_cache::PathCache;
 use silly_rename::HiddenNames;
@@ -276,7 +276,7 @@ impl Filesystem {
         directory: &'a Inode,
         name: &'a [u8],
     ) -> NameQuery<'a> {
-        self.negative_names.add(Some(NameUser::of(request)), directory.number, name);
+        self.negative_names.add(Some(RequestingThread::of(request)), directory.number, name);
         NameQuery::new(directory, name)
     }
 

@@ -9,7 +9,7 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use super::attributes::ALL_RIGHTS;
-use super::negative_names::{NameUser, NamesMark};
+use super::negative_names::{NamesMark, RequestingThread};
 use super::{Filesystem, NameQuery, RequestContext};
 use crate::fuse::reply::{FuseReply, decode_device};
 use crate::fuse::request::{NewMode, RenameArgs};
@@ -133,7 +133,12 @@ impl Filesystem {
             let (version, now) = (state.attributes.version(), request.received);
             if self.options.lookup_cache != LookupCache::All
                 || state.attributes.valid(now, &self.options.attributes).is_zero()
-                || !self.negative_names.excludes(NameUser::of(request), directory.number, version, name)
+                || !self.negative_names.excludes(
+                    RequestingThread::of(request),
+                    directory.number,
+                    version,
+                    name,
+                )
             {
                 return false;
             }
@@ -159,7 +164,12 @@ impl Filesystem {
         }
         // A filesystem that ignores case finds names by other ones.
         if self.path_conf().await.is_some_and(|conf| !conf.case_insensitive && conf.case_preserving) {
-            self.negative_names.insert(NameUser::of(request), directory.number, (0, now + valid), mark);
+            self.negative_names.insert(
+                RequestingThread::of(request),
+                directory.number,
+                (0, now + valid),
+                mark,
+            );
         }
     }
 

@@ -28,22 +28,22 @@ const MAX_NAMES: usize = 1 << 16;
 /// How long a thread that makes names is expected to make more.
 const BURST: Duration = Duration::from_secs(1);
 
-/// A thread, and the time of its request.
+/// The thread that makes a request, and the time of the request.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct NameUser {
+pub(super) struct RequestingThread {
     /// 0: it isn't in this process's PID namespace.
-    pub(super) thread: u32,
+    pub(super) id: u32,
     pub(super) at: Instant,
 }
 
-impl NameUser {
+impl RequestingThread {
     pub(super) const fn of(request: &RequestContext) -> Self {
-        Self { thread: request.header.pid, at: request.received }
+        Self { id: request.header.pid, at: request.received }
     }
 
     /// Whether this thread is the other one, a short time later.
     fn continues(self, last: Self) -> bool {
-        self.thread != 0 && self.thread == last.thread && self.at.saturating_duration_since(last.at) < BURST
+        self.id != 0 && self.id == last.id && self.at.saturating_duration_since(last.at) < BURST
     }
 }
 
@@ -55,7 +55,7 @@ struct Names {
     until: Instant,
     names: HashSet<Box<[u8]>>,
     /// Who has made the directory, or a name in it last.
-    last: NameUser,
+    last: RequestingThread,
 }
 
 #[derive(Debug, Default)]
@@ -95,10 +95,10 @@ impl NegativeNames {
         NamesMark(self.0.lock().added)
     }
 
-    /// Enters a directory of this version, which `user` has made since `mark`.
+    /// Enters a directory of this version, which `thread` has made since `mark`.
     pub(super) fn insert(
         &self,
-        user: NameUser,
+        thread: RequestingThread,
         directory: u64,
         (version, until): (u64, Instant),
         mark: NamesMark,
@@ -111,28 +111,34 @@ impl NegativeNames {
         table.make_room(1);
         table.kept += 1;
         let names = HashSet::default();
-        table.directories.insert(directory, Names { version, until, names, last: user });
+        table.directories.insert(directory, Names { version, until, names, last: thread });
     }
 
-    /// Adds a name that the server is about to be asked to make, for `user` or for this mount itself.
-    pub(super) fn add(&self, user: Option<NameUser>, directory: u64, name: &[u8]) {
+    /// Adds a name that the server is about to be asked to make, for `thread` or for this mount itself.
+    pub(super) fn add(&self, thread: Option<RequestingThread>, directory: u64, name: &[u8]) {
         let mut table = self.0.lock();
         table.added += 1;
         table.make_room(1);
         let Directories { directories, kept, .. } = &mut *table;
         if let Some(known) = directories.get_mut(&directory) {
-            known.last = user.unwrap_or(known.last);
+            known.last = thread.unwrap_or(known.last);
             *kept += usize::from(known.names.insert(name.into()));
         }
     }
 
-    /// Whether it is known to `user` that a directory of this version doesn't have the name.
-    pub(super) fn excludes(&self, user: NameUser, directory: u64, version: u64, name: &[u8]) -> bool {
+    /// Whether it is known to `thread` that a directory of this version doesn't have the name.
+    pub(super) fn excludes(
+        &self,
+        thread: RequestingThread,
+        directory: u64,
+        version: u64,
+        name: &[u8],
+    ) -> bool {
         let table = self.0.lock();
         table.directories.get(&directory).is_some_and(|known| {
             known.version == version
-                && user.at < known.until
-                && user.continues(known.last)
+                && thread.at < known.until
+                && thread.continues(known.last)
                 && !known.names.contains(name)
         })
     }
@@ -154,68 +160,68 @@ mod tests {
     const THREAD: u32 = 5;
 
     /// A table, and the thread now.
-    fn new() -> (NegativeNames, NameUser) {
-        (NegativeNames::default(), NameUser { thread: THREAD, at: Instant::now() })
+    fn new() -> (NegativeNames, RequestingThread) {
+        (NegativeNames::default(), RequestingThread { id: THREAD, at: Instant::now() })
     }
 
-    fn later(user: NameUser, by: Duration) -> NameUser {
-        NameUser { at: user.at + by, ..user }
+    fn later(thread: RequestingThread, by: Duration) -> RequestingThread {
+        RequestingThread { at: thread.at + by, ..thread }
     }
 
     #[test]
     fn names_are_complete_for_one_version_and_a_time() {
-        let (names, user) = new();
+        let (names, thread) = new();
         let valid = BURST / 2;
-        names.insert(user, 2, (7, user.at + valid), names.mark());
-        names.add(Some(user), 2, b"a");
-        assert!(names.excludes(user, 2, 7, b"b") && !names.excludes(user, 2, 7, b"a"));
-        assert!(!names.excludes(user, 2, 8, b"b") && !names.excludes(later(user, valid), 2, 7, b"b"));
-        assert!(!names.excludes(user, 3, 7, b"b"), "nothing is known of this directory");
+        names.insert(thread, 2, (7, thread.at + valid), names.mark());
+        names.add(Some(thread), 2, b"a");
+        assert!(names.excludes(thread, 2, 7, b"b") && !names.excludes(thread, 2, 7, b"a"));
+        assert!(!names.excludes(thread, 2, 8, b"b") && !names.excludes(later(thread, valid), 2, 7, b"b"));
+        assert!(!names.excludes(thread, 3, 7, b"b"), "nothing is known of this directory");
         names.forget(2);
-        assert!(!names.excludes(user, 2, 7, b"b"));
+        assert!(!names.excludes(thread, 2, 7, b"b"));
         assert_eq!(names.0.lock().kept, 0);
     }
 
     #[test]
     fn only_the_thread_that_makes_names_asks_in_vain() {
-        let (names, user) = new();
-        let until = user.at + 10 * BURST;
-        names.insert(user, 2, (7, until), names.mark());
-        let other = NameUser { thread: THREAD + 1, ..user };
-        assert!(!names.excludes(other, 2, 7, b"a") && !names.excludes(later(user, BURST), 2, 7, b"a"));
+        let (names, thread) = new();
+        let until = thread.at + 10 * BURST;
+        names.insert(thread, 2, (7, until), names.mark());
+        let other = RequestingThread { id: THREAD + 1, ..thread };
+        assert!(!names.excludes(other, 2, 7, b"a") && !names.excludes(later(thread, BURST), 2, 7, b"a"));
         // While it makes names, it goes on.
-        let next = later(user, BURST / 2);
+        let next = later(thread, BURST / 2);
         names.add(Some(next), 2, b"b");
-        assert!(names.excludes(later(user, BURST), 2, 7, b"a"));
+        assert!(names.excludes(later(thread, BURST), 2, 7, b"a"));
         names.add(None, 2, b"c");
-        assert!(names.excludes(later(user, BURST), 2, 7, b"a"));
-        names.add(Some(NameUser { at: next.at, ..other }), 2, b"d");
+        assert!(names.excludes(later(thread, BURST), 2, 7, b"a"));
+        names.add(Some(RequestingThread { at: next.at, ..other }), 2, b"d");
         assert!(!names.excludes(next, 2, 7, b"a"));
         // Threads of other PID namespaces can't be told from each other.
-        let unknown = NameUser { thread: 0, ..next };
+        let unknown = RequestingThread { id: 0, ..next };
         names.add(Some(unknown), 2, b"e");
         assert!(!names.excludes(unknown, 2, 7, b"a"));
     }
 
     #[test]
     fn a_directory_in_which_names_are_made_at_once_is_not_known() {
-        let (names, user) = new();
+        let (names, thread) = new();
         let mark = names.mark();
-        names.add(Some(user), 2, b"new");
-        names.insert(user, 2, (0, user.at + Duration::from_secs(1)), mark);
-        assert!(!names.excludes(user, 2, 0, b"new"));
+        names.add(Some(thread), 2, b"new");
+        names.insert(thread, 2, (0, thread.at + Duration::from_secs(1)), mark);
+        assert!(!names.excludes(thread, 2, 0, b"new"));
     }
 
     #[test]
     fn the_table_is_bounded() {
-        let (names, user) = new();
-        let until = user.at + Duration::from_secs(1);
+        let (names, thread) = new();
+        let until = thread.at + Duration::from_secs(1);
         for directory in 0..MAX_NAMES as u64 {
-            names.insert(user, directory, (0, until), names.mark());
-            names.add(Some(user), directory, b"c");
+            names.insert(thread, directory, (0, until), names.mark());
+            names.add(Some(thread), directory, b"c");
             assert!(names.0.lock().kept <= MAX_NAMES);
         }
-        assert!(names.excludes(user, MAX_NAMES as u64 - 1, 0, b"d"), "the last directory is known");
+        assert!(names.excludes(thread, MAX_NAMES as u64 - 1, 0, b"d"), "the last directory is known");
     }
 
     proptest! {
@@ -225,21 +231,21 @@ mod tests {
         fn existing_names_are_never_excluded(
             steps in proptest::collection::vec((0..5_u8, 0..3_u64, 0..6_u8), 0..200)
         ) {
-            let (names, user) = new();
-            let until = user.at + Duration::from_secs(1);
+            let (names, thread) = new();
+            let until = thread.at + Duration::from_secs(1);
             let mut existing: [BTreeSet<[u8; 1]>; 3] = Default::default();
             let mut versions = [0; 3];
             for (step, directory, name) in steps {
                 let at = directory as usize;
                 match step {
                     0 => {
-                        names.add(Some(user), directory, &[name]);
+                        names.add(Some(thread), directory, &[name]);
                         existing[at].insert([name]);
                     }
                     1 => drop(existing[at].remove(&[name])),
                     2 => {
                         existing[at].clear();
-                        names.insert(user, directory, (versions[at], until), names.mark());
+                        names.insert(thread, directory, (versions[at], until), names.mark());
                     }
                     3 => {
                         versions[at] += 1;
@@ -248,7 +254,7 @@ mod tests {
                     _ => names.forget(directory),
                 }
                 for name in &existing[at] {
-                    prop_assert!(!names.excludes(user, directory, versions[at], name));
+                    prop_assert!(!names.excludes(thread, directory, versions[at], name));
                 }
             }
         }
