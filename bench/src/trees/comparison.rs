@@ -1,5 +1,5 @@
-//! Tables of one column for each data path: of every measurement the times, their ratios, and the calls to
-//! the server.
+//! Tables of one column for each data path: of every measurement the times, their ratios, the calls to the
+//! server, and the kernel's requests to a mount.
 
 use super::data_path::{Calls, LeftOut};
 use crate::figure::{Figure, Table, ratio};
@@ -61,7 +61,7 @@ impl Presentation {
         }
     }
 
-    fn rows(&self, comparison: &Comparison) -> [Vec<String>; 3] {
+    fn rows(&self, comparison: &Comparison) -> Vec<Vec<String>> {
         let row = |title: String, show: &dyn Fn(&Column) -> String| {
             std::iter::once(title).chain(comparison.columns.iter().map(show)).collect()
         };
@@ -73,27 +73,36 @@ impl Presentation {
             (false, "") => format!("{title}: this / {heading}"),
             (false, goal) => format!("{title}: this / {heading} (goal {goal})"),
         };
-        [
+        let mut rows = vec![
             row(title.clone(), &|column| column.times.show(self.time)),
             row(ratios, &|column| {
                 if self.gain { ratio(&base, &column.times) } else { ratio(&column.times, &base) }
             }),
             row(format!("{title}: calls"), &|column| self.calls(column.calls)),
-        ]
+        ];
+        if comparison.columns.iter().any(|column| column.calls.requests > 0) {
+            let requests = |column: &Column| match column.calls.requests {
+                0 => String::new(),
+                requests => self.count(requests),
+            };
+            rows.push(row(format!("{title}: requests"), &requests));
+        }
+        rows
+    }
+
+    fn count(&self, count: u64) -> String {
+        if self.operations == 1 {
+            count.to_string()
+        } else {
+            format!("{:.2}", count as f64 / self.operations as f64)
+        }
     }
 
     fn calls(&self, calls: Calls) -> String {
-        let shown = |calls: u64| {
-            if self.operations == 1 {
-                calls.to_string()
-            } else {
-                format!("{:.2}", calls as f64 / self.operations as f64)
-            }
-        };
         if calls.lane == 0 {
-            shown(calls.wire)
+            self.count(calls.wire)
         } else {
-            format!("{} + {}", shown(calls.lane), shown(calls.wire))
+            format!("{} + {}", self.count(calls.lane), self.count(calls.wire))
         }
     }
 }
@@ -111,7 +120,7 @@ mod tests {
         let mut comparison = Comparison::new("tar x", "6", 2);
         comparison.columns[0].times.add(0.5);
         comparison.columns[1].times.add(2.0);
-        comparison.columns[1].calls = Calls { lane: 10, wire: 25 };
+        comparison.columns[1].calls = Calls { lane: 10, wire: 25, requests: 60 };
         comparison
     }
 
@@ -132,6 +141,7 @@ mod tests {
                 ["tar x", "0.5 s ±0 %", "2.0 s ±0 %"],
                 ["tar x: this / raw (goal 6)", "1.00 ±0 %", "4.00 ±0 %"],
                 ["tar x: calls", "0", "10 + 25"],
+                ["tar x: requests", "", "60"],
             ]
         );
     }
@@ -141,5 +151,6 @@ mod tests {
         let table = presentation(true, 10).table("T".to_owned(), String::new(), &[], &[comparison()]);
         assert_eq!(table.rows[1], ["tar x: raw / this (goal 6)", "1.00 ±0 %", "0.25 ±0 %"]);
         assert_eq!(table.rows[2], ["tar x: calls", "0.00", "1.00 + 2.50"]);
+        assert_eq!(table.rows[3], ["tar x: requests", "", "6.00"]);
     }
 }

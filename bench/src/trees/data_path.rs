@@ -177,19 +177,25 @@ pub struct LeftOut {
     pub reason: String,
 }
 
-/// Calls to the server.
+/// Calls to the server, and what the kernel asked.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Calls {
     /// Over the lane.
     pub lane: u64,
     /// Over the wire.
     pub wire: u64,
+    /// The kernel's requests to a mount.
+    pub requests: u64,
 }
 
 impl Calls {
     /// The calls since `earlier`.
     pub fn since(self, earlier: Self) -> Self {
-        Self { lane: self.lane.saturating_sub(earlier.lane), wire: self.wire.saturating_sub(earlier.wire) }
+        Self {
+            lane: self.lane.saturating_sub(earlier.lane),
+            wire: self.wire.saturating_sub(earlier.wire),
+            requests: self.requests.saturating_sub(earlier.requests),
+        }
     }
 
     fn sum(self) -> u64 {
@@ -290,9 +296,10 @@ impl Site {
             let status = remote.mount.as_ref()?.status()?;
             let on_call_socket = status["lane_calls"].as_u64()?;
             let lane = status["lane"]["round_trips"].as_u64()?;
-            Some(Calls { lane, wire: wire.saturating_sub(on_call_socket) })
+            let requests = status["requests"].as_u64()?;
+            Some(Calls { lane, wire: wire.saturating_sub(on_call_socket), requests })
         };
-        of_mount().unwrap_or_else(|| Calls { lane: counted.all_calls("lane"), wire })
+        of_mount().unwrap_or_else(|| Calls { lane: counted.all_calls("lane"), wire, requests: 0 })
     }
 
     /// Waits until a mount with a tree calls the server no more in the background, which would count for and
@@ -392,7 +399,7 @@ impl Remote {
     fn creations(&self) -> Calls {
         let status = self.server.status();
         let wire = status.calls("wire", "CREATE") + status.calls("wire", "NFS4.OPEN");
-        Calls { lane: status.calls("lane", "OPEN"), wire }
+        Calls { lane: status.calls("lane", "OPEN"), wire, requests: 0 }
     }
 
     /// Starts the server and mounts; the reason if one of the two doesn't know its options, or says that it

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, ValueEnum};
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 
 use super::comparison::{Comparison, Presentation};
 use super::data_path::{LeftOut, through};
@@ -33,6 +33,7 @@ const PLACEMENTS: [(&str, &[&str]); 2] = [("pinned", &["taskset", "-c", "1"]), (
 enum Operation {
     Create,
     Stat,
+    Query,
     Read,
     Chmod,
     Rename,
@@ -40,9 +41,12 @@ enum Operation {
 }
 
 /// The operations with titles and goals. Each finds the files as the ones before it left them.
-const OPERATIONS: [(Operation, &str, &str); 6] = [
+///
+/// `Query` is the shortest request that a FUSE filesystem can get: a GETATTR of a file that is known.
+const OPERATIONS: [(Operation, &str, &str); 7] = [
     (Operation::Create, "create+write+close", "1.5"),
     (Operation::Stat, "stat", "1"),
+    (Operation::Query, "statx, AT_STATX_FORCE_SYNC", ""),
     (Operation::Read, "open+read+close", "1.5"),
     (Operation::Chmod, "chmod", "1"),
     (Operation::Rename, "rename", "1"),
@@ -76,6 +80,11 @@ impl Timed {
                 Operation::Stat => {
                     let stat = rustix::fs::statat(&directory, file, AtFlags::SYMLINK_NOFOLLOW)?;
                     ensure!(stat.st_size == SIZE as i64, "{} bytes", stat.st_size);
+                }
+                Operation::Query => {
+                    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_FORCE_SYNC;
+                    let stat = rustix::fs::statx(&directory, file, flags, StatxFlags::BASIC_STATS)?;
+                    ensure!(stat.stx_size == SIZE as u64, "{} bytes", stat.stx_size);
                 }
                 Operation::Read => {
                     let file: OwnedFd = rustix::fs::openat(&directory, file, OFlags::RDONLY, Mode::empty())?;
@@ -125,8 +134,9 @@ pub fn measure(effort: &Effort, kind: &str, place: &Path) -> Result<Table> {
     let description = format!(
         "{FILES} files of {SIZE} bytes in one directory are created, and then queried, read, changed, \
          renamed and removed one after another, by one thread; the program is the same for all columns, \
-         which take turns in each run. Time and calls to the server are for one file. The names leave the \
-         kernel's cache before stat. Pinned: program, mount and server on one processor (taskset -c 1). \
+         which take turns in each run. Time, calls to the server and the kernel's requests are for one file. \
+         The names leave the kernel's cache before stat; the statx that follows is the shortest request that \
+         a FUSE filesystem gets. Pinned: program, mount and server on one processor (taskset -c 1). \
          passthrough_ll is libfuse's example, a filesystem in user space that does nothing but call the \
          system (--passthrough-ll names the program). Goals for a tree by io_uring: never slower than \
          passthrough_ll with io_uring, and 1.5 times as fast where a file is opened."

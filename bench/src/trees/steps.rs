@@ -153,8 +153,9 @@ pub fn measure(effort: &Effort, kind: &str, place: &Path) -> Result<Table> {
          can't be). git status is of an index that is younger than all files by a second, since git reads \
          again those that are not. Calls are those of the last run: the mount's round trips over the lane \
          + the requests that the server counted over the wire, also those that a client makes in the \
-         background afterwards. passthrough_ll is libfuse's example, a filesystem in user space that does \
-         nothing but call the system (--passthrough-ll names the program): what FUSE itself costs. The goals \
+         background afterwards. Requests are the kernel's to the mount. passthrough_ll is libfuse's example, \
+         a filesystem in user space that does nothing but call the system (--passthrough-ll names the \
+         program): what FUSE itself costs. The goals \
          are for a tree by io_uring; a mount grant's is 1.03 in every row.",
         FILES / IN_A_DIRECTORY
     );
