@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
+use samehost_tests::disk::Disk;
 use samehost_tests::samehost::binary;
 use samehost_tests::{Mount, Scratch, Serve, Server, UringSwitch, need_root, run, run_ok, wait_for};
 
@@ -140,6 +141,43 @@ fn the_threads_of_queues_have_a_lower_nice_value() {
         }
     }
     assert!(queues > 0 && others > 0);
+}
+
+/// How often the threads of these names have waited.
+fn waits(mount: &Mount, name: &str) -> u64 {
+    let tasks = fs::read_dir(format!("/proc/{}/task", mount.pid())).expect("the mount's process");
+    let read = |task: &Path, file| fs::read_to_string(task.join(file)).unwrap_or_default();
+    let tasks = tasks.map(|task| task.expect("a thread").path());
+    tasks
+        .filter(|task| read(task, "comm").starts_with(name))
+        .filter_map(|task| {
+            let status = read(&task, "status");
+            let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+            count?.trim().parse::<u64>().ok()
+        })
+        .sum()
+}
+
+/// A thread that has waited for a disk commits the reply, and so gets the caller's next requests.
+#[test]
+fn changes_of_names_on_a_disk_wake_one_thread_each() {
+    const DIRECTORIES: u64 = 500;
+    need_root();
+    let disk = Disk::in_directory("ext4", 64, Path::new("/dev/shm"));
+    let export = disk.path().join("export");
+    fs::create_dir(&export).expect("an empty disk");
+    let server = Serve::openly(&export).start();
+    let Some(mount) = Mount::over_uring(&server, &export, "lane=required") else { return };
+    let make = |prefix: &str| {
+        for number in 0..DIRECTORIES {
+            fs::create_dir(mount.join(format!("{prefix}{number}"))).expect("there is room");
+        }
+    };
+    make("first");
+    let (queues, disks) = (waits(&mount, "fuse-queue-"), waits(&mount, "disk-"));
+    make("second");
+    let (queues, disks) = (waits(&mount, "fuse-queue-") - queues, waits(&mount, "disk-") - disks);
+    assert!(disks >= DIRECTORIES && queues < DIRECTORIES / 4, "{disks} by disk threads, {queues} by queues'");
 }
 
 fn own_nice() -> i32 {

@@ -186,7 +186,10 @@ impl Readers {
         let Some(permit) = self.requests.permit().await else { return };
         let requests = self.requests.clone();
         tokio::spawn(async move {
-            requests.handle(request, Some(permit), |job| drop(tokio::task::spawn_blocking(job)));
+            requests.handle(request, Some(permit), |job| {
+                drop(tokio::task::spawn_blocking(|| job.run()));
+                None
+            });
         });
     }
 
@@ -234,7 +237,10 @@ impl Readers {
                 Read::Request(request) => {
                     let permit =
                         self.requests.permit_now().or_else(|| runtime.block_on(self.requests.permit()));
-                    self.requests.handle(request, permit, |job| self.wait_for_disk(job));
+                    self.requests.handle(request, permit, |job| {
+                        self.wait_for_disk(job);
+                        None
+                    });
                 }
                 Read::Nothing => {}
                 Read::Empty => continue,
@@ -270,9 +276,9 @@ impl Readers {
     /// Runs a job on this thread, or, if too few are left, on one of the runtime's.
     fn wait_for_disk(&self, job: DiskJob) {
         if self.disk_waits.fetch_add(1, Relaxed) < MAX_DISK_WAITS {
-            job();
+            job.run();
         } else {
-            drop(tokio::task::spawn_blocking(job));
+            drop(tokio::task::spawn_blocking(|| job.run()));
         }
         self.disk_waits.fetch_sub(1, Relaxed);
     }

@@ -16,6 +16,7 @@ mod backing;
 mod buffers;
 mod device_readers;
 mod disk_threads;
+mod entry_keeper;
 mod error;
 mod filesystem;
 mod fuse;

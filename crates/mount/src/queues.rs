@@ -4,7 +4,8 @@
 //!    thread wakes up for such a request. What has to wait for a disk continues on one of the queue's
 //!    [`DiskThreads`], what has to wait for a server on the runtime. The reply comes back through the queue's
 //!    [`Inbox`].
-//! 2. Only a queue's own thread commits its replies (see [`sys::fuse_queue`]).
+//! 2. A disk thread may commit the reply itself, and then gets the entry's next request
+//!    ([`crate::entry_keeper`]).
 //! 3. The kernel uses the queues once each of them has an entry, and sends no request before. So all threads
 //!    and rings exist before INIT is replied to. If the kernel refuses an entry after that, it uses /dev/fuse
 //!    instead, for good.
@@ -27,6 +28,7 @@ use tokio::sync::oneshot;
 
 use crate::buffers::Buffers;
 use crate::disk_threads::DiskThreads;
+use crate::entry_keeper::Keepers;
 use crate::replies::ReplyChannel;
 use crate::requests::{Accepted, Requests};
 use crate::runtime::prepare_serving_thread;
@@ -68,6 +70,7 @@ pub(crate) struct Inbox {
     /// `None`: the thread has ended.
     messages: Mutex<Option<Vec<Message>>>,
     waker: FuseQueueWaker,
+    keepers: Keepers,
 }
 
 impl Inbox {
@@ -90,6 +93,11 @@ impl Inbox {
     fn take(&self) -> Vec<Message> {
         self.messages.lock().as_mut().map(std::mem::take).unwrap_or_default()
     }
+
+    /// The disk threads that keep entries of this queue.
+    pub(crate) const fn keepers(&self) -> &Keepers {
+        &self.keepers
+    }
 }
 
 /// Ends the inbox with its thread.
@@ -98,6 +106,7 @@ struct InboxOwner(Arc<Inbox>);
 impl Drop for InboxOwner {
     fn drop(&mut self) {
         drop(self.0.messages.lock().take());
+        self.0.keepers.end();
     }
 }
 
@@ -119,12 +128,13 @@ impl Queues {
     ///
     /// close(2) doesn't wait for RELEASE, and the process may make its next request on another CPU.
     pub(crate) async fn drain(&self) {
-        let begin = |inbox: &Arc<Inbox>| {
+        let mut all = Vec::new();
+        for inbox in &self.inboxes {
             let (done, drained) = oneshot::channel();
             inbox.push(Message::Drain(done));
-            drained
-        };
-        let all: Vec<_> = self.inboxes.iter().map(begin).collect();
+            all.push(drained);
+            inbox.keepers.drain(&mut all);
+        }
         for drained in all {
             // An error means that the thread has ended.
             let _ = drained.await;
@@ -183,12 +193,14 @@ impl PreparedQueues {
                 };
                 // The ring keeps the device open.
                 drop(device);
-                let inbox = Arc::new(Inbox { messages: Mutex::new(Some(Vec::new())), waker: queue.waker() });
+                let messages = Mutex::new(Some(Vec::new()));
+                let inbox = Arc::new(Inbox { messages, waker: queue.waker(), keepers: Keepers::default() });
                 let owner = InboxOwner(inbox.clone());
                 if send_inbox.send(Ok(inbox)).is_ok()
                     && let Ok(start) = started.recv()
                 {
-                    let disk_threads = DiskThreads::new(usize::from(number), &start.runtime);
+                    let Start { requests, runtime, .. } = &start;
+                    let disk_threads = DiskThreads::new(number, requests, runtime, &owner.0);
                     QueueThread {
                         queue,
                         inbox: owner,
@@ -294,6 +306,12 @@ struct QueueThread {
     can_grow: bool,
 }
 
+impl Drop for QueueThread {
+    fn drop(&mut self) {
+        self.disk_threads.end();
+    }
+}
+
 impl QueueThread {
     fn run(mut self, start: Start) {
         let Start { requests, runtime, registered } = start;
@@ -345,7 +363,7 @@ impl QueueThread {
     /// Begins every request that the kernel has sent to this queue before this call.
     fn drain(&mut self, requests: &Arc<Requests>) -> io::Result<()> {
         // The kernel hands requests over in its order, at most one for each entry.
-        let mut left = self.queue.entries();
+        let mut left = self.queue.available();
         loop {
             self.queue.poll(&mut self.events)?;
             if self.events.is_empty() || left == 0 {
@@ -378,9 +396,10 @@ impl QueueThread {
     fn begin(&self, requests: &Arc<Requests>, entry: FuseEntry) -> Option<FuseEntry> {
         let message = message(&entry, requests.filesystem().buffers());
         match requests.accept(message, ReplyChannel::Queue(entry, self.inbox.0.clone())) {
-            Accepted::Request(request) => {
-                requests.handle(request, requests.permit_now(), |job| self.disk_threads.run(job))
-            }
+            Accepted::Request(request) => requests.handle(request, requests.permit_now(), |job| {
+                self.disk_threads.run(job);
+                None
+            }),
             Accepted::Done(entry) => entry,
         }
     }
@@ -389,7 +408,7 @@ impl QueueThread {
     /// entries are added then, until another request of this queue is done.
     fn add_spare_entries(&mut self) {
         let (initial, max) = self.entries;
-        let count = self.queue.entries();
+        let count = self.queue.added();
         if self.can_grow && self.queue.available() < initial / 2 && count < max {
             // Without memory for more, the entries that there are serve the requests.
             self.can_grow = (count..max).take(initial).all(|_| self.queue.add_entry().is_ok());
@@ -399,7 +418,7 @@ impl QueueThread {
 
 /// The bytes of a request. They are copied: the server may get a WRITE's data again long after the reply, and
 /// the entry's memory belongs to the kernel then.
-fn message(entry: &FuseEntry, buffers: &Arc<Buffers>) -> Bytes {
+pub(crate) fn message(entry: &FuseEntry, buffers: &Arc<Buffers>) -> Bytes {
     let parts = entry.request();
     let len = parts.iter().map(|part| part.len()).sum();
     let mut buffer = if len > SMALL { buffers.take() } else { Vec::new() };

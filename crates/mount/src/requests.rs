@@ -6,8 +6,8 @@
 //!    that has to wait for a disk a job for a thread that may.
 //! 3. A request gets exactly one reply: from its handler, or, if that is aborted, from its [`ReplyGuard`].
 //! 4. FORGET and RELEASE take effect when they are accepted: before the next request is read from /dev/fuse,
-//!    or received by the same queue, in the kernel's order. A request that depends on RELEASEs of other
-//!    queues waits for them ([`Filesystem::receive_releases`]).
+//!    or received by the same thread of a queue, in the kernel's order. A request that depends on RELEASEs
+//!    that other threads receive waits for them ([`Filesystem::receive_releases`]).
 //! 5. With [`MAX_REQUESTS`] under way no more are read from /dev/fuse until one is done; the kernel queues
 //!    the rest.
 
@@ -29,7 +29,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::filesystem::{ClosingFile, Filesystem, Outcome, RequestContext, UndeliveredOpen};
 use crate::fuse::request::{ControlOperation, DecodeError, FileOperation, FuseRequest, Header, Operation};
 use crate::replies::{ReplyChannel, ReplyGuard};
-use crate::waiting::{Abort, WaitingCaller, WaitingRequests};
+use crate::waiting::{Abort, WaitingCaller, WaitingGuard, WaitingRequests};
 
 /// Requests under way at once.
 const MAX_REQUESTS: usize = 16_384;
@@ -69,8 +69,41 @@ pub(crate) enum Accepted {
 /// A handler, with the permit of its request.
 type Handler = Pin<Box<dyn Future<Output = (Result<Outcome, Errno>, Option<OwnedSemaphorePermit>)> + Send>>;
 
-/// The rest of a request, for a thread that may wait for a disk.
-pub(crate) type DiskJob = Box<dyn FnOnce() + Send>;
+/// The rest of a request, for a thread that may wait for a disk. INTERRUPT makes the reply; the thread goes
+/// on.
+pub(crate) struct DiskJob {
+    requests: Arc<Requests>,
+    caller: WaitingCaller,
+    work: Handler,
+    reply: Arc<Mutex<Option<ReplyGuard>>>,
+    waiting: WaitingGuard,
+}
+
+impl DiskJob {
+    /// Runs it on this thread, and returns the entry if a queue's thread has to commit it. Doesn't panic.
+    /// Within a tokio runtime.
+    pub(crate) fn run(self) -> Option<FuseEntry> {
+        let Self { requests, caller, mut work, reply, waiting } = self;
+        let result = catch_unwind(AssertUnwindSafe(|| disk_waits::poll_blocking(&mut work)));
+        drop(waiting);
+        let guard = reply.lock().take();
+        match (result, guard) {
+            (Ok(Some((result, _permit))), Some(guard)) => requests.reply_here(guard, result),
+            // It was aborted.
+            (Ok(Some((Ok(Outcome { opened: Some(opened), .. }), _permit))), None) => {
+                requests.spawn_undo_open(opened);
+                None
+            }
+            (Ok(None), Some(guard)) => {
+                requests.spawn_handler(caller, work, guard);
+                None
+            }
+            // As for a task that panics.
+            (Err(_), Some(guard)) => guard.send_here(Err(Errno::INTR)),
+            (_, None) => None,
+        }
+    }
+}
 
 impl Requests {
     pub(crate) fn new(filesystem: Arc<Filesystem>) -> Arc<Self> {
@@ -165,15 +198,15 @@ impl Requests {
     }
 
     /// Handles a request on this thread as far as that waits neither for a server nor for a disk. `run_job`
-    /// gets what waits for a disk. Returns the entry if a queue's thread has to commit it. Within a tokio
-    /// runtime.
+    /// gets what waits for a disk. Returns the entry if a queue's thread has to commit it, or what `run_job`
+    /// returns. Within a tokio runtime.
     ///
     /// Without a permit, it begins when there is one.
     pub(crate) fn handle(
         self: &Arc<Self>,
         request: AcceptedRequest,
         permit: Option<OwnedSemaphorePermit>,
-        run_job: impl FnOnce(DiskJob),
+        run_job: impl FnOnce(DiskJob) -> Option<FuseEntry>,
     ) -> Option<FuseEntry> {
         let AcceptedRequest { work, guard } = request;
         match work {
@@ -190,32 +223,18 @@ impl Requests {
         operation: FileOperation,
         guard: ReplyGuard,
         permit: Option<OwnedSemaphorePermit>,
-        run_job: impl FnOnce(DiskJob),
+        run_job: impl FnOnce(DiskJob) -> Option<FuseEntry>,
     ) -> Option<FuseEntry> {
         let caller = WaitingCaller::new(header, &operation);
         let mut work = self.handler(header, operation, permit);
         // Mostly there is nothing to wait for, and no other thread has to wake up.
         match catch_unwind(AssertUnwindSafe(|| disk_waits::poll_nonblocking(&mut work))) {
-            Ok(Polled::Ready((Ok(outcome), _permit))) if guard.is_queued() => {
-                let entry = guard.send_here(Ok(&outcome.reply.0));
-                self.filesystem.buffers().put(outcome.reply.0);
-                entry
-            }
-            Ok(Polled::Ready((Err(errno), _permit))) => guard.send_here(Err(errno)),
-            Ok(Polled::Ready((result, _permit))) => {
-                if let Some(unused) = guard.deliver(result) {
-                    self.spawn_undo_open(unused);
-                }
-                None
-            }
+            Ok(Polled::Ready((result, _permit))) => self.reply_here(guard, result),
             Ok(Polled::Pending) => {
                 self.spawn_handler(caller, work, guard);
                 None
             }
-            Ok(Polled::WaitsForDisk) => {
-                run_job(self.disk_job(caller, work, guard));
-                None
-            }
+            Ok(Polled::WaitsForDisk) => run_job(self.disk_job(caller, work, guard)),
             // As for a task that panics.
             Err(_) => guard.send_here(Err(Errno::INTR)),
         }
@@ -254,29 +273,28 @@ impl Requests {
         tokio::spawn(Abortable::new(work, registration));
     }
 
-    /// The rest of a handler that waits for a disk. INTERRUPT makes the reply; the thread goes on.
-    fn disk_job(self: &Arc<Self>, caller: WaitingCaller, mut work: Handler, guard: ReplyGuard) -> DiskJob {
-        let requests = self.clone();
+    fn disk_job(self: &Arc<Self>, caller: WaitingCaller, work: Handler, guard: ReplyGuard) -> DiskJob {
         let reply = Arc::new(Mutex::new(Some(guard)));
         let waiting = self.waiting.enter(caller, Abort::Reply(reply.clone()));
-        Box::new(move || {
-            let result = catch_unwind(AssertUnwindSafe(|| disk_waits::poll_blocking(&mut work)));
-            drop(waiting);
-            let guard = reply.lock().take();
-            match (result, guard) {
-                (Ok(Some((result, _permit))), Some(guard)) => {
-                    if let Some(unused) = guard.deliver(result) {
-                        requests.spawn_undo_open(unused);
-                    }
-                }
-                (Ok(Some((Ok(Outcome { opened: Some(opened), .. }), _permit))), None) => {
-                    requests.spawn_undo_open(opened);
-                }
-                (Ok(None), Some(guard)) => requests.spawn_handler(caller, work, guard),
-                // An aborted request, or as for a task that panics.
-                (_, _) => {}
+        DiskJob { requests: self.clone(), caller, work, reply, waiting }
+    }
+
+    /// Sends the result of a handler from the thread that has received the request, or runs its rest.
+    fn reply_here(&self, guard: ReplyGuard, result: Result<Outcome, Errno>) -> Option<FuseEntry> {
+        if !guard.is_queued() {
+            if let Some(unused) = guard.deliver(result) {
+                self.spawn_undo_open(unused);
             }
-        })
+            return None;
+        }
+        match result {
+            Ok(outcome) => {
+                let entry = guard.send_here(Ok(&outcome.reply.0));
+                self.filesystem.buffers().put(outcome.reply.0);
+                entry
+            }
+            Err(errno) => guard.send_here(Err(errno)),
+        }
     }
 
     /// Closes a file for which the kernel will send no RELEASE.

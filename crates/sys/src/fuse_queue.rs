@@ -1,4 +1,4 @@
-//! FUSE over io_uring: one queue of a FUSE connection's requests, and the thread that serves it (Linux 6.14,
+//! FUSE over io_uring: one queue of a FUSE connection's requests, and the threads that serve it (Linux 6.14,
 //! Documentation/filesystems/fuse/fuse-io-uring.rst).
 //!
 //! The kernel has a queue for each possible CPU and sends a request to the queue of the CPU that its caller
@@ -7,15 +7,17 @@
 //! request and commits its reply. [`FuseEntry`] is the right to use the buffers: [`FuseQueue::wait`] returns
 //! it with a request, and [`FuseQueue::commit`] gives it back.
 //!
-//! A commit makes the thread that submits it the one to which the kernel hands the entry's next request. So
-//! only the queue's thread submits (`IORING_SETUP_SINGLE_ISSUER`); another thread that has a reply passes the
-//! entry to it and calls [`FuseQueueWaker::wake`].
+//! A commit makes the thread that submits it the one to which the kernel hands the entry's next request, and
+//! the kernel prefers the entry that was committed last. Each thread that commits has a [`FuseQueue`] of its
+//! own, a ring to which only it submits (`IORING_SETUP_SINGLE_ISSUER`). Another thread that has a reply
+//! passes the entry to one of them and calls [`FuseQueueWaker::wake`].
 
 use std::collections::HashSet;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::{io, slice};
 
 use io_uring::squeue::Entry128;
@@ -74,6 +76,10 @@ const _: () = assert!(size_of::<RequestHeader>() == 288 && VECTORS >= 288 && VEC
 struct EntryMemory {
     start: NonNull<u8>,
     payload_len: usize,
+    /// The number of the entry's queue.
+    queue: u16,
+    /// Whether it may keep the memory of a large payload between requests.
+    keeps_payload: AtomicBool,
 }
 
 // SAFETY: the value owns the mapping. Only the owner of the entry accesses it.
@@ -82,14 +88,15 @@ unsafe impl Send for EntryMemory {}
 unsafe impl Sync for EntryMemory {}
 
 impl EntryMemory {
-    fn new(payload_len: usize) -> rustix::io::Result<Self> {
+    fn new(queue: u16, payload_len: usize) -> rustix::io::Result<Self> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         let len = HEADER_LEN + payload_len;
         // SAFETY: a new anonymous mapping affects no other memory.
         let start = unsafe {
             rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags)?
         };
-        let memory = Self { start: NonNull::new(start.cast()).ok_or(Errno::NOMEM)?, payload_len };
+        let start = NonNull::new(start.cast()).ok_or(Errno::NOMEM)?;
+        let memory = Self { start, payload_len, queue, keeps_payload: AtomicBool::new(false) };
         let vectors = [
             libc::iovec { iov_base: memory.header().as_ptr().cast(), iov_len: size_of::<RequestHeader>() },
             libc::iovec { iov_base: memory.payload().as_ptr().cast(), iov_len: payload_len },
@@ -131,8 +138,8 @@ impl EntryMemory {
 
 impl Drop for EntryMemory {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this value's own. The kernel writes to it only on the queue's thread, in
-        // calls of io_uring_enter(2) for the ring that is closed by then.
+        // SAFETY: the mapping is this value's own. The kernel writes to it only on the thread of the ring
+        // that the entry was submitted to, in its calls of io_uring_enter(2). Such a ring keeps this value.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), HEADER_LEN + self.payload_len) };
     }
 }
@@ -141,7 +148,6 @@ impl Drop for EntryMemory {
 #[derive(Debug)]
 pub struct FuseEntry {
     memory: Arc<EntryMemory>,
-    index: usize,
     commit_id: u64,
     /// Bytes of the request's arguments and payload.
     arguments: usize,
@@ -219,34 +225,36 @@ pub enum FuseQueueEvent {
     Ended(Errno),
 }
 
-/// A queue of a FUSE connection. It stays on the thread that makes it.
+/// A thread's ring for a queue of a FUSE connection. It stays on the thread that makes it.
 pub struct FuseQueue {
     // Closed before the memory goes.
     ring: IoUring<Entry128, cqueue::Entry>,
     number: u16,
     payload_len: usize,
-    entries: Vec<Arc<EntryMemory>>,
+    /// The entries that belong to the kernel and were submitted here.
+    submitted: Vec<Option<Arc<EntryMemory>>>,
+    /// The indices of `submitted` that have none.
+    free: Vec<usize>,
+    /// The number of entries that were added here.
+    added: usize,
     waker: Arc<OwnedFd>,
     /// The target of the read that completes when the queue is woken.
     woken: Box<[u8; 8]>,
     is_waker_armed: bool,
-    /// Entries that belong to the kernel.
-    available: usize,
-    /// Entries that may keep the memory of a large payload, and at most how many. The kernel takes the entry
-    /// that was used last, so the same few serve most requests.
-    large: HashSet<usize>,
-    max_large: usize,
-    /// Other entries with a large payload whose replies are being sent.
+    /// How many further entries may keep the memory of a large payload. The kernel takes the entry that was
+    /// used last, so the same few serve most requests.
+    large_left: usize,
+    /// Other entries with a large payload whose replies are being sent, by their index in `submitted`.
     releasing: HashSet<usize>,
     /// Only one thread may submit.
     thread: PhantomData<*const ()>,
 }
 
 impl FuseQueue {
-    /// Makes queue `number` (the number of its CPU) of the connection that `device` belongs to, without
-    /// entries. Each entry will have a payload buffer of `payload_len` bytes, which must hold the largest
-    /// READ and WRITE that INIT negotiates; at most `max_large` entries keep the memory of a large payload
-    /// when the reply is sent. Only this thread may use the queue.
+    /// Makes a ring for queue `number` (the number of its CPU) of the connection that `device` belongs to,
+    /// without entries. Each entry that is added here will have a payload buffer of `payload_len` bytes,
+    /// which must hold the largest READ and WRITE that INIT negotiates; at most `max_large` entries begin to
+    /// keep the memory of a large payload by a commit here. Only this thread may use the ring.
     ///
     /// # Errors
     /// io_uring_setup(2)'s. `EPERM` and `ENOSYS`: io_uring isn't permitted here.
@@ -268,13 +276,13 @@ impl FuseQueue {
             ring,
             number,
             payload_len,
-            entries: Vec::new(),
+            submitted: Vec::new(),
+            free: Vec::new(),
+            added: 0,
             waker: Arc::new(waker),
             woken: Box::default(),
             is_waker_armed: false,
-            available: 0,
-            large: HashSet::new(),
-            max_large,
+            large_left: max_large,
             releasing: HashSet::new(),
             thread: PhantomData,
         })
@@ -286,16 +294,16 @@ impl FuseQueue {
         FuseQueueWaker(Arc::clone(&self.waker))
     }
 
-    /// The number of entries.
+    /// The number of entries that were added here.
     #[must_use]
-    pub fn entries(&self) -> usize {
-        self.entries.len()
+    pub const fn added(&self) -> usize {
+        self.added
     }
 
-    /// The number of entries that wait for a request.
+    /// The number of entries that were added or committed here and wait for a request.
     #[must_use]
     pub const fn available(&self) -> usize {
-        self.available
+        self.submitted.len() - self.free.len()
     }
 
     /// Adds an entry, which the next [`FuseQueue::wait`] registers. The kernel must have received the reply
@@ -304,17 +312,19 @@ impl FuseQueue {
     /// # Errors
     /// `ENOMEM`, and io_uring_enter(2)'s.
     pub fn add_entry(&mut self) -> io::Result<()> {
-        let memory = EntryMemory::new(self.payload_len)?;
-        let mut submission = self.command(REGISTER, 0, self.entries.len());
-        set_address(&mut submission, memory.vectors().as_ptr() as u64, 2);
-        self.entries.push(Arc::new(memory));
-        self.available += 1;
-        // SAFETY: the memory with the vectors lives as long as the ring.
+        let memory = Arc::new(EntryMemory::new(self.number, self.payload_len)?);
+        let vectors = memory.vectors().as_ptr() as u64;
+        let index = self.keep(memory);
+        let mut submission = self.command(REGISTER, 0, index);
+        set_address(&mut submission, vectors, 2);
+        self.added += 1;
+        // SAFETY: the memory with the vectors is kept until the completion, or the end of the ring.
         unsafe { self.submit(&submission) }
     }
 
-    /// Sends the reply of an entry that this queue has returned and gives the entry back to the kernel, at
-    /// the next [`FuseQueue::wait`] or [`FuseQueue::poll`].
+    /// Sends the reply of an entry and gives the entry back to the kernel, at the next [`FuseQueue::wait`] or
+    /// [`FuseQueue::poll`], which returns its next request. Another ring of the same queue may have returned
+    /// the entry.
     ///
     /// # Errors
     /// io_uring_enter(2)'s, which means that the ring is broken.
@@ -322,16 +332,32 @@ impl FuseQueue {
     /// # Panics
     /// If the entry is another queue's.
     pub fn commit(&mut self, entry: FuseEntry) -> io::Result<()> {
-        let FuseEntry { memory, index, commit_id, used, .. } = entry;
-        assert!(self.entries.get(index).is_some_and(|own| Arc::ptr_eq(own, &memory)), "a foreign entry");
-        let submission = self.command(COMMIT_AND_FETCH, commit_id, index);
-        self.available += 1;
-        if used > SMALL_PAYLOAD && !self.large.contains(&index) {
-            let kept = if self.large.len() < self.max_large { &mut self.large } else { &mut self.releasing };
-            kept.insert(index);
+        let FuseEntry { memory, commit_id, used, .. } = entry;
+        assert_eq!(memory.queue, self.number, "another queue's entry");
+        let is_large = used > SMALL_PAYLOAD && !memory.keeps_payload.load(Relaxed);
+        let is_kept = is_large && self.large_left > 0;
+        if is_kept {
+            self.large_left -= 1;
+            memory.keeps_payload.store(true, Relaxed);
         }
-        // SAFETY: the memory that the kernel reads and writes lives as long as the ring.
+        let index = self.keep(memory);
+        if is_large && !is_kept {
+            self.releasing.insert(index);
+        }
+        let submission = self.command(COMMIT_AND_FETCH, commit_id, index);
+        // SAFETY: the memory that the kernel reads and writes is kept until the completion, or the end of the
+        // ring.
         unsafe { self.submit(&submission) }
+    }
+
+    /// Keeps the memory of an entry that the kernel is about to get.
+    fn keep(&mut self, memory: Arc<EntryMemory>) -> usize {
+        if let Some(index) = self.free.pop() {
+            self.submitted[index] = Some(memory);
+            return index;
+        }
+        self.submitted.push(Some(memory));
+        self.submitted.len() - 1
     }
 
     /// Submits what is pending, and waits until something happened. Appends what happened to `events`.
@@ -390,20 +416,21 @@ impl FuseQueue {
                 events.push(FuseQueueEvent::Woken);
                 continue;
             }
-            self.available -= 1;
             let index = completion.user_data() as usize;
             self.releasing.remove(&index);
-            let event = if completion.result() < 0 {
+            let Some(memory) = self.submitted[index].take() else { continue };
+            self.free.push(index);
+            events.push(if completion.result() < 0 {
                 FuseQueueEvent::Ended(Errno::from_raw_os_error(-completion.result()))
             } else {
-                FuseQueueEvent::Request(received(&self.entries[index], index))
-            };
-            events.push(event);
+                FuseQueueEvent::Request(received(memory))
+            });
         }
         // The kernel has copied the replies out of these entries, and copies nothing into them before the
         // next call.
         if !self.releasing.is_empty() && self.ring.submission().is_empty() {
-            self.releasing.drain().for_each(|index| self.entries[index].release_pages());
+            let releasing = self.releasing.drain().filter_map(|index| self.submitted[index].as_ref());
+            releasing.for_each(|memory| memory.release_pages());
         }
     }
 
@@ -434,21 +461,15 @@ impl std::fmt::Debug for FuseQueue {
 }
 
 /// The entry that the kernel has put a request into.
-fn received(memory: &Arc<EntryMemory>, index: usize) -> FuseEntry {
+fn received(memory: Arc<EntryMemory>) -> FuseEntry {
     // SAFETY: the completion gave the entry to this process.
     let header = unsafe { memory.header().as_ref() };
     let payload = (header.payload_len as usize).min(memory.payload_len);
     let [a, b, c, d, ..] = header.in_out;
     let total = u32::from_ne_bytes([a, b, c, d]) as usize;
     let arguments = total.saturating_sub(IN_HEADER + payload).min(MAX_ARGUMENTS);
-    FuseEntry {
-        memory: Arc::clone(memory),
-        index,
-        commit_id: header.commit_id,
-        arguments,
-        payload,
-        used: payload,
-    }
+    let commit_id = header.commit_id;
+    FuseEntry { memory, commit_id, arguments, payload, used: payload }
 }
 
 /// Sets `addr` and `len` of a submission.
@@ -494,7 +515,7 @@ mod tests {
             Err(error) => return eprintln!("skipped: no io_uring here ({error})"),
         };
         queue.add_entry().unwrap();
-        assert_eq!((queue.entries(), queue.available()), (1, 1));
+        assert_eq!((queue.added(), queue.available()), (1, 1));
         let mut events = Vec::new();
         queue.wait(&mut events).unwrap();
         assert!(matches!(events[..], [FuseQueueEvent::Ended(_)]), "{events:?}");
