@@ -73,6 +73,7 @@ use acls::WithoutAcls;
 use blocking::BlockingCalls;
 pub(crate) use content_at_open::ContentAtOpen;
 use content_at_open::ContentsAtOpen;
+use in_flight::InFlight;
 use kernel_cache::KernelCache;
 use listed_names::ListedNames;
 pub(crate) use locks::RemoteLocks;
@@ -98,6 +99,8 @@ pub(crate) struct Filesystem {
     negative_names: NegativeNames,
     listed_names: ListedNames,
     hidden: HiddenNames,
+    /// The closes under way that may release locks, by node ID.
+    closes: Arc<InFlight<u64>>,
     contents: ContentsAtOpen,
     kernel: KernelCache,
     blocking: BlockingCalls,
@@ -197,6 +200,7 @@ impl Filesystem {
             negative_names: NegativeNames::default(),
             listed_names: ListedNames::default(),
             hidden: HiddenNames::default(),
+            closes: Arc::default(),
             contents: ContentsAtOpen::default(),
             kernel: KernelCache::new(device),
             blocking: BlockingCalls::default(),

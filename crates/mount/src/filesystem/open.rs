@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
+use super::in_flight::InFlightGuard;
 use super::silly_rename::HiddenRemoval;
 use super::{ContentAtOpen, Filesystem, Outcome, RequestContext, UndeliveredOpen};
 use crate::backing::{self, Backing};
@@ -87,6 +88,8 @@ impl OpenReply {
 pub(crate) struct ClosingFile {
     open: Arc<OpenFile>,
     hidden: Option<HiddenRemoval>,
+    /// Until the locks are released.
+    under_way: Option<InFlightGuard<u64>>,
 }
 
 impl Filesystem {
@@ -330,12 +333,16 @@ impl Filesystem {
         drop(released.backing);
         let hidden = released.hidden.map(|hidden| self.hidden.begin_removal(hidden));
         // The last close of a file that was written may wait for a disk.
-        Ok((open.write || hidden.is_some()).then_some(ClosingFile { open, hidden }))
+        Ok((open.write || hidden.is_some()).then(|| {
+            let has_locks = self.remote_locks.posix || self.remote_locks.flock;
+            let under_way = has_locks.then(|| self.closes.begin(open.inode.number));
+            ClosingFile { open, hidden, under_way }
+        }))
     }
 
     /// The part of a close that may wait.
     pub(crate) async fn finish_close(&self, closing: ClosingFile) {
-        let ClosingFile { open, hidden } = closing;
+        let ClosingFile { open, hidden, under_way } = closing;
         if open.write {
             // Brings the attributes of a granted file into the cache for the last time.
             let _ = open.file.attributes_now();
@@ -345,10 +352,11 @@ impl Filesystem {
             // FLUSH has reported what it found; data of a mapping came after it.
             tracing::warn!(%error, "data of a file that has been closed is lost");
         }
+        let inode = open.inode.clone();
+        // The last close of a file without a name frees its blocks: that should happen in the server.
+        drop(open);
+        drop(under_way);
         if let Some(removal) = hidden {
-            let inode = open.inode.clone();
-            // The last close of a file without a name frees its blocks: that should happen in the server.
-            drop(open);
             self.remove_hidden(&inode, removal).await;
         }
     }
