@@ -23,6 +23,8 @@ pub(crate) struct OpenFile {
     /// It can be mapped for writing through the kernel's page cache. The kernel writes a mapping's data when
     /// it chooses to.
     pub(crate) mappable: bool,
+    /// The server keeps the file while this open lasts, also without a name.
+    pub(crate) outlives_its_name: bool,
     /// What its open has read, until the first READ.
     pub(crate) content: Mutex<Option<ContentAtOpen>>,
 }

@@ -42,7 +42,7 @@ use tokio::sync::OnceCell;
 
 use crate::error::{Error, Result, Status};
 use crate::lane::{GrantHolder, OpenedFile, WireState};
-use crate::operations::{FileTarget, OpenPlan, OpenReply, Operations as _};
+use crate::operations::{FileTarget, OpenPlan, OpenReply, Operations as _, WireOpen};
 use crate::options::OpenOptions;
 use crate::session::Session;
 use crate::types::{Access, Attributes, Handle};
@@ -144,6 +144,16 @@ impl File {
     #[must_use]
     pub fn access_at_open(&self) -> Option<Access> {
         self.inner.wire_state.get()?.access
+    }
+
+    /// Whether the server has promised to keep the file while it is open here, also when its last name is
+    /// removed and over a restart (`OPEN4_RESULT_PRESERVE_UNLINKED`, RFC 8881 section 18.16.4). Otherwise the
+    /// file's last name should not be removed before it is closed. Never by NFSv3, nor for a file that was
+    /// opened over the lane.
+    #[must_use]
+    pub fn outlives_its_name(&self) -> bool {
+        let state = self.inner.wire_state.get();
+        state.and_then(|state| state.open.as_ref()).is_some_and(WireOpen::outlives_its_name)
     }
 
     /// Whether the server's I/O modes need a second grant for direct I/O.

@@ -325,7 +325,7 @@ impl Filesystem {
         let (directory, user) = (self.inode(request)?, self.user(request));
         let _change = self.listed_names.change(directory.number);
         let removed = self.paths.get(directory.number, name);
-        if removed.as_ref().is_some_and(|inode| inode.lock().opens.is_open())
+        if removed.as_ref().is_some_and(|inode| inode.lock().opens.needs_name())
             && Box::pin(self.hide(&directory, name, &user)).await?
         {
             return Ok(FuseReply::default());
@@ -362,7 +362,7 @@ impl Filesystem {
         let mut hidden = None;
         let target = self.paths.get(to.number, to_name);
         if let Some(target) = &target {
-            if !is_same && target.lock().opens.is_open() {
+            if !is_same && target.lock().opens.needs_name() {
                 hidden = Box::pin(self.hide_target(&directory, name, &to, to_name, &user)).await?;
             }
             // It may be a directory.

@@ -213,8 +213,15 @@ impl Filesystem {
         }
         let is_granted = file.data_path() == DataPath::Lane;
         let mappable = args.read && args.write && reply.hold == IoHold::Cached;
-        let open =
-            OpenFile { inode: inode.clone(), file, hold: reply.hold, write: args.write, mappable, content };
+        let open = OpenFile {
+            inode: inode.clone(),
+            outlives_its_name: file.outlives_its_name(),
+            file,
+            hold: reply.hold,
+            write: args.write,
+            mappable,
+            content,
+        };
         state.open(&open);
         let fh = self.files.insert(open);
         if is_granted {

@@ -2,7 +2,8 @@
 //!
 //! An NFSv3 server doesn't know which files are open. A file without a name is gone for it, even if a process
 //! here has the file open. So the file is renamed instead of removed or replaced, and the hidden name is
-//! removed after the last close.
+//! removed after the last close. Servers of NFSv4.1 may promise to keep a file while it is open
+//! (`OPEN4_RESULT_PRESERVE_UNLINKED`); most don't.
 //!
 //! close(2) doesn't wait for the removal, because RELEASE comes after it returned. RMDIR and READDIR of the
 //! directory do wait: after the last close(2) has returned, no process sees the hidden name.
@@ -81,19 +82,19 @@ pub(crate) struct HiddenRemoval {
 }
 
 impl Filesystem {
-    /// The file of this name, if it is open.
+    /// The file of this name, if it is open and must keep a name.
     async fn open_file_named(&self, directory: u64, name: &[u8]) -> Option<Arc<Inode>> {
         let inode = self.paths.get(directory, name)?;
-        let is_open = || inode.lock().opens.is_open();
-        if is_open() {
+        let needs_name = || inode.lock().opens.needs_name();
+        if needs_name() {
             // The process may have closed it.
             self.receive_releases().await;
         }
-        is_open().then_some(inode)
+        needs_name().then_some(inode)
     }
 
-    /// Gives a hidden name to an open file that is about to lose its name. Returns false if the file isn't
-    /// open, or has a hidden name already.
+    /// Gives a hidden name to an open file that is about to lose its name. Returns false if the file needs
+    /// none, or has a hidden name already.
     pub(super) async fn hide(
         &self,
         directory: &Arc<Inode>,

@@ -20,6 +20,8 @@ pub(crate) struct OpenState {
     opens: u32,
     /// Counts the ends of opens.
     released: u32,
+    /// Opens that need a name of the file ([`OpenFile::outlives_its_name`]).
+    need_name: u32,
     /// Opens through which the kernel may write by itself: passed through, for writing.
     kernel_writers: u32,
     /// Opens for which [`OpenFile::mappable`] holds.
@@ -57,6 +59,11 @@ impl OpenState {
     /// Changes with each end of an open.
     pub(crate) const fn released(&self) -> u32 {
         self.released
+    }
+
+    /// Whether the file must keep a name.
+    pub(crate) const fn needs_name(&self) -> bool {
+        self.need_name > 0
     }
 
     /// Whether the kernel may write by itself.
@@ -105,6 +112,7 @@ impl InodeState {
     pub(crate) fn open(&mut self, open: &OpenFile) {
         let opens = &mut self.opens;
         opens.opens += 1;
+        opens.need_name += u32::from(!open.outlives_its_name);
         opens.mappable += u32::from(open.mappable);
         if open.write {
             self.attributes.open_writer();
@@ -127,6 +135,7 @@ impl InodeState {
         }
         opens.opens -= 1;
         opens.released = opens.released.wrapping_add(1);
+        opens.need_name -= u32::from(!open.outlives_its_name);
         let hidden = if opens.opens == 0 { opens.take_hidden() } else { None };
         Released { backing, hidden }
     }

@@ -49,6 +49,11 @@ impl Served {
         Mounted::new(self, transport, adjust, options)
     }
 
+    /// A mount over TCP through another port, which forwards to the server's.
+    pub fn mount_through(&self, port: u16) -> Mounted {
+        Mounted::at_port(self, port, Transport::Wire, |session| session, MountOptions::default())
+    }
+
     /// A mount by this version of NFS.
     pub fn mount_by(&self, version: Version, transport: Transport, options: MountOptions) -> Mounted {
         Mounted::new(self, transport, |session| session.version(version), options)
@@ -115,10 +120,20 @@ impl Mounted {
         adjust: impl FnOnce(client::Options) -> client::Options,
         options: MountOptions,
     ) -> Self {
+        Self::at_port(served, served.port(), transport, adjust, options)
+    }
+
+    fn at_port(
+        served: &Served,
+        port: u16,
+        transport: Transport,
+        adjust: impl FnOnce(client::Options) -> client::Options,
+        options: MountOptions,
+    ) -> Self {
         let at = tempfile::tempdir().unwrap();
         fs::set_permissions(at.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let runtime = samehost_mount::runtime().unwrap();
-        let url = Url::new("127.0.0.1", Some(served.port()), served.export().to_str().unwrap().as_bytes());
+        let url = Url::new("127.0.0.1", Some(port), served.export().to_str().unwrap().as_bytes());
         let lane = if transport.is_wire() { LaneMode::Off } else { LaneMode::Auto };
         let session = client::Options::new()
             .lane(lane)

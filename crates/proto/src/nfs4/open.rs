@@ -39,6 +39,9 @@ pub const SHARE_ACCESS_WANT_OPEN_XOR_DELEGATION: u32 = 0x20_0000;
 pub const RESULT_CONFIRM: u32 = 0x2;
 /// `OPEN4_RESULT_LOCKTYPE_POSIX`: byte-range locks have POSIX semantics.
 pub const RESULT_LOCKTYPE_POSIX: u32 = 0x4;
+/// `OPEN4_RESULT_PRESERVE_UNLINKED`: the server keeps the file while it is open, also without a name and over
+/// a restart (4.1).
+pub const RESULT_PRESERVE_UNLINKED: u32 = 0x8;
 /// `OPEN4_RESULT_MAY_NOTIFY_LOCK`: the server may send CB_NOTIFY_LOCK to owners that wait for a lock (4.1).
 pub const RESULT_MAY_NOTIFY_LOCK: u32 = 0x20;
 

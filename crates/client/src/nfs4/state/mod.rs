@@ -25,6 +25,7 @@ use client_state::{
     OpenRef, Opens, StateError, StateId,
 };
 use parking_lot::Mutex;
+use proto::nfs4::RESULT_PRESERVE_UNLINKED;
 use tokio::sync::Notify;
 
 use super::compound::Compound;
@@ -235,6 +236,11 @@ impl WireOpen {
         flags: u32,
     ) -> Self {
         Self { client: client.clone(), open: Some(open), number, flags }
+    }
+
+    /// Whether the server has promised to keep the file while it is open, also without a name.
+    pub(crate) const fn outlives_its_name(&self) -> bool {
+        self.flags & RESULT_PRESERVE_UNLINKED != 0
     }
 }
 

@@ -1,0 +1,106 @@
+//! Files that lose their names while they are open, by NFSv4.2 over TCP, at a server that promises to keep
+//! them (`OPEN4_RESULT_PRESERVE_UNLINKED`, RFC 8881 section 18.16.4).
+//!
+//! No server that can be installed makes this promise. Samehost's keeps such files until it stops, and a
+//! proxy puts the promise into its replies.
+
+mod support;
+
+use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::Path;
+use std::thread;
+
+use support::{Served, Transport};
+
+/// `OPEN4_RESULT_PRESERVE_UNLINKED`.
+const PRESERVE_UNLINKED: u8 = 0x8;
+
+/// The results of PUTFH and OPEN up to the state id, if both have succeeded.
+const OPENED: [u8; 16] = [0, 0, 0, 22, 0, 0, 0, 0, 0, 0, 0, 18, 0, 0, 0, 0];
+
+/// The last byte of `rflags` behind that: a state id, `change_info4`, and four bytes.
+const FLAGS: usize = OPENED.len() + 16 + 20 + 3;
+
+/// Listens for connections to a port of this host, and adds the promise to the server's replies to OPEN.
+/// Its threads end with their connections, or with the test's process. Returns its own port.
+fn promising_proxy(to: u16) -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let server = TcpStream::connect((Ipv4Addr::LOCALHOST, to)).unwrap();
+            let (from, into) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            thread::spawn(move || forward(from, into, |_| ()));
+            thread::spawn(move || forward(server, client, promise));
+        }
+    });
+    port
+}
+
+/// Forwards records (RFC 5531 section 11), each changed by `change`.
+fn forward(mut from: TcpStream, mut to: TcpStream, change: fn(&mut [u8])) {
+    let mut head = [0; 4];
+    while from.read_exact(&mut head).is_ok() {
+        let mut record = vec![0; (u32::from_be_bytes(head) & 0x7fff_ffff) as usize];
+        if from.read_exact(&mut record).is_err() {
+            break;
+        }
+        change(&mut record);
+        if to.write_all(&[&head[..], &record].concat()).is_err() {
+            break;
+        }
+    }
+    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+}
+
+fn promise(record: &mut [u8]) {
+    let opened = record.windows(OPENED.len()).position(|window| window == OPENED);
+    if let Some(flags) = opened.and_then(|at| record.get_mut(at + FLAGS)) {
+        *flags |= PRESERVE_UNLINKED;
+    }
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).unwrap();
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+/// Removes a file that is open, and replaces another. Returns the names that the export has then.
+fn remove_and_replace(export: &Path, mounted: &support::Mounted) -> Vec<String> {
+    for file in ["removed", "replaced", "new"] {
+        fs::write(export.join(file), file).unwrap();
+    }
+    let open = |file| File::options().read(true).write(true).open(mounted.path(file)).unwrap();
+    let (removed, replaced) = (open("removed"), open("replaced"));
+    fs::remove_file(mounted.path("removed")).unwrap();
+    fs::rename(mounted.path("new"), mounted.path("replaced")).unwrap();
+    let left = names(export);
+    for (file, text) in [(&removed, "removed"), (&replaced, "replaced")] {
+        let mut bytes = [0; 16];
+        let len = file.read_at(&mut bytes, 0).unwrap();
+        assert_eq!(&bytes[..len], text.as_bytes());
+        file.write_all_at(b"more", 100).unwrap();
+        file.sync_all().unwrap();
+        assert_eq!(file.metadata().unwrap().size(), 104);
+    }
+    assert_eq!(fs::read_to_string(mounted.path("replaced")).unwrap(), "new");
+    left
+}
+
+#[test]
+fn a_file_that_the_server_keeps_gets_no_hidden_name() {
+    let served = Served::without_tree();
+    let mounted = served.mount_through(promising_proxy(served.port()));
+    assert_eq!(remove_and_replace(&served.export(), &mounted), ["replaced"]);
+}
+
+#[test]
+fn a_file_that_the_server_may_not_keep_gets_a_hidden_name() {
+    let served = Served::without_tree();
+    let mounted = served.mount(Transport::Wire);
+    let left = remove_and_replace(&served.export(), &mounted);
+    assert_eq!(left.iter().filter(|name| name.starts_with(".nfs")).count(), 2, "{left:?}");
+}
