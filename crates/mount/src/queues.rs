@@ -366,11 +366,15 @@ impl QueueThread {
         let mut left = self.queue.available();
         loop {
             self.queue.poll(&mut self.events)?;
-            if self.events.is_empty() || left == 0 {
+            if self.events.is_empty() {
                 return Ok(());
             }
             left = left.saturating_sub(self.events.len());
+            // All of them: the next wait is for further events.
             self.begin_received(requests)?;
+            if left == 0 {
+                return Ok(());
+            }
         }
     }
 
