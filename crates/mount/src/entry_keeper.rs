@@ -64,15 +64,19 @@ impl Keeper {
         wanted.is_committed
     }
 
-    /// What the kernel has sent has been begun.
-    fn drained(&self, is_committed: bool) {
+    /// The entry is this thread's, and its request has been begun.
+    fn begun(&self) {
         let mut wanted = self.wanted.lock();
-        wanted.is_committed = is_committed;
+        wanted.is_committed = false;
         let drains = std::mem::take(&mut wanted.drains);
         drop(wanted);
-        for done in drains {
-            let _ = done.send(());
-        }
+        tell(drains);
+    }
+}
+
+fn tell(drains: Vec<oneshot::Sender<()>>) {
+    for done in drains {
+        let _ = done.send(());
     }
 }
 
@@ -138,7 +142,7 @@ pub(crate) struct EntryKeeper {
 impl Drop for EntryKeeper {
     fn drop(&mut self) {
         self.inbox.keepers().remove(&self.shared);
-        self.shared.drained(false);
+        self.shared.begun();
     }
 }
 
@@ -169,7 +173,7 @@ impl EntryKeeper {
             let Some(received) = self.receive()? else { return Ok(Served::Ended) };
             let message = message(&received, self.requests.filesystem().buffers());
             let accepted = self.requests.accept(message, ReplyChannel::Queue(received, self.inbox.clone()));
-            self.shared.drained(false);
+            self.shared.begun();
             let replied = match accepted {
                 Accepted::Request(request) => {
                     self.requests.handle(request, self.requests.permit_now(), DiskJob::run)
@@ -186,21 +190,30 @@ impl EntryKeeper {
     /// Waits for the entry's next request. `None` at the end of the mount.
     fn receive(&mut self) -> io::Result<Option<FuseEntry>> {
         loop {
-            self.ring.wait(&mut self.events)?;
-            if self.events.iter().any(|event| matches!(event, FuseQueueEvent::Woken)) {
+            let drains = std::mem::take(&mut self.shared.wanted.lock().drains);
+            if drains.is_empty() {
+                self.ring.wait(&mut self.events)?;
+            } else {
+                // It may take the wake-up for further ones.
                 self.ring.poll(&mut self.events)?;
             }
+            let mut received = None;
             for event in self.events.drain(..) {
                 match event {
-                    FuseQueueEvent::Request(entry) => return Ok(Some(entry)),
+                    FuseQueueEvent::Request(entry) => received = Some(entry),
                     FuseQueueEvent::Ended(_) => return Ok(None),
                     FuseQueueEvent::Woken => {}
                 }
             }
+            if received.is_some() {
+                // Told when it has been begun.
+                self.shared.wanted.lock().drains.extend(drains);
+                return Ok(received);
+            }
+            tell(drains);
             if self.shared.wanted.lock().is_ended {
                 return Ok(None);
             }
-            self.shared.drained(true);
         }
     }
 }

@@ -346,14 +346,21 @@ impl QueueThread {
     fn serve(&mut self, requests: &Arc<Requests>) -> io::Result<()> {
         loop {
             self.begin_received(requests)?;
-            for message in self.inbox.0.take() {
-                match message {
-                    Message::Reply(entry) => self.queue.commit(entry)?,
-                    Message::Drain(done) => {
-                        self.drain(requests)?;
-                        let _ = done.send(());
+            // A drain takes the wake-up for messages that came meanwhile.
+            loop {
+                let messages = self.inbox.0.take();
+                if messages.is_empty() {
+                    break;
+                }
+                for message in messages {
+                    match message {
+                        Message::Reply(entry) => self.queue.commit(entry)?,
+                        Message::Drain(done) => {
+                            self.drain(requests)?;
+                            let _ = done.send(());
+                        }
+                        Message::Stop => return Ok(()),
                     }
-                    Message::Stop => return Ok(()),
                 }
             }
             self.queue.wait(&mut self.events)?;

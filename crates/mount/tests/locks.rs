@@ -165,17 +165,25 @@ fn a_lock_is_free_when_the_file_is_closed() {
     for transport in [Transport::Wire, Transport::Passed] {
         let served = Served::start();
         let mounted = by_v4(&served, transport);
-        fs::write(mounted.path("file"), b"text").unwrap();
-        let open = || File::options().read(true).write(true).open(mounted.path("file")).unwrap();
-        let one = open();
-        for _ in 0..200 {
-            let two = open();
-            flock(&two, FlockOperation::NonBlockingLockExclusive).unwrap();
-            flock(&one, FlockOperation::NonBlockingLockShared).expect_err("a lock of the other");
-            drop(two);
-            flock(&one, FlockOperation::NonBlockingLockExclusive).expect("no other lock");
-            flock(&one, FlockOperation::Unlock).unwrap();
-        }
+        let lock_by_turns = |file: &str| {
+            fs::write(mounted.path(file), b"text").unwrap();
+            let open = || File::options().read(true).write(true).open(mounted.path(file)).unwrap();
+            let one = open();
+            for _ in 0..100 {
+                let two = open();
+                flock(&two, FlockOperation::NonBlockingLockExclusive).unwrap();
+                flock(&one, FlockOperation::NonBlockingLockShared).expect_err("a lock of the other");
+                drop(two);
+                flock(&one, FlockOperation::NonBlockingLockExclusive).expect("no other lock");
+                flock(&one, FlockOperation::Unlock).unwrap();
+            }
+        };
+        let lock_by_turns = &lock_by_turns;
+        std::thread::scope(|scope| {
+            for file in ["a", "b", "c", "d"] {
+                scope.spawn(move || lock_by_turns(file));
+            }
+        });
     }
 }
 

@@ -59,11 +59,22 @@ impl Filesystem {
         (owner, range, kind): (LockOwner, ByteRange, LockKind),
         waits: bool,
     ) -> Result<(), Errno> {
+        let is_denied = |locked: &client::Result<()>| {
+            locked.as_ref().is_err_and(|error| error.status() == Some(Status::Locked))
+        };
         let mut request = LockRequest { owner, range, kind, waits: false };
         // close(2) releases flock(2)'s locks before it returns, and RELEASE comes after that.
         self.closes.wait_until_idle(&open.inode.number).await;
+        let released = open.inode.lock().opens.released();
         let mut locked = open.file.lock(request).await;
-        if matches!(&locked, Err(error) if error.status() == Some(Status::Locked)) {
+        if is_denied(&locked) {
+            self.receive_releases().await;
+            if open.inode.lock().opens.released() != released {
+                self.closes.wait_until_idle(&open.inode.number).await;
+                locked = open.file.lock(request).await;
+            }
+        }
+        if is_denied(&locked) {
             if !waits {
                 return Err(Errno::AGAIN);
             }

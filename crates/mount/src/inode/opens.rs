@@ -18,6 +18,8 @@ pub(crate) struct OpenState {
     /// The kernel's I/O mode of the inode.
     pub(crate) io_mode: IoMode<Arc<Backing>>,
     opens: u32,
+    /// Counts the ends of opens.
+    released: u32,
     /// Opens that need a name of the file ([`OpenFile::outlives_its_name`]).
     need_name: u32,
     /// Opens through which the kernel may write by itself: passed through, for writing.
@@ -52,6 +54,11 @@ pub(crate) struct Released {
 impl OpenState {
     pub(crate) const fn is_open(&self) -> bool {
         self.opens > 0
+    }
+
+    /// Changes with each end of an open.
+    pub(crate) const fn released(&self) -> u32 {
+        self.released
     }
 
     /// Whether the file must keep a name.
@@ -127,6 +134,7 @@ impl InodeState {
             self.attributes.close_writer();
         }
         opens.opens -= 1;
+        opens.released = opens.released.wrapping_add(1);
         opens.need_name -= u32::from(!open.outlives_its_name);
         let hidden = if opens.opens == 0 { opens.take_hidden() } else { None };
         Released { backing, hidden }
