@@ -3,14 +3,13 @@
 
 mod support;
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
 use client::{Operation, Version};
-use rustix::fs::{FlockOperation, flock};
 use samehost_mount::{LocalLocks, MountOptions};
 use support::{BOUND, Mounted, Served, Transport, wait_for};
 
@@ -156,34 +155,6 @@ fn locks_of_all_kinds_exclude_another_mount_and_local_processes() {
             assert_eq!(b.run(&format!("{how} ex 0")), "ok");
             assert_eq!(b.run("read"), "before");
         }
-    }
-}
-
-/// The kernel tells of the end of an open after close(2) has returned.
-#[test]
-fn a_lock_is_free_when_the_file_is_closed() {
-    for transport in [Transport::Wire, Transport::Passed] {
-        let served = Served::start();
-        let mounted = by_v4(&served, transport);
-        let lock_by_turns = |file: &str| {
-            fs::write(mounted.path(file), b"text").unwrap();
-            let open = || File::options().read(true).write(true).open(mounted.path(file)).unwrap();
-            let one = open();
-            for _ in 0..100 {
-                let two = open();
-                flock(&two, FlockOperation::NonBlockingLockExclusive).unwrap();
-                flock(&one, FlockOperation::NonBlockingLockShared).expect_err("a lock of the other");
-                drop(two);
-                flock(&one, FlockOperation::NonBlockingLockExclusive).expect("no other lock");
-                flock(&one, FlockOperation::Unlock).unwrap();
-            }
-        };
-        let lock_by_turns = &lock_by_turns;
-        std::thread::scope(|scope| {
-            for file in ["a", "b", "c", "d"] {
-                scope.spawn(move || lock_by_turns(file));
-            }
-        });
     }
 }
 
