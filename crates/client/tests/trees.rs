@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Instant;
 
+use rustix::fs::{XattrFlags, setxattr};
 use samehost_client as client;
 
 use client::{
@@ -96,6 +97,40 @@ async fn perform_all(session: &Session, served: &Served) {
     assert_eq!((calls(session), session.counters().lane.round_trips), (before, lane));
     assert!(session.counters().events.tree_operations >= operations + 20);
     assert_eq!(fs::read_dir(served.export()).unwrap().count(), 1);
+}
+
+/// In a tree, a list is read by the file's name if that is still its name.
+#[tokio::test]
+async fn access_control_lists_are_those_of_the_file_whatever_its_name_is() {
+    if !is_root() {
+        return;
+    }
+    let served = Served::with_trees();
+    let session = served.lane().await;
+    let list = |uid| {
+        let nobody = u32::MAX;
+        let entries = [(1_u16, 6_u16, nobody), (2, 4, uid), (4, 4, nobody), (16, 4, nobody), (32, 0, nobody)];
+        let entries = entries.iter().flat_map(|(tag, permissions, id)| {
+            [&tag.to_le_bytes()[..], &permissions.to_le_bytes()[..], &id.to_le_bytes()[..]].concat()
+        });
+        [&2_u32.to_le_bytes()[..], &entries.collect::<Vec<_>>()[..]].concat()
+    };
+    let make = |name: &str, uid| {
+        let path = served.export().join(name);
+        fs::write(&path, b"").unwrap();
+        let set = setxattr(&path, c"system.posix_acl_access", &list(uid), XattrFlags::empty());
+        set.unwrap();
+        path
+    };
+    let old = make("file", 1000);
+    let handle = session.lookup(&session.root(), b"file").await.unwrap().handle;
+    assert_eq!(session.acls(&handle).await.unwrap().access.users, [(1000, 4)]);
+    fs::rename(&old, served.export().join("moved")).unwrap();
+    assert_eq!(session.acls(&handle).await.unwrap().access.users, [(1000, 4)], "there is no such name");
+    make("file", 2000);
+    assert_eq!(session.acls(&handle).await.unwrap().access.users, [(1000, 4)], "it is another file's");
+    let other = session.lookup(&session.root(), b"file").await.unwrap().handle;
+    assert_eq!(session.acls(&other).await.unwrap().access.users, [(2000, 4)]);
 }
 
 /// The server may have a file open that it has sealed. It learns of the removal of a large one.

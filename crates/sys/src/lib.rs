@@ -1,7 +1,7 @@
 //! What Linux offers and no crate wraps; the only crate with unsafe code.
 //!
 //! Everything that [rustix] wraps is used from there. This crate adds file handles, per-thread filesystem
-//! ids, calls on `O_PATH` descriptors, leases, fanotify, mount clones, cells and mount points, shared memory,
+//! ids, calls on `O_PATH` descriptors, their extended attributes, leases, fanotify, mount clones, cells and mount points, shared memory,
 //! FUSE queues, a scheduling policy, the owners of sockets, librados, and a shared pointer that is read
 //! without locked instructions. It also defines the types for attributes, access rights, access control
 //! lists and I/O modes that all other crates share. Each function is thin: one system call (or the few that
@@ -38,6 +38,7 @@ pub mod socket_activation;
 mod tcp_owner;
 pub mod thread_slot;
 mod unix_listeners;
+pub mod xattr;
 
 pub use access::Access;
 pub use attributes::{Attributes, FileKind, SetAttributes, SetTime, Timestamp};

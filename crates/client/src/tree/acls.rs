@@ -1,16 +1,20 @@
 //! Access control lists: the extended attributes in which Linux keeps them.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
+use std::sync::Arc;
+use std::time::Instant;
 
-use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
+use rustix::fs::{XattrFlags, removexattr, setxattr};
 use rustix::io::Errno;
+use sys::{KernelHandle, xattr};
 
+use super::descriptors::Descriptor;
 use super::failure::{Failure, Result};
 use super::local::{Call, LocalTree};
 use crate::error::Status;
 use crate::handle::Handle;
-use crate::types::{FileKind, PosixAcl, PosixAcls, SetAcl};
+use crate::types::{Attributes, FileKind, PosixAcl, PosixAcls, SetAcl};
 
 /// The kernel's limit on an extended attribute in bytes (`XATTR_SIZE_MAX`).
 const MAX_XATTR: usize = 64 << 10;
@@ -19,27 +23,62 @@ const USUAL_XATTR: usize = 512;
 const ACCESS_ACL: &CStr = c"system.posix_acl_access";
 const DEFAULT_ACL: &CStr = c"system.posix_acl_default";
 
+/// How a file is named whose list is read.
+enum Named<'a> {
+    /// By its descriptor.
+    Descriptor(&'a Descriptor),
+    /// The same, of a directory.
+    Directory(&'a Descriptor),
+    /// By its name in a directory, which may belong to another file by now.
+    Entry(Arc<Descriptor>, CString),
+}
+
 impl LocalTree {
     /// As the server's answer to GETACL: made of the mode if there is no list.
     pub(crate) fn acls(&self, call: Call<'_>, file: &Handle) -> Result<PosixAcls> {
         call.check_waits()?;
-        let asked = std::time::Instant::now();
+        let asked = Instant::now();
         let descriptor = self.find(call, file)?;
         let attributes = self.live(&descriptor)?;
         self.report(file, None, Some(attributes), asked);
-        let mut acls = PosixAcls::of_mode(attributes.mode);
-        if attributes.kind != FileKind::Symlink
-            && let Some(access) = self.acl(descriptor.as_fd(), ACCESS_ACL)?
-        {
-            // NFSACL doesn't distinguish such a mask from none.
-            let says_nothing = !access.has_names() && access.mask == Some(access.group);
-            acls.access = PosixAcl { mask: access.mask.filter(|_| !says_nothing), ..access };
-        }
-        if attributes.kind == FileKind::Directory {
-            acls.default = self.acl(descriptor.as_fd(), DEFAULT_ACL)?;
-        }
+        let acls = match (attributes.kind, self.named_by_entry(file)) {
+            (FileKind::Symlink, _) => PosixAcls::of_mode(attributes.mode),
+            (FileKind::Directory, _) => PosixAcls {
+                default: self.acl(&Named::Directory(&descriptor), DEFAULT_ACL)?,
+                ..self.access_acl(&Named::Directory(&descriptor), &attributes)?
+            },
+            (_, Some(named)) => match self.access_acl(&named, &attributes) {
+                Ok(acls) if self.is_still(&named, &descriptor, &attributes) => acls,
+                _ => self.access_acl(&Named::Descriptor(&descriptor), &attributes)?,
+            },
+            (_, None) => self.access_acl(&Named::Descriptor(&descriptor), &attributes)?,
+        };
         self.report_acls(file, &attributes, &acls, asked);
         Ok(acls)
+    }
+
+    fn named_by_entry(&self, file: &Handle) -> Option<Named<'static>> {
+        let (directory, name) = file.place()?;
+        Some(Named::Entry(self.known(&directory)?, CString::new(Vec::from(name)).ok()?))
+    }
+
+    /// Whether the file had this name all the time since it had the attributes: whatever takes a name away
+    /// from a file changes its ctime.
+    fn is_still(&self, named: &Named<'_>, file: &Descriptor, before: &Attributes) -> bool {
+        let Named::Entry(directory, name) = named else { return true };
+        let entry = KernelHandle::of(&**directory, name).map_err(Failure::from);
+        entry.and_then(|entry| self.identity(&entry)).is_ok_and(|identity| identity == file.identity)
+            && self.attributes_of(file).is_ok_and(|now| now.ctime == before.ctime)
+    }
+
+    /// The access list of a file with these attributes.
+    fn access_acl(&self, named: &Named<'_>, attributes: &Attributes) -> Result<PosixAcls> {
+        let of_mode = PosixAcls::of_mode(attributes.mode);
+        let Some(access) = self.acl(named, ACCESS_ACL)? else { return Ok(of_mode) };
+        // NFSACL doesn't distinguish such a mask from none.
+        let says_nothing = !access.has_names() && access.mask == Some(access.group);
+        let access = PosixAcl { mask: access.mask.filter(|_| !says_nothing), ..access };
+        Ok(PosixAcls { access, ..of_mode })
     }
 
     pub(crate) fn set_acl(&self, call: Call<'_>, file: &Handle, change: &SetAcl) -> Result<()> {
@@ -71,33 +110,45 @@ impl LocalTree {
 
     /// Whether new entries of a directory get their permissions from a list.
     pub(super) fn has_default_acl(&self, directory: BorrowedFd<'_>) -> Result<bool> {
-        self.read_acl(directory, DEFAULT_ACL).map(|list| list.is_some())
+        match xattr::get_of_directory(directory, DEFAULT_ACL, &mut []) {
+            Ok(_) => Ok(true),
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(false),
+            Err(errno) => Err(of_reading(errno)),
+        }
     }
 
     /// A list, if the file has one.
-    fn acl(&self, file: BorrowedFd<'_>, name: &CStr) -> Result<Option<PosixAcl>> {
-        let Some(bytes) = self.read_acl(file, name)? else { return Ok(None) };
+    fn acl(&self, named: &Named<'_>, name: &CStr) -> Result<Option<PosixAcl>> {
+        let Some(bytes) = self.read_acl(named, name)? else { return Ok(None) };
         PosixAcl::from_bytes(&bytes).map(Some).ok_or(Status::Io.into())
     }
 
     /// A list in the kernel's representation.
-    fn read_acl(&self, file: BorrowedFd<'_>, name: &CStr) -> Result<Option<Vec<u8>>> {
-        // getxattr(2) takes no `O_PATH` descriptor, so the file is named by a path.
-        self.proc_entry(file)?;
-        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    fn read_acl(&self, named: &Named<'_>, list: &CStr) -> Result<Option<Vec<u8>>> {
         let mut bytes = vec![0; USUAL_XATTR];
         loop {
-            match getxattr(&*path, name, &mut bytes[..]) {
+            let read = match named {
+                Named::Descriptor(file) => xattr::get(file, list, &mut bytes),
+                Named::Directory(directory) => xattr::get_of_directory(directory, list, &mut bytes),
+                Named::Entry(directory, name) => xattr::get_at(&**directory, name, list, &mut bytes),
+            };
+            match read {
                 Ok(length) => {
                     bytes.truncate(length);
                     return Ok(Some(bytes));
                 }
                 Err(Errno::NODATA | Errno::OPNOTSUPP) => return Ok(None),
                 Err(Errno::RANGE) if bytes.len() < MAX_XATTR => bytes.resize(MAX_XATTR, 0),
-                Err(errno) => return Err(errno.into()),
+                Err(errno) => return Err(of_reading(errno)),
             }
         }
     }
+}
+
+/// Why a list can't be read.
+fn of_reading(errno: Errno) -> Failure {
+    // Without /proc the server has to read it.
+    if errno == Errno::NOENT { Failure::NotLocal } else { errno.into() }
 }
 
 /// As the server's translation of the same errno.

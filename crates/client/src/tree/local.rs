@@ -168,7 +168,8 @@ impl LocalTree {
         }
     }
 
-    fn known(&self, handle: &Handle) -> Option<Arc<Descriptor>> {
+    /// The file of a handle, if it is open.
+    pub(super) fn known(&self, handle: &Handle) -> Option<Arc<Descriptor>> {
         let identity = handle.identity();
         if *identity == *self.root.identity {
             return Some(Arc::clone(&self.root));

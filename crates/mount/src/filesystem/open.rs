@@ -210,6 +210,7 @@ impl Filesystem {
             || is_first_writer && reported == AttributesReported::BeforeOpen && state.attributes.is_reported()
         {
             self.kernel.invalidate_attributes(inode);
+            state.attributes.forget_report();
         }
         let is_granted = file.data_path() == DataPath::Lane;
         let mappable = args.read && args.write && reply.hold == IoHold::Cached;

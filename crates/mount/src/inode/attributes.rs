@@ -78,7 +78,7 @@ pub(crate) struct AttributeCache {
     wrote: Option<Instant>,
     /// When the attributes last expired. Those that were requested before have expired too.
     expired: Option<Instant>,
-    /// What the kernel was last told.
+    /// What the kernel was last told; `None` if it has no attributes.
     reported: Option<Stamp>,
 }
 
@@ -137,7 +137,12 @@ impl AttributeCache {
         self.reported = self.known.as_ref().map(|known| Stamp::from(&known.attributes));
     }
 
-    /// Whether the kernel was told any attributes.
+    /// The kernel has forgotten what it was told.
+    pub(crate) fn forget_report(&mut self) {
+        self.reported = None;
+    }
+
+    /// Whether the kernel was told any attributes, and may still have them.
     pub(crate) const fn is_reported(&self) -> bool {
         self.reported.is_some()
     }
@@ -463,6 +468,22 @@ mod tests {
         }
         cache.update(&asked(file(2, 2), after(8)), after(9), &TIMES);
         assert!(cache.is_current(after(10), &TIMES));
+    }
+
+    #[test]
+    fn attributes_that_the_kernel_has_dropped_are_not_reported() {
+        let now = Instant::now();
+        let mut cache = AttributeCache::default();
+        cache.update(&asked(file(1, 1), now), now, &TIMES);
+        assert!(!cache.is_reported());
+        cache.report();
+        assert!(cache.is_known_to_kernel(now, &TIMES) && !cache.is_reported_otherwise());
+        cache.update(&asked(file(2, 2), now), now, &TIMES);
+        assert!(cache.is_reported_otherwise());
+        cache.forget_report();
+        assert!(!cache.is_reported() && !cache.is_reported_otherwise());
+        cache.report();
+        assert!(cache.is_known_to_kernel(now, &TIMES));
     }
 
     #[test]

@@ -2,16 +2,15 @@
 //! checks them and keeps the mode consistent.
 
 use std::ffi::CStr;
-use std::os::fd::AsRawFd as _;
 
-use rustix::fs::{XattrFlags, fremovexattr, fsetxattr, getxattr};
+use rustix::fs::{XattrFlags, fremovexattr, fsetxattr};
 use rustix::io::Errno;
 
 use super::context::UserContext;
 use crate::attributes::{FileKind, Wcc};
 use crate::error::{Error, Result};
 use crate::node::Node;
-use sys::{PosixAcl, PosixAcls};
+use sys::{PosixAcl, PosixAcls, xattr};
 use user_ids::as_process_user;
 
 /// Maximum size in the kernel (`XATTR_SIZE_MAX`).
@@ -81,11 +80,10 @@ impl UserContext<'_> {
     /// The kernel's representation; the outer `None` where the filesystem doesn't support lists. Read as the
     /// process, because every user who may read the attributes may read the list.
     fn read_acl(&self, node: &Node, name: &CStr) -> Result<Option<Option<Vec<u8>>>> {
-        // getxattr(2) takes no `O_PATH` descriptor, so the file is named by a path.
-        let path = format!("/proc/self/fd/{}", node.file().as_raw_fd());
+        let get = if node.kind() == FileKind::Directory { xattr::get_of_directory } else { xattr::get };
         let mut bytes = vec![0; USUAL_SIZE];
         loop {
-            match as_process_user(|| Result::Ok(getxattr(&*path, name, &mut bytes[..])))? {
+            match as_process_user(|| Result::Ok(get(node.file(), name, &mut bytes[..])))? {
                 Ok(length) => {
                     bytes.truncate(length);
                     return Ok(Some(Some(bytes)));
