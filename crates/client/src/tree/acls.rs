@@ -41,7 +41,8 @@ impl LocalTree {
         let descriptor = self.find(call, file)?;
         let attributes = self.live(&descriptor)?;
         self.report(file, None, Some(attributes), asked);
-        let acls = match (attributes.kind, self.named_by_entry(file)) {
+        let place = self.place(file).map(|(directory, name)| Named::Entry(directory, name));
+        let acls = match (attributes.kind, place) {
             (FileKind::Symlink, _) => PosixAcls::of_mode(attributes.mode),
             (FileKind::Directory, _) => PosixAcls {
                 default: self.acl(&Named::Directory(&descriptor), DEFAULT_ACL)?,
@@ -55,11 +56,6 @@ impl LocalTree {
         };
         self.report_acls(file, &attributes, &acls, asked);
         Ok(acls)
-    }
-
-    fn named_by_entry(&self, file: &Handle) -> Option<Named<'static>> {
-        let (directory, name) = file.place()?;
-        Some(Named::Entry(self.known(&directory)?, CString::new(Vec::from(name)).ok()?))
     }
 
     /// Whether the file had this name all the time since it had the attributes: whatever takes a name away

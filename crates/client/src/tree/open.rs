@@ -51,7 +51,7 @@ impl LocalTree {
             return self.open_regular(call, (&at, directory), &name, access, asked);
         }
         let entry = self.gone_or(&at, self.entry(call, (&at, directory), &name))?;
-        self.open_known(&entry.file, &entry.handle, entry.attributes, access, asked)
+        self.open_known(call, (&entry.file, &entry.handle), entry.attributes, access, asked)
     }
 
     /// Opens a file by its name, without a look at its kind before. If a pipe has the name by now, its writer
@@ -92,13 +92,13 @@ impl LocalTree {
         let asked = Instant::now();
         let known = self.find(call, file)?;
         let attributes = self.live(&known)?;
-        self.open_known(&known, file, attributes, access, asked)
+        self.open_known(call, (&known, file), attributes, access, asked)
     }
 
     fn open_known(
         &self,
-        known: &Descriptor,
-        handle: &Handle,
+        call: Call<'_>,
+        (known, handle): (&Descriptor, &Handle),
         attributes: Attributes,
         access: (bool, bool),
         asked: Instant,
@@ -107,11 +107,25 @@ impl LocalTree {
         if attributes.kind != FileKind::Regular {
             return Ok(Opened::Other(attributes.kind));
         }
-        let file = self.open_again(known, access_flags(access)).map_err(|failure| match failure {
-            Failure::Status(Status::Access | Status::NotPermitted) => Failure::NotLocal,
-            other => other,
-        })?;
+        let flags = access_flags(access);
+        let file = match self.open_by_name(call, handle, flags) {
+            Some(file) => file,
+            None => self.open_again(known, flags).map_err(|failure| match failure {
+                Failure::Status(Status::Access | Status::NotPermitted) => Failure::NotLocal,
+                other => other,
+            })?,
+        };
         self.opened(file, Found { handle: handle.clone(), attributes: Some(attributes) }, asked)
+    }
+
+    /// Opens the file of a handle by the name under which it was found. `None` if that is another file's by
+    /// now, or can't be opened.
+    fn open_by_name(&self, call: Call<'_>, handle: &Handle, flags: OFlags) -> Option<OwnedFd> {
+        let (directory, name) = self.place(handle)?;
+        let resolve = STRICT_RESOLVE | call.waits.resolve_flags();
+        let file = openat2(&*directory, &name, flags | NO_WAIT, Mode::empty(), resolve).ok()?;
+        let identity = self.identity(&KernelHandle::of(&file, c"").ok()?).ok()?;
+        (*identity == *handle.identity()).then_some(file)
     }
 
     /// A file that was opened with [`NO_WAIT`].
