@@ -373,8 +373,8 @@ fn git_has_every_commit_of_two_mounts_at_once() {
     };
     for transport in [Transport::Wire, Transport::Passed] {
         let served = Served::start();
-        // `git gc --auto` looks objects/17 up. If that is missing, the kernel may go on believing so while the
-        // other mount makes it (nfs(5), lookupcache).
+        // `git gc --auto` looks objects/17 up. If that is missing, the kernel may go on believing so while
+        // the other mount makes it (nfs(5), lookupcache).
         let options = || MountOptions { lookup_cache: LookupCache::Positive, ..MountOptions::default() };
         let [one, two] = [0, 1].map(|_| served.mount_by(Version::V4_2, transport, options()));
         git(

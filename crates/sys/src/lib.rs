@@ -1,11 +1,11 @@
 //! What Linux offers and no crate wraps; the only crate with unsafe code.
 //!
 //! Everything that [rustix] wraps is used from there. This crate adds file handles, per-thread filesystem
-//! ids, calls on `O_PATH` descriptors, their extended attributes, leases, fanotify, mount clones, cells and mount points, shared memory,
-//! FUSE queues, a scheduling policy, the owners of sockets, librados, and a shared pointer that is read
-//! without locked instructions. It also defines the types for attributes, access rights, access control
-//! lists and I/O modes that all other crates share. Each function is thin: one system call (or the few that
-//! belong together), with the errno unchanged.
+//! ids, calls on `O_PATH` descriptors, extended attributes by name, leases, fanotify, mount clones, cells and
+//! mount points, shared memory, FUSE queues, a scheduling policy, the owners of sockets, librados, and a
+//! shared pointer that is read without locked instructions. It also defines the types for attributes, access
+//! rights, access control lists and I/O modes that all other crates share. Each function is thin: one system
+//! call (or the few that belong together), with the errno unchanged.
 
 mod access;
 pub mod attached_mount;

@@ -177,9 +177,9 @@ impl LocalTree {
         self.descriptors.get(identity)
     }
 
-    /// The directory in which the file of a handle was found last, if that is open, and the file's name there,
-    /// which may belong to another file by now. What takes no `O_PATH` descriptor takes less time by a name
-    /// than by an entry of /proc/self/fd.
+    /// The directory in which the file of a handle was found last, if that is open, and the file's name in
+    /// it, which may belong to another file by now. System calls that take no `O_PATH` descriptor take less
+    /// time by a name than by an entry of /proc/self/fd.
     pub(super) fn place(&self, handle: &Handle) -> Option<(Arc<Descriptor>, CString)> {
         let (directory, name) = handle.place()?;
         Some((self.known(&directory)?, CString::new(Vec::from(name)).ok()?))
