@@ -9,6 +9,7 @@
 //! If the server doesn't reply to an Open within the time of a call (`timeo × (retrans + 1)`), the client
 //! gives up the lane. The rules of the wire then apply to the session.
 
+mod background_probe;
 mod backoff;
 mod call_socket;
 mod lane_manager;
@@ -104,11 +105,15 @@ impl LaneManager {
     }
 
     fn probe_in_background(self: &Arc<Self>) {
-        if !self.background.swap(true, SeqCst) {
+        if self.background.want() {
             let manager = self.clone();
             self.runtime.spawn(async move {
-                manager.probe_once(true).await;
-                manager.background.store(false, SeqCst);
+                loop {
+                    manager.probe_once(true).await;
+                    if !manager.background.done() {
+                        break;
+                    }
+                }
             });
         }
     }

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use super::GrantHolder;
+use super::background_probe::BackgroundProbe;
 use super::backoff::ProbeBackoff;
 use super::tree::{GrantedTree, TreeRequests};
 use crate::attribute_sink::AttributeSink;
@@ -98,8 +99,7 @@ pub(crate) struct LaneManager {
     pub(super) reasons: Mutex<Vec<String>>,
     /// Locked during a probe.
     pub(super) probing: tokio::sync::Mutex<()>,
-    /// Whether a probe is running in the background.
-    pub(super) background: AtomicBool,
+    pub(super) background: BackgroundProbe,
     /// Whether a lane was ever established.
     pub(super) was_established: AtomicBool,
     /// Whether that was done by this session or another on its connections.
@@ -158,7 +158,7 @@ impl LaneManager {
             backoff: Mutex::new(ProbeBackoff::default()),
             reasons: Mutex::new(Vec::new()),
             probing: tokio::sync::Mutex::new(()),
-            background: AtomicBool::new(false),
+            background: BackgroundProbe::default(),
             was_established: AtomicBool::new(false),
             had_lane,
             is_durable,
