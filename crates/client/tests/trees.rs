@@ -16,7 +16,7 @@ use samehost_client as client;
 
 use client::{
     Access, Create, Credential, DataPath, Error, FileKind, Handle, LaneMode, Node, OpenOptions, Operation,
-    Plus, Session, SetAttributes, Status, Version,
+    Plus, PosixAcl, Session, SetAttributes, Status, Version,
 };
 use support::{BOUND, Served, pattern, wait_for};
 
@@ -107,18 +107,12 @@ async fn access_control_lists_are_those_of_the_file_whatever_its_name_is() {
     }
     let served = Served::with_trees();
     let session = served.lane().await;
-    let list = |uid| {
-        let nobody = u32::MAX;
-        let entries = [(1_u16, 6_u16, nobody), (2, 4, uid), (4, 4, nobody), (16, 4, nobody), (32, 0, nobody)];
-        let entries = entries.iter().flat_map(|(tag, permissions, id)| {
-            [&tag.to_le_bytes()[..], &permissions.to_le_bytes()[..], &id.to_le_bytes()[..]].concat()
-        });
-        [&2_u32.to_le_bytes()[..], &entries.collect::<Vec<_>>()[..]].concat()
-    };
     let make = |name: &str, uid| {
         let path = served.export().join(name);
         fs::write(&path, b"").unwrap();
-        let set = setxattr(&path, c"system.posix_acl_access", &list(uid), XattrFlags::empty());
+        let (users, groups) = (vec![(uid, 4)], vec![]);
+        let list = PosixAcl { owner: 6, users, group: 4, groups, mask: Some(4), other: 0 };
+        let set = setxattr(&path, c"system.posix_acl_access", &list.to_bytes(), XattrFlags::empty());
         set.unwrap();
         path
     };

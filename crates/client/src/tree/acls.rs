@@ -1,8 +1,7 @@
 //! Access control lists: the extended attributes in which Linux keeps them.
 
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
-use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::fs::{XattrFlags, removexattr, setxattr};
@@ -30,7 +29,7 @@ enum Named<'a> {
     /// The same, of a directory.
     Directory(&'a Descriptor),
     /// By its name in a directory, which may belong to another file by now.
-    Entry(Arc<Descriptor>, CString),
+    Entry(&'a Descriptor, &'a CStr),
 }
 
 impl LocalTree {
@@ -41,30 +40,29 @@ impl LocalTree {
         let descriptor = self.find(call, file)?;
         let attributes = self.live(&descriptor)?;
         self.report(file, None, Some(attributes), asked);
-        let place = self.place(file).map(|(directory, name)| Named::Entry(directory, name));
-        let acls = match (attributes.kind, place) {
-            (FileKind::Symlink, _) => PosixAcls::of_mode(attributes.mode),
-            (FileKind::Directory, _) => PosixAcls {
+        let acls = match attributes.kind {
+            FileKind::Symlink => PosixAcls::of_mode(attributes.mode),
+            FileKind::Directory => PosixAcls {
                 default: self.acl(&Named::Directory(&descriptor), DEFAULT_ACL)?,
                 ..self.access_acl(&Named::Directory(&descriptor), &attributes)?
             },
-            (_, Some(named)) => match self.access_acl(&named, &attributes) {
-                Ok(acls) if self.is_still(&named, &descriptor, &attributes) => acls,
-                _ => self.access_acl(&Named::Descriptor(&descriptor), &attributes)?,
+            _ => match self.acls_by_name(file, &descriptor, &attributes) {
+                Some(acls) => acls,
+                None => self.access_acl(&Named::Descriptor(&descriptor), &attributes)?,
             },
-            (_, None) => self.access_acl(&Named::Descriptor(&descriptor), &attributes)?,
         };
         self.report_acls(file, &attributes, &acls, asked);
         Ok(acls)
     }
 
-    /// Whether the file had this name all the time since it had the attributes: whatever takes a name away
-    /// from a file changes its ctime.
-    fn is_still(&self, named: &Named<'_>, file: &Descriptor, before: &Attributes) -> bool {
-        let Named::Entry(directory, name) = named else { return true };
-        let entry = KernelHandle::of(&**directory, name).map_err(Failure::from);
-        entry.and_then(|entry| self.identity(&entry)).is_ok_and(|identity| identity == file.identity)
-            && self.attributes_of(file).is_ok_and(|now| now.ctime == before.ctime)
+    /// Reads the list by the file's name. `None` if that fails, or if the file may not have had this name all
+    /// the time since it had the attributes: whatever takes a name away from a file changes its ctime.
+    fn acls_by_name(&self, handle: &Handle, file: &Descriptor, before: &Attributes) -> Option<PosixAcls> {
+        let (directory, name) = self.place(handle)?;
+        let acls = self.access_acl(&Named::Entry(&directory, &name), before).ok()?;
+        let identity = self.identity(&KernelHandle::of(&*directory, &name).ok()?).ok()?;
+        let is_still = identity == file.identity && self.attributes_of(file).ok()?.ctime == before.ctime;
+        is_still.then_some(acls)
     }
 
     /// The access list of a file with these attributes.
@@ -126,7 +124,7 @@ impl LocalTree {
             let read = match named {
                 Named::Descriptor(file) => xattr::get(file, list, &mut bytes),
                 Named::Directory(directory) => xattr::get_of_directory(directory, list, &mut bytes),
-                Named::Entry(directory, name) => xattr::get_at(&**directory, name, list, &mut bytes),
+                Named::Entry(directory, name) => xattr::get_at(directory, name, list, &mut bytes),
             };
             match read {
                 Ok(length) => {

@@ -169,7 +169,7 @@ impl LocalTree {
     }
 
     /// The file of a handle, if it is open.
-    pub(super) fn known(&self, handle: &Handle) -> Option<Arc<Descriptor>> {
+    fn known(&self, handle: &Handle) -> Option<Arc<Descriptor>> {
         let identity = handle.identity();
         if *identity == *self.root.identity {
             return Some(Arc::clone(&self.root));

@@ -119,7 +119,7 @@ impl LocalTree {
     }
 
     /// Opens the file of a handle by the name under which it was found. `None` if that is another file's by
-    /// now, or can't be opened.
+    /// now, or can't be opened. If the other file is a pipe, its writer is woken.
     fn open_by_name(&self, call: Call<'_>, handle: &Handle, flags: OFlags) -> Option<OwnedFd> {
         let (directory, name) = self.place(handle)?;
         let resolve = STRICT_RESOLVE | call.waits.resolve_flags();
