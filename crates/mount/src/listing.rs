@@ -11,12 +11,16 @@
 //!
 //! A page is fetched with the files' access control lists if the reader will probably ask for them. If that
 //! shows when it has begun with a page, the page gets them by a second request.
+//!
+//! The first page may be fetched when the directory is opened ([`FirstPage`]): it takes the same right to
+//! read the directory, so no call has to ask for that.
 
 use std::collections::HashMap;
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
-use client::{CookieLoopDetector, DirEntry, Handle, Listed, Page, Plus, Session, Status};
+use client::{Attributes, CookieLoopDetector, DirEntry, Handle, Listed, Page, Plus, Session, Status};
 
+use crate::filesystem::ListingMark;
 use crate::inode::Inode;
 
 /// Bytes of a page unless the server prefers more or asks for more.
@@ -25,13 +29,47 @@ const MIN_PAGE: u32 = 32 << 10;
 /// Bytes of a page at most.
 const MAX_PAGE: u32 = 1 << 20;
 
+/// Bytes of a page at most that is fetched when the directory is opened: nobody may read it.
+const MAX_FIRST_PAGE: u32 = 128 << 10;
+
+/// How long a first page serves that was fetched when the directory was opened.
+const FIRST_PAGE_AGE: Duration = Duration::from_secs(1);
+
 /// The pages with access control lists that a page without them may take: each list is as long as the rest of
 /// an entry, unless files have many names in them.
 const MAX_ACL_PAGES: usize = 8;
 
+/// What a listing is compared with later, to see whether the directory has changed since its first page was
+/// requested.
+#[derive(Debug)]
+pub(crate) struct ListingStart {
+    /// The directory's attributes before.
+    pub(crate) before: Option<Attributes>,
+    /// When that was.
+    pub(crate) requested: (Instant, SystemTime),
+}
+
+impl ListingStart {
+    /// For a page that is about to be requested.
+    pub(crate) fn now(directory: &Inode) -> Self {
+        Self { before: directory.attributes(), requested: (Instant::now(), SystemTime::now()) }
+    }
+}
+
+/// A first page that was fetched when the directory was opened.
+#[derive(Debug)]
+pub(crate) struct FirstPage {
+    start: ListingStart,
+    /// The names that were changed here before.
+    mark: ListingMark,
+    page: FetchedPage,
+}
+
 /// The state of a listing.
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
+    /// Until the first read.
+    first: Option<FirstPage>,
     fetched: Option<FetchedPage>,
     /// The cookie verifier of the last page, for the next.
     verifier: [u8; 8],
@@ -60,18 +98,49 @@ pub(crate) struct FetchedPage {
 }
 
 impl Listing {
+    /// A listing with its first page, which is requested now, after `mark`.
+    ///
+    /// # Errors
+    /// The server's or the call's.
+    pub(crate) async fn begin(
+        session: &Session,
+        directory: &Inode,
+        (start, mark): (ListingStart, ListingMark),
+        plus: Plus<'_>,
+    ) -> client::Result<Self> {
+        let mut listing = Self::default();
+        let count = Self::page_size(session).min(MAX_FIRST_PAGE);
+        let page = listing.fetch(session, directory, (0, count), plus).await?;
+        listing.first = Some(FirstPage { start, mark, page });
+        Ok(listing)
+    }
+
+    /// Takes the first page, if it is from the open of the directory, and no name has been changed here since.
+    /// [`Listing::read`] begins with it.
+    pub(crate) fn take_first(
+        &mut self,
+        now: Instant,
+        mark: ListingMark,
+    ) -> Option<(ListingStart, FetchedPage)> {
+        let FirstPage { start, mark: from, page } = self.first.take()?;
+        let age = now.saturating_duration_since(page.asked);
+        (mark == from && age < FIRST_PAGE_AGE).then_some((start, page))
+    }
+
     /// The entries behind the cookie `offset`, none at the end, and their page. Those of `plus` have handles
-    /// and attributes, if the server has READDIRPLUS.
+    /// and attributes, if the server has READDIRPLUS. A listing from the beginning uses `first`, if there is
+    /// one.
     pub(crate) async fn read(
         &mut self,
         session: &Session,
         directory: &Inode,
-        offset: u64,
+        (offset, first): (u64, Option<FetchedPage>),
         plus: Plus<'_>,
     ) -> client::Result<(&[DirEntry], &FetchedPage)> {
         // rewinddir(3) shows the directory as it is now.
         if offset == 0 {
-            (self.fetched, self.verifier, self.listed) = (None, [0; 8], Some(Listed::default()));
+            let verifier = first.as_ref().map_or([0; 8], FetchedPage::verifier);
+            (self.fetched, self.verifier, self.listed) = (first, verifier, Some(Listed::default()));
             self.cookie_loop = CookieLoopDetector::default();
         } else if self.fetched.is_none() {
             // The kernel had the first entries in its cache.
@@ -110,9 +179,9 @@ impl Listing {
         let (mut from, ends) = (fetched.begins, fetched.page.entries.last().map(|entry| entry.cookie));
         let mut lists = HashMap::new();
         for _ in 0..MAX_ACL_PAGES {
-            let Ok(FetchedPage { page, .. }) = self.fetch(session, directory, from, Plus::Acls).await else {
-                break;
-            };
+            let count = Self::page_size(session);
+            let fetched = self.fetch(session, directory, (from, count), Plus::Acls).await;
+            let Ok(FetchedPage { page, .. }) = fetched else { break };
             let reached = page.entries.last().map(|entry| entry.cookie);
             let is_whole = page.eof || page.entries.iter().any(|entry| Some(entry.cookie) == ends);
             let with_lists = page.entries.into_iter().filter(|entry| entry.acls.is_some());
@@ -152,7 +221,8 @@ impl Listing {
     ) -> client::Result<FetchedPage> {
         let mut from = offset;
         loop {
-            let mut fetched = match self.fetch(session, directory, from, plus).await {
+            let count = Self::page_size(session);
+            let mut fetched = match self.fetch(session, directory, (from, count), plus).await {
                 Err(error) if from != 0 && error.status() == Some(Status::BadCookie) => {
                     let has_listed = self.listed.is_some();
                     if !self.listed.get_or_insert_default().start_over() {
@@ -201,8 +271,8 @@ impl Listing {
         let mut from = 0;
         self.verifier = [0; 8];
         loop {
-            let fetched = self.fetch(session, directory, from, Plus::None).await?;
-            let page = fetched.page;
+            let count = Self::page_size(session);
+            let page = self.fetch(session, directory, (from, count), Plus::None).await?.page;
             self.verifier = page.verifier;
             if page.entries.iter().any(|entry| entry.cookie == offset) {
                 return Ok(Some(page.verifier));
@@ -216,14 +286,19 @@ impl Listing {
         }
     }
 
+    /// Bytes of a page that is read.
+    fn page_size(session: &Session) -> u32 {
+        session.sizes().dir_preferred.clamp(MIN_PAGE, MAX_PAGE)
+    }
+
+    /// Fetches a page that begins behind a cookie, of at most `count` bytes unless no entry fits into that.
     async fn fetch(
         &mut self,
         session: &Session,
         directory: &Inode,
-        begins: u64,
+        (begins, mut count): (u64, u32),
         plus: Plus<'_>,
     ) -> client::Result<FetchedPage> {
-        let mut count = session.sizes().dir_preferred.clamp(MIN_PAGE, MAX_PAGE);
         let (asked, version) = (Instant::now(), directory.version());
         let mut with = if self.no_plus { Plus::None } else { plus };
         loop {
@@ -273,5 +348,34 @@ impl FetchedPage {
         // reader reaches the page's end.
         let index = self.page.entries.iter().rposition(|entry| entry.cookie == offset).map(|index| index + 1);
         index.or((self.begins == offset).then_some(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filesystem::ListedNames;
+
+    #[test]
+    fn a_first_page_serves_once_and_for_a_short_time() {
+        let (now, names) = (Instant::now(), ListedNames::default());
+        let mark = names.mark();
+        let begun = || {
+            let page = FetchedPage {
+                page: Page::default(),
+                begins: 0,
+                plus: true,
+                acls: false,
+                asked: now,
+                version: 0,
+            };
+            let start = ListingStart { before: None, requested: (now, SystemTime::now()) };
+            Listing { first: Some(FirstPage { start, mark, page }), ..Listing::default() }
+        };
+        let mut listing = begun();
+        assert!(listing.take_first(now, mark).is_some() && listing.take_first(now, mark).is_none());
+        assert!(begun().take_first(now + FIRST_PAGE_AGE, mark).is_none());
+        drop(names.change(2));
+        assert!(begun().take_first(now, names.mark()).is_none(), "a name was changed since");
     }
 }

@@ -229,15 +229,21 @@ impl Filesystem {
     ) -> Result<Access, Errno> {
         let granted = user.session.access(&inode.handle, ALL_RIGHTS).await;
         let granted = granted.map_err(|error| self.errno_for(inode, &error))?;
-        self.learn_access(user, &mut inode.lock(), granted);
+        self.learn_access(user, &mut inode.lock(), ALL_RIGHTS, granted);
         Ok(Access(granted.0 & wanted.0))
     }
 
-    /// Caches the server's answer which of all rights a user has.
-    pub(super) fn learn_access(&self, user: &Arc<User>, state: &mut InodeState, granted: Access) {
+    /// Caches the server's answer which of the rights `asked` a user has.
+    pub(super) fn learn_access(
+        &self,
+        user: &Arc<User>,
+        state: &mut InodeState,
+        asked: Access,
+        granted: Access,
+    ) {
         let now = Instant::now();
         let valid = state.attributes.valid(now, &self.options.attributes);
-        state.access.insert(user, ALL_RIGHTS, granted, now + valid);
+        state.access.insert(user, asked, granted, now + valid);
     }
 
     pub(super) async fn stat_fs(&self, request: &RequestContext) -> Result<FuseReply, Errno> {

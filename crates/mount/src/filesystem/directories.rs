@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use client::{Access, DirEntry, Plus, Status};
 use futures_util::future::join;
@@ -13,7 +13,7 @@ use crate::fuse::abi::fopen;
 use crate::fuse::reply::{CacheTimes, Dirent, FuseReply};
 use crate::fuse::request::ReadDirArgs;
 use crate::inode::{CachedListing, Inode};
-use crate::listing::{FetchedPage, Listing};
+use crate::listing::{FetchedPage, Listing, ListingStart};
 use crate::open_table::OpenDirectory;
 use crate::users::User;
 
@@ -21,13 +21,10 @@ impl Filesystem {
     pub(super) async fn open_dir(&self, request: &RequestContext) -> Result<Outcome, Errno> {
         let (inode, user) = (self.inode(request)?, self.user(request));
         let cached = inode.lock().access.get(&user, Access::READ, request.received);
-        let granted = match cached {
-            Some(granted) => granted,
+        let (granted, listing) = match cached {
+            Some(granted) => (granted, Listing::default()),
             // A listing lets the kernel cache names.
-            None => {
-                let access = self.fetch_access(&user, &inode, Access::READ);
-                join(access, self.fetch_acl(&user, &inode)).await.0?
-            }
+            None => join(self.begin_listing(&user, &inode), self.fetch_acl(&user, &inode)).await.0?,
         };
         if granted != Access::READ {
             return Err(Errno::ACCESS);
@@ -35,10 +32,63 @@ impl Filesystem {
         let is_there = cached.is_none();
         let keep = if self.may_keep_listing(&user, &inode, is_there).await? { fopen::KEEP_CACHE } else { 0 };
         let cache = if self.options.attributes.on { fopen::CACHE_DIR | keep } else { 0 };
-        let listing = tokio::sync::Mutex::new(Listing::default());
+        let listing = tokio::sync::Mutex::new(listing);
         let fh = self.directories.insert(OpenDirectory { inode, user, listing });
         let reply = FuseReply::with_capacity(16).open(fh, cache, 0);
         Ok(Outcome { reply, opened: Some(UndeliveredOpen::Directory(fh)) })
+    }
+
+    /// The user's right to read a directory, which isn't known, and a listing. Over the wire the request for
+    /// the first page answers both. Most processes that open a directory read it. One that opens it again
+    /// and again, to sync it or to open files in it, costs one page as long as the right is cached.
+    async fn begin_listing(
+        &self,
+        user: &Arc<User>,
+        directory: &Arc<Inode>,
+    ) -> Result<(Access, Listing), Errno> {
+        if self.options.attributes.on && !user.session.has_tree() {
+            self.wait_for_removals(&directory.handle).await;
+            let (mark, start) = (self.listed_names.mark(), ListingStart::now(directory));
+            let (version, now) = (directory.version(), start.requested.0);
+            let is_known =
+                |name: &[u8], fileid: u64| self.is_entry_known(directory, (name, fileid), version, now);
+            let plus = self.plus_of_listing(directory, &is_known, now);
+            match Listing::begin(&user.session, directory, (start, mark), plus).await {
+                Ok(listing) => {
+                    self.learn_access(user, &mut directory.lock(), Access::READ, Access::READ);
+                    return Ok((Access::READ, listing));
+                }
+                Err(error) if error.status() == Some(Status::Access) => {
+                    return Err(self.errno_for(directory, &error));
+                }
+                // The listing fails, too, and reports the error.
+                Err(_) => {}
+            }
+        }
+        let granted = self.fetch_access(user, directory, Access::READ).await?;
+        Ok((granted, Listing::default()))
+    }
+
+    /// What READDIRPLUS asks for. `is_known` says which names the kernel knows.
+    fn plus_of_listing<'a>(
+        &self,
+        directory: &Inode,
+        is_known: &'a (dyn Fn(&[u8], u64) -> bool + Sync),
+        now: Instant,
+    ) -> Plus<'a> {
+        if self.lists_with_acls(directory, now) { Plus::Acls } else { Plus::Unless(is_known) }
+    }
+
+    /// Whether the kernel knows a listed name and its file, so that READDIRPLUS can leave it out.
+    fn is_entry_known(
+        &self,
+        directory: &Inode,
+        (name, fileid): (&[u8], u64),
+        version: u64,
+        now: Instant,
+    ) -> bool {
+        let inode = self.paths.get_known_to_kernel((directory.number, name), version, now);
+        inode.is_some_and(|inode| self.is_known_to_kernel(&inode, fileid, now))
     }
 
     /// Whether the kernel may serve a directory's listing from its cache: the listing is recent, and the
@@ -82,18 +132,16 @@ impl Filesystem {
         let size = args.size as usize;
         let mut reply = FuseReply::with_capacity(size);
         let mut listing = open.listing.lock().await;
-        let (before, requested) = (open.inode.attributes(), (Instant::now(), SystemTime::now()));
-        let version = open.inode.version();
-        let is_known = |name: &[u8], fileid: u64| {
-            let inode = self.paths.get_known_to_kernel((open.inode.number, name), version, requested.0);
-            inode.is_some_and(|inode| self.is_known_to_kernel(&inode, fileid, requested.0))
+        let first = listing.take_first(Instant::now(), self.listed_names.mark());
+        let (start, first) = match first {
+            Some((start, page)) if args.offset == 0 => (start, Some(page)),
+            _ => (ListingStart::now(&open.inode), None),
         };
-        let plus = match args.plus {
-            true if self.lists_with_acls(&open.inode, requested.0) => Plus::Acls,
-            true => Plus::Unless(&is_known),
-            false => Plus::None,
-        };
-        let read = listing.read(&open.user.session, &open.inode, args.offset, plus).await;
+        let (version, now) = (open.inode.version(), start.requested.0);
+        let is_known =
+            |name: &[u8], fileid: u64| self.is_entry_known(&open.inode, (name, fileid), version, now);
+        let plus = if args.plus { self.plus_of_listing(&open.inode, &is_known, now) } else { Plus::None };
+        let read = listing.read(&open.user.session, &open.inode, (args.offset, first), plus).await;
         let (entries, page) = read.map_err(|error| {
             if matches!(error, client::Error::Protocol { .. }) {
                 let directory = display_name(&open.inode);
@@ -102,6 +150,7 @@ impl Filesystem {
             self.errno_for(&open.inode, &error)
         })?;
         if args.offset == 0 {
+            let ListingStart { before, requested } = start;
             open.inode.lock().listing =
                 before.map(|before| CachedListing::new(&before, requested, page.verifier()));
         }

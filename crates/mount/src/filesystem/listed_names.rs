@@ -25,7 +25,7 @@ use crate::settings::LookupCache;
 use crate::users::User;
 
 /// The LOOKUPs in a directory that the server has answered before the directory is listed.
-const MIN_LOOKUPS: u32 = 4;
+const MIN_LOOKUPS: u32 = 2;
 
 /// Directories that are known; one more clears the table.
 const MAX_DIRECTORIES: usize = 1024;
@@ -76,15 +76,15 @@ impl ListedDirectories {
 
 /// What was listed, by the directories' node IDs.
 #[derive(Debug, Default)]
-pub(super) struct ListedNames(Mutex<ListedDirectories>);
+pub(crate) struct ListedNames(Mutex<ListedDirectories>);
 
 /// The state before a listing is requested.
-#[derive(Debug, Clone, Copy)]
-struct ListingMark(u64);
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ListingMark(u64);
 
 /// A change of a directory's names that is being made.
 #[derive(Debug)]
-pub(super) struct NameChange<'a> {
+pub(crate) struct NameChange<'a> {
     names: &'a ListedNames,
     directory: u64,
 }
@@ -117,6 +117,11 @@ impl ListedNames {
         }
         (known.lookups, known.next) = (0, now + pause);
         Some(ListingMark(table.changes))
+    }
+
+    /// The state now. While it is the same, no name is changed here.
+    pub(crate) fn mark(&self) -> ListingMark {
+        ListingMark(self.0.lock().changes)
     }
 
     /// Enters what was listed since `mark` of a directory of this version.
@@ -153,7 +158,7 @@ impl ListedNames {
     }
 
     /// A name in a directory is made, removed or renamed here, until the value is dropped.
-    pub(super) fn change(&self, directory: u64) -> NameChange<'_> {
+    pub(crate) fn change(&self, directory: u64) -> NameChange<'_> {
         self.changed(directory);
         NameChange { names: self, directory }
     }

@@ -75,7 +75,7 @@ pub(crate) use content_at_open::ContentAtOpen;
 use content_at_open::ContentsAtOpen;
 use in_flight::InFlight;
 use kernel_cache::KernelCache;
-use listed_names::ListedNames;
+pub(crate) use listed_names::{ListedNames, ListingMark};
 pub(crate) use locks::RemoteLocks;
 use negative_names::{NegativeNames, RequestingThread};
 pub(crate) use open::ClosingFile;

@@ -253,7 +253,7 @@ impl Filesystem {
             {
                 let mut state = new.lock();
                 if let Some(granted) = made.access.filter(|_| state.attributes.version() == 0) {
-                    self.learn_access(&user, &mut state, granted);
+                    self.learn_access(&user, &mut state, ALL_RIGHTS, granted);
                 }
             }
             if let Some(acl) = &made.acl {

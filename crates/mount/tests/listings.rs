@@ -1,0 +1,100 @@
+//! What opening and listing a directory over the wire costs, and what a listing shows.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt as _;
+
+use client::{Operation, Version};
+use samehost_mount::MountOptions;
+
+use support::{Served, Transport, shell_as};
+
+const VERSIONS: [Version; 2] = [Version::V3, Version::V4_2];
+
+/// The names that an open directory lists.
+fn listed(directory: &File) -> BTreeSet<String> {
+    let entries = rustix::fs::Dir::read_from(directory).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().to_str().unwrap().to_owned());
+    names.filter(|name| !name.starts_with('.')).collect()
+}
+
+/// The request for the first page also tells whether the user may read the directory.
+#[test]
+fn a_walk_costs_one_call_a_directory() {
+    const DIRECTORIES: u64 = 30;
+    let served = Served::start();
+    for number in 0..DIRECTORIES {
+        let directory = served.export().join(format!("walk/{number}"));
+        fs::create_dir_all(&directory).unwrap();
+        (0..10).for_each(|file| fs::write(directory.join(file.to_string()), b"").unwrap());
+    }
+    for version in VERSIONS {
+        let mounted = served.mount_by(version, Transport::Wire, MountOptions::default());
+        let before = mounted.mount.session().counters();
+        let (found, _) = shell_as(0, 0, "", &format!("find {} | wc -l", mounted.path("walk").display()));
+        assert_eq!(found, format!("{}\n", 1 + DIRECTORIES * 11));
+        let after = mounted.mount.session().counters();
+        let made = |operation| after.calls(operation) - before.calls(operation);
+        assert_eq!(made(Operation::Readdirplus), 1 + DIRECTORIES, "{version:?}");
+        // One may be for the way to the directories.
+        assert!(made(Operation::Access) <= 1, "{version:?}: {}", made(Operation::Access));
+        assert!(made(Operation::Lookup) <= 2, "{version:?}: {}", made(Operation::Lookup));
+    }
+}
+
+#[test]
+fn a_listing_shows_what_was_changed_here_since_the_open() {
+    let served = Served::start();
+    for version in VERSIONS {
+        let name = format!("{version:?}");
+        let directory = served.export().join(&name);
+        fs::create_dir(&directory).unwrap();
+        ["removed", "renamed", "stays"].iter().for_each(|name| fs::write(directory.join(name), b"").unwrap());
+        let mounted = served.mount_by(version, Transport::Wire, MountOptions::default());
+        let at = mounted.path(&name);
+        let opened = File::open(&at).unwrap();
+        fs::write(at.join("created"), b"").unwrap();
+        fs::create_dir(at.join("made")).unwrap();
+        fs::remove_file(at.join("removed")).unwrap();
+        fs::rename(at.join("renamed"), at.join("another")).unwrap();
+        let expected = ["another", "created", "made", "stays"].map(str::to_owned);
+        assert_eq!(listed(&opened), BTreeSet::from(expected), "{version:?}");
+    }
+}
+
+/// A program that syncs a directory after each change opens it without reading it.
+#[test]
+fn a_directory_that_is_opened_often_is_listed_once() {
+    let served = Served::start();
+    let directory = served.export().join("synced");
+    fs::create_dir(&directory).unwrap();
+    fs::write(directory.join("file"), b"").unwrap();
+    for version in VERSIONS {
+        let mounted = served.mount_by(version, Transport::Wire, MountOptions::default());
+        let listings = || mounted.mount.session().counters().calls(Operation::Readdirplus);
+        let before = listings();
+        for _ in 0..10 {
+            File::open(mounted.path("synced")).unwrap().sync_all().unwrap();
+        }
+        assert!(listings() <= before + 1, "{version:?}: {}", listings() - before);
+    }
+}
+
+#[test]
+fn a_directory_that_may_not_be_read_cannot_be_opened() {
+    let served = Served::start();
+    let directory = served.export().join("private");
+    fs::create_dir(&directory).unwrap();
+    fs::set_permissions(&directory, fs::Permissions::from_mode(0o711)).unwrap();
+    for version in VERSIONS {
+        let mounted = served.mount_by(version, Transport::Wire, MountOptions::default());
+        let at = mounted.path("private");
+        let open = format!("exec 3<{} || exit 1", at.display());
+        assert!(!shell_as(1000, 1000, "", &open).1, "{version:?}");
+        // Another user's right isn't theirs.
+        assert!(listed(&File::open(&at).unwrap()).is_empty());
+        assert!(!shell_as(1000, 1000, "", &open).1, "{version:?}");
+    }
+}
