@@ -1,10 +1,13 @@
 //! READDIR (RFC 8881 section 18.23), with the entries `.` and `..`, which NFSv4 doesn't list.
+//!
+//! The first page of a session with an attribute sink comes with the directory's access control lists: who
+//! lists a directory mostly uses its names, and the lists say who may.
 
 use proto::nfs4::{Fattr4, MAX_COMPONENT, Nfsstat4, Operation as Op, Readdir4Args, Verifier4};
 use xdr::{Decode, Decoder};
 
 use super::compound::{Compound, malformed};
-use super::convert::{ENTRY, ENTRY_AND_ACL, ENTRY_NUMBER, FILE, ReplyAttributes};
+use super::convert::{ENTRY, ENTRY_AND_ACL, ENTRY_NUMBER, FILE, FILE_AND_ACL, ReplyAttributes};
 use super::{Nfs4, file_handle, reply_attributes};
 use crate::error::Result;
 use crate::types::{DirEntry, FileKind, Handle, Operation, Page, Plus};
@@ -17,6 +20,10 @@ const PARENT_COOKIE: u64 = 2;
 
 /// The number of an entry whose attributes the user may not see, as the kernel's client has it.
 const UNKNOWN_FILEID: u64 = 1;
+
+/// The operations of the request for a first page, SEQUENCE not counted. A session may permit fewer; then it
+/// comes without the directory's lists.
+const OPERATIONS_WITH_LISTS: usize = 6;
 
 /// `entry4`, without the pointer to the next.
 struct Entry<'a> {
@@ -74,6 +81,12 @@ impl Nfs4 {
         let (behind, cookieverf) = if cookie > PARENT_COOKIE { (cookie, cookieverf) } else { (0, [0; 8]) };
         let args = Readdir4Args { cookie: behind, cookieverf, dircount: maxcount, maxcount, attr_request };
         let mut compound = Compound::new().put_fh(directory).get_attributes(&FILE).then(Op::Readdir, &args);
+        let asks_lists =
+            cookie == 0 && report.to.is_some() && self.client.max_operations() >= OPERATIONS_WITH_LISTS;
+        if asks_lists {
+            // Behind the entries, because a server may fail it.
+            compound = compound.get_attributes(&FILE_AND_ACL);
+        }
         if cookie < PARENT_COOKIE {
             compound = compound.then(Op::Lookupp, &()).get_attributes(&ENTRY_NUMBER);
         }
@@ -89,6 +102,13 @@ impl Nfs4 {
             listed.push(entry.map_err(|_| malformed(Op::Readdir.name()))?);
         }
         let eof = results.value(Op::Readdir)?;
+        if asks_lists
+            && let Ok(own) = reply_attributes(&mut results)
+            && let Some(file) = own.file()
+        {
+            report.send(directory, None, Some(file));
+            report.acls(directory, &file, &own.acls(true));
+        }
         let mut entries = Vec::new();
         if cookie < PARENT_COOKIE {
             let own = attributes.map_or(UNKNOWN_FILEID, |attributes| attributes.fileid);

@@ -185,10 +185,16 @@ impl Filesystem {
         {
             return Ok(Some(known.clone()));
         }
-        match state.attributes.get().and_then(fsid_of_acls) {
-            Some(fsid) if self.without_acls.contains(fsid, now) => Err(Errno::OPNOTSUPP),
-            _ => Ok(None),
+        let attributes = state.attributes.get();
+        match attributes.is_some_and(|attributes| self.is_without_acls(attributes, now)) {
+            true => Err(Errno::OPNOTSUPP),
+            false => Ok(None),
         }
+    }
+
+    /// Whether a file with these attributes is known to have no lists because its filesystem has none.
+    pub(super) fn is_without_acls(&self, attributes: &Attributes, now: Instant) -> bool {
+        fsid_of_acls(attributes).is_some_and(|fsid| self.without_acls.contains(fsid, now))
     }
 
     /// Asks the server for a file's lists. The attribute sink enters them.
@@ -244,8 +250,9 @@ impl Filesystem {
             return false;
         }
         let state = directory.lock();
-        let fsid = state.attributes.get().and_then(fsid_of_acls);
-        state.acl_demand.is_there(now) && !fsid.is_some_and(|fsid| self.without_acls.contains(fsid, now))
+        let attributes = state.attributes.get();
+        let is_without = attributes.is_some_and(|attributes| self.is_without_acls(attributes, now));
+        state.acl_demand.is_there(now) && !is_without
     }
 
     /// The lists of a file aren't known that a process asks for. If it is the second one of a directory that

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use client::{Access, DirEntry, Plus, Status};
-use futures_util::future::join;
 use rustix::io::Errno;
 
 use super::{Filesystem, NameQuery, Outcome, RequestContext, UndeliveredOpen};
@@ -23,8 +22,7 @@ impl Filesystem {
         let cached = inode.lock().access.get(&user, Access::READ, request.received);
         let (granted, listing) = match cached {
             Some(granted) => (granted, Listing::default()),
-            // A listing lets the kernel cache names.
-            None => join(self.begin_listing(&user, &inode), self.fetch_acl(&user, &inode)).await.0?,
+            None => self.with_acl(&user, &inode, self.begin_listing(&user, &inode)).await?,
         };
         if granted != Access::READ {
             return Err(Errno::ACCESS);

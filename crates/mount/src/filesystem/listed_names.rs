@@ -207,7 +207,8 @@ impl Filesystem {
         let mark = self.listed_names.note_lookup(number, asked, times.directory_min.max(times.file_min))?;
         let version = directory.version();
         // If that fails, by reason of the user's rights or the server's abilities, the name is looked up.
-        let page = user.session.read_dir_page(&directory.handle, (0, [0; 8]), PAGE, Plus::All).await.ok()?;
+        let page = user.session.read_dir_page(&directory.handle, (0, [0; 8]), PAGE, Plus::All);
+        let page = Box::pin(self.with_acl(user, directory, page)).await.ok()?;
         let is_missing = page.eof && page.entries.iter().all(|entry| entry.name != name);
         let of_use = (version, asked, asked + times.file_min);
         let entries = page.entries.into_iter().filter(|entry| !is_hidden(&entry.name));

@@ -9,7 +9,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use client::{Error, FileKind, Status};
+use client::{Error, FileKind, ReplyAcls, Status, Version};
+use futures_util::future::join;
 
 use super::Filesystem;
 use crate::inode::{AclResult, Inode, InodeState};
@@ -43,24 +44,47 @@ impl Filesystem {
     /// Fetches a directory's list, unless it is known or wouldn't change anything.
     pub(super) async fn fetch_acl(&self, user: &Arc<User>, directory: &Arc<Inode>) {
         let asked = Instant::now();
-        let version = {
+        let (version, attributes) = {
             let mut state = directory.lock();
-            let is_directory =
-                state.attributes.get().is_some_and(|attributes| attributes.kind == FileKind::Directory);
-            if !is_directory || !self.is_acl_useful(&state, asked) {
+            let Some(attributes) = state.attributes.get().copied() else { return };
+            if attributes.kind != FileKind::Directory || !self.is_acl_useful(&state, asked) {
                 return;
             }
             let version = state.attributes.version();
             state.search.begin_fetch(version, asked);
-            version
+            (version, attributes)
         };
-        let result = match user.session.acls(&directory.handle).await {
-            Ok(acls) => AclResult::of(&acls.access),
-            Err(Error::NoPosixAcl) => AclResult::NotSupported,
-            Err(error) if error.status() == Some(Status::NotSupported) => AclResult::NotSupported,
-            Err(_) => AclResult::Failed,
+        let result = if self.is_without_acls(&attributes, asked) {
+            AclResult::NotSupported
+        } else {
+            match user.session.acls(&directory.handle).await {
+                Ok(acls) => AclResult::of(&acls.access),
+                Err(Error::NoPosixAcl) => AclResult::NotSupported,
+                Err(error) if error.status() == Some(Status::NotSupported) => {
+                    self.note_without_acls(&attributes, &ReplyAcls::NotSupported, asked);
+                    AclResult::NotSupported
+                }
+                Err(_) => AclResult::Failed,
+            }
         };
         self.learn_acl(directory, version, result, asked);
+    }
+
+    /// Lists a directory, which lets the kernel cache names if the access control list does, and fetches that
+    /// list. By NFSv3 that is another call, which is made at the same time. By NFSv4 the first page comes with
+    /// it.
+    pub(super) async fn with_acl<T, E>(
+        &self,
+        user: &Arc<User>,
+        directory: &Arc<Inode>,
+        listing: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        if self.session.version() == Version::V3 {
+            return join(listing, self.fetch_acl(user, directory)).await.0;
+        }
+        let listed = listing.await?;
+        self.fetch_acl(user, directory).await;
+        Ok(listed)
     }
 
     /// Enters the result of a request for a directory's list that began at `asked`, when the directory had

@@ -18,8 +18,8 @@ pub(super) const MAX_AGE: Duration = Duration::from_secs(60);
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// LOOKUPs in a directory before its list is fetched: most directories that are passed through once aren't
-/// worth a call.
-const LOOKUP_THRESHOLD: u32 = 2;
+/// worth a call. The third one lists a directory over the wire, which by NFSv4 brings the list.
+const LOOKUP_THRESHOLD: u32 = 3;
 
 /// The permission bit for searching.
 const SEARCH: u8 = 1;
