@@ -131,7 +131,8 @@ fn by_nfs4_acl_tools(knfsd: &Knfsd, mount: &Mount) {
     assert!(!run("setpriv --reuid=4321 --clear-groups nfs4_setfacl -a A::77:r n").ends_with(" 0\n"));
 }
 
-/// By NFSv4 the listing brings the lists.
+/// By NFSv4 the listing brings the lists. That of more files has a second page, because the one that is
+/// requested by the open is short.
 fn calls_of_ls(knfsd: &Knfsd, mount: &Mount) {
     let ls = |files: u32| {
         let make = format!("mkdir many-{files} && cd many-{files} && for i in $(seq {files}); do >f$i; done");
@@ -142,7 +143,7 @@ fn calls_of_ls(knfsd: &Knfsd, mount: &Mount) {
     };
     let (few, many) = (ls(20), ls(300));
     println!("ls -l: {few} calls for 20 files, {many} for 300");
-    assert_eq!(few, many);
+    assert!(many <= few + 1);
 }
 
 #[test]

@@ -37,14 +37,15 @@ impl Filesystem {
     }
 
     /// The user's right to read a directory, which isn't known, and a listing. Over the wire the request for
-    /// the first page answers both. Most processes that open a directory read it. One that opens it again
-    /// and again, to sync it or to open files in it, costs one page as long as the right is cached.
+    /// the first page answers both, as most processes that open a directory read it. The right is cached
+    /// then, so opens without reading, to sync the directory for instance, don't repeat the request.
     async fn begin_listing(
         &self,
         user: &Arc<User>,
         directory: &Arc<Inode>,
     ) -> Result<(Access, Listing), Errno> {
-        if self.options.attributes.on && !user.session.has_tree() {
+        let is_read = !user.session.has_tree() && self.kept_listing(directory, Instant::now()).is_none();
+        if self.options.attributes.on && is_read {
             self.wait_for_removals(&directory.handle).await;
             let (mark, start) = (self.listed_names.mark(), ListingStart::now(directory));
             let (version, now) = (directory.version(), start.requested.0);
@@ -89,6 +90,13 @@ impl Filesystem {
         inode.is_some_and(|inode| self.is_known_to_kernel(&inode, fileid, now))
     }
 
+    /// The listing that the kernel has cached, if it is recent.
+    fn kept_listing(&self, directory: &Inode, now: Instant) -> Option<CachedListing> {
+        let times = &self.options.attributes;
+        let max_age = if times.on { times.file_min } else { Duration::ZERO };
+        directory.lock().listing.filter(|listing| listing.may_be_kept(now, max_age))
+    }
+
     /// Whether the kernel may serve a directory's listing from its cache: the listing is recent, and the
     /// directory's attributes, fetched now, are those of that time. They are fetched in any case unless the
     /// server has just shown that the directory `is_there`.
@@ -103,9 +111,7 @@ impl Filesystem {
         is_there: bool,
     ) -> Result<bool, Errno> {
         let asked = Instant::now();
-        let times = &self.options.attributes;
-        let max_age = if times.on { times.file_min } else { Duration::ZERO };
-        let listing = directory.lock().listing.filter(|listing| listing.may_be_kept(asked, max_age));
+        let listing = self.kept_listing(directory, asked);
         if listing.is_none() && is_there {
             return Ok(false);
         }
