@@ -115,8 +115,8 @@ impl Listing {
         Ok(listing)
     }
 
-    /// Takes the first page, if it is from the open of the directory, and no name has been changed here since.
-    /// [`Listing::read`] begins with it.
+    /// Takes the first page of the open, if no name has been changed here since. [`Listing::read`] begins with
+    /// it.
     pub(crate) fn take_first(
         &mut self,
         now: Instant,

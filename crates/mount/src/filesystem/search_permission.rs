@@ -71,8 +71,7 @@ impl Filesystem {
     }
 
     /// Lists a directory, which lets the kernel cache names if the access control list does, and fetches that
-    /// list. By NFSv3 that is another call, which is made at the same time. By NFSv4 the first page comes with
-    /// it.
+    /// list. By NFSv3 that is another call, made at the same time. By NFSv4 the first page comes with it.
     pub(super) async fn with_acl<T, E>(
         &self,
         user: &Arc<User>,
