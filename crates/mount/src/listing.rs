@@ -115,8 +115,7 @@ impl Listing {
         Ok(listing)
     }
 
-    /// Takes the first page of the open, if no name has been changed here since. [`Listing::read`] begins with
-    /// it.
+    /// Takes the first page of the open, if no name has been changed here since. It is for [`Listing::read`].
     pub(crate) fn take_first(
         &mut self,
         now: Instant,

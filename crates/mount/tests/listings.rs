@@ -40,8 +40,8 @@ fn a_walk_costs_one_call_a_directory() {
         assert_eq!(made(Operation::Readdirplus), 1 + DIRECTORIES, "{version:?}");
         // One may be for the way to the directories.
         assert!(made(Operation::Access) <= 1, "{version:?}: {}", made(Operation::Access));
-        // The directories' lists say whether the kernel may cache names for all users. By NFSv4 they come with
-        // the pages.
+        // The directories' lists say whether the kernel may cache names for all users. By NFSv4 the pages
+        // have them.
         let lists = if version == Version::V3 { 2 + DIRECTORIES } else { 1 };
         assert!(made(Operation::Getacl) <= lists, "{version:?}: {}", made(Operation::Getacl));
         assert!(made(Operation::Lookup) <= 2, "{version:?}: {}", made(Operation::Lookup));
