@@ -22,7 +22,7 @@ impl Filesystem {
         let cached = inode.lock().access.get(&user, Access::READ, request.received);
         let (granted, listing) = match cached {
             Some(granted) => (granted, Listing::default()),
-            None => self.with_acl(&user, &inode, self.begin_listing(&user, &inode)).await?,
+            None => Box::pin(self.with_acl(&user, &inode, self.begin_listing(&user, &inode))).await?,
         };
         if granted != Access::READ {
             return Err(Errno::ACCESS);
