@@ -29,7 +29,7 @@ const MIN_PAGE: u32 = 32 << 10;
 /// Bytes of a page at most.
 const MAX_PAGE: u32 = 1 << 20;
 
-/// Bytes of a page at most that is fetched when the directory is opened: nobody may read it.
+/// Bytes of a page at most that is fetched when the directory is opened. It may go unread.
 const MAX_FIRST_PAGE: u32 = 128 << 10;
 
 /// How long a first page serves that was fetched when the directory was opened.

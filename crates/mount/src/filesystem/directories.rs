@@ -44,8 +44,8 @@ impl Filesystem {
         user: &Arc<User>,
         directory: &Arc<Inode>,
     ) -> Result<(Access, Listing), Errno> {
-        let is_read = !user.session.has_tree() && self.kept_listing(directory, Instant::now()).is_none();
-        if self.options.attributes.on && is_read {
+        let asks_wire = !user.session.has_tree() && self.kept_listing(directory, Instant::now()).is_none();
+        if self.options.attributes.on && asks_wire {
             self.wait_for_removals(&directory.handle).await;
             let (mark, start) = (self.listed_names.mark(), ListingStart::now(directory));
             let (version, now) = (directory.version(), start.requested.0);
