@@ -1,4 +1,4 @@
-//! The kernel's NFS server in a QEMU guest, and a test beside it that runs commands there.
+//! The NFS server of Debian 13's kernel in a QEMU guest, and a test beside it that runs commands there.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -19,11 +19,11 @@ impl Knfsd {
     pub const URL: &str = "nfs://127.0.0.1/srv/directory";
 
     /// Boots a guest with the server, whose ports are on the loopback of `netns`, runs `test` while it
-    /// serves, and ends it. All of it may take `timeout`. Returns the release of the guest's kernel.
+    /// serves, and ends it. All of it may take `timeout`.
     ///
     /// # Panics
     /// As [`qemu::boot_knfsd`]; when the guest doesn't serve, or reports a failure.
-    pub fn with(netns: &Netns, timeout: Duration, test: impl FnOnce(&Self)) -> String {
+    pub fn with(netns: &Netns, timeout: Duration, test: impl FnOnce(&Self)) {
         let report = std::thread::scope(|scope| {
             let ((report, reports), (requests, answers)) = (channel(), channel());
             let guest = scope.spawn(move || {
@@ -43,7 +43,6 @@ impl Knfsd {
         });
         println!("knfsd {}", report.kernel);
         report.assert_passed(9);
-        report.kernel.clone()
     }
 
     /// Runs a shell command in the guest; whether it succeeded.

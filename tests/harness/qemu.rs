@@ -102,7 +102,7 @@ pub fn boot(
         Some(netns) => (netns.command("qemu-system-x86_64"), user_network(&[CALLBACK_PORT])),
     };
     let mut archive = Archive::new();
-    let kernel = Kernel::find();
+    let kernel = Kernel::find(Release::Host);
     kernel.add_guest_files(&mut archive, job, &["virtio_pci", "virtio_net", "nfsv3", "nfsv4"]);
     run(command, &net, &kernel, archive, timeout, host)
 }
@@ -122,7 +122,7 @@ pub fn boot_server(
     let mut command = netns.command("qemu-system-x86_64");
     command.arg("-drive").arg(format!("file={},format=raw,if=virtio", disk.display()));
     let mut archive = Archive::new();
-    let kernel = Kernel::find();
+    let kernel = Kernel::find(Release::Host);
     kernel.add_guest_files(&mut archive, job, &["virtio_pci", "virtio_net", "virtio_blk", "quota_v2"]);
     archive.program("bin/samehost", binary());
     run(command, &user_network(&[2049]), &kernel, archive, timeout, host)
@@ -136,7 +136,7 @@ pub fn boot_server(
 /// As [`boot_server`]; when librados isn't there (run scripts/setup cluster).
 pub fn boot_ceph(job: &Job<'_>, ceph: &Path, timeout: Duration, host: impl FnMut(&str) -> String) -> Report {
     let mut archive = Archive::new();
-    let kernel = Kernel::find();
+    let kernel = Kernel::find(Release::Host);
     // The server finds out by tcp_diag whose process a client of its own host is.
     let modules = ["virtio_pci", "virtio_net", "ceph", "fuse", "tcp_diag"];
     kernel.add_guest_files(&mut archive, job, &modules);
@@ -155,9 +155,9 @@ pub fn boot_ceph(job: &Job<'_>, ceph: &Path, timeout: Duration, host: impl FnMut
     run(Command::new("qemu-system-x86_64"), &user_network(&[]), &kernel, archive, timeout, host)
 }
 
-/// As [`boot`], for a guest with the kernel's NFS server, rpcbind, getfacl(1), setfacl(1) and the programs of
-/// Debian's nfs-kernel-server, which tests/guest/knfsd.sh starts. The ports of rpcbind (111), NFS (2049) and
-/// MOUNT (20048) are forwarded to the namespace's loopback.
+/// As [`boot`], for a guest with the NFS server of Debian 13's kernel, rpcbind, getfacl(1), setfacl(1) and the
+/// programs of Debian's nfs-kernel-server, which tests/guest/knfsd.sh starts. The ports of rpcbind (111), NFS
+/// (2049) and MOUNT (20048) are forwarded to the namespace's loopback.
 ///
 /// # Panics
 /// As [`boot`]; when nfs-kernel-server isn't there (run scripts/setup).
@@ -168,7 +168,7 @@ pub fn boot_knfsd(
     host: impl FnMut(&str) -> String,
 ) -> Report {
     let mut archive = Archive::new();
-    let kernel = Kernel::find();
+    let kernel = Kernel::find(Release::Debian13);
     kernel.add_guest_files(&mut archive, job, &["virtio_pci", "virtio_net", "nfsd"]);
     let package = assets().join("knfsd");
     assert!(package.is_dir(), "no {}: run scripts/setup test", package.display());
@@ -335,18 +335,30 @@ struct Kernel {
     version: String,
 }
 
+/// Whose kernel a guest boots.
+#[derive(Debug, Clone, Copy)]
+enum Release {
+    /// That of this machine's Debian.
+    Host,
+    /// Debian 13's (Linux 6.12).
+    Debian13,
+}
+
 impl Kernel {
-    fn find() -> Self {
-        let root = assets().join("kernel");
-        let modules = root.join("lib/modules");
+    fn find(release: Release) -> Self {
+        let package = assets().join(match release {
+            Release::Host => "kernel",
+            Release::Debian13 => "kernel-trixie",
+        });
+        let modules = package.join("lib/modules");
         // Debian 13 has moved them.
-        let modules = if modules.is_dir() { modules } else { root.join("usr/lib/modules") };
+        let modules = if modules.is_dir() { modules } else { package.join("usr/lib/modules") };
         let version = fs::read_dir(&modules)
             .ok()
             .and_then(|mut entries| entries.next()?.ok()?.file_name().into_string().ok())
-            .unwrap_or_else(|| panic!("no kernel under {}: run scripts/setup test", root.display()));
+            .unwrap_or_else(|| panic!("no kernel under {}: run scripts/setup test", package.display()));
         let root = modules.ancestors().nth(2).expect("two levels down").to_owned();
-        let image = assets().join("kernel/boot").join(format!("vmlinuz-{version}"));
+        let image = package.join("boot").join(format!("vmlinuz-{version}"));
         Self { image, root, version }
     }
 
