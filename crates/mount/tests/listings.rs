@@ -48,6 +48,31 @@ fn a_walk_costs_one_call_a_directory() {
     }
 }
 
+/// git's status asks for the attributes of all files, by their paths.
+#[test]
+fn lookups_of_all_files_cost_one_call_a_directory() {
+    const DIRECTORIES: u64 = 30;
+    let served = Served::start();
+    for number in 0..DIRECTORIES {
+        let directory = served.export().join(format!("tree/{number}"));
+        fs::create_dir_all(&directory).unwrap();
+        (0..10).for_each(|file| fs::write(directory.join(file.to_string()), b"").unwrap());
+    }
+    for version in VERSIONS {
+        let mounted = served.mount_by(version, Transport::Wire, MountOptions::default());
+        let before = mounted.mount.session().counters();
+        for (number, file) in (0..DIRECTORIES).flat_map(|number| (0..10).map(move |file| (number, file))) {
+            fs::metadata(mounted.path(&format!("tree/{number}/{file}"))).unwrap();
+        }
+        let after = mounted.mount.session().counters();
+        let made = |operation| after.calls(operation) - before.calls(operation);
+        // One is for the directory above.
+        assert!(made(Operation::Readdirplus) <= 1 + DIRECTORIES, "{version:?}");
+        // Those of the first directories, before they are listed.
+        assert!(made(Operation::Lookup) <= 8, "{version:?}: {}", made(Operation::Lookup));
+    }
+}
+
 #[test]
 fn a_listing_shows_what_was_changed_here_since_the_open() {
     let served = Served::start();

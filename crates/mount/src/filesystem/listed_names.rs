@@ -4,6 +4,9 @@
 //! attributes of all files that it knows, and lists nothing. So after [`MIN_LOOKUPS`] LOOKUPs in a directory
 //! the mount lists the first page of it (READDIRPLUS), and answers the LOOKUPs that follow from that.
 //!
+//! While such listings are of use, the next directory is listed at its first LOOKUP: each LOOKUP that a
+//! listing has saved counts, and an early listing costs [`EARLY_COST`] of them.
+//!
 //! An answer serves one LOOKUP, within `acregmin` of the listing, while the directory's version is that of
 //! the listing. The mount's own changes of names don't change the version: they drop what was listed of
 //! their directory, also what a listing under way will bring. A name that the kernel has known and forgotten
@@ -26,6 +29,12 @@ use crate::users::User;
 
 /// The LOOKUPs in a directory that the server has answered before the directory is listed.
 const MIN_LOOKUPS: u32 = 2;
+
+/// The saved LOOKUPs that an early listing costs. It saves at least one, which it answers itself.
+const EARLY_COST: u32 = 3;
+
+/// Saved LOOKUPs that count at most. So few listings of no further use follow the last one of use.
+const MAX_SAVED: u32 = 3 * EARLY_COST;
 
 /// Directories that are known; one more clears the table.
 const MAX_DIRECTORIES: usize = 1024;
@@ -63,6 +72,8 @@ struct ListedDirectories {
     kept: usize,
     /// Changes of names so far.
     changes: u64,
+    /// LOOKUPs that listings have saved, less those that early listings have cost.
+    saved: u32,
 }
 
 impl ListedDirectories {
@@ -99,12 +110,12 @@ impl ListedNames {
     /// The server is about to be asked for a name. Returns whether to list the directory, which isn't listed
     /// again before `pause` is over.
     fn note_lookup(&self, directory: u64, now: Instant, pause: Duration) -> Option<ListingMark> {
-        let mut table = self.0.lock();
-        if table.directories.len() >= MAX_DIRECTORIES && !table.directories.contains_key(&directory) {
-            table.directories.clear();
-            table.kept = 0;
+        let ListedDirectories { directories, kept, changes, saved } = &mut *self.0.lock();
+        if directories.len() >= MAX_DIRECTORIES && !directories.contains_key(&directory) {
+            directories.clear();
+            *kept = 0;
         }
-        let known = table.directories.entry(directory).or_insert_with(|| ListedDirectory {
+        let known = directories.entry(directory).or_insert_with(|| ListedDirectory {
             lookups: 0,
             next: now,
             version: 0,
@@ -112,11 +123,14 @@ impl ListedNames {
             names: HashMap::default(),
         });
         known.lookups = known.lookups.saturating_add(1);
-        if known.lookups <= MIN_LOOKUPS || now < known.next {
+        if now < known.next {
             return None;
         }
+        if known.lookups <= MIN_LOOKUPS {
+            *saved = saved.checked_sub(EARLY_COST)?;
+        }
         (known.lookups, known.next) = (0, now + pause);
-        Some(ListingMark(table.changes))
+        Some(ListingMark(*changes))
     }
 
     /// The state now. While it is the same, no name is changed here.
@@ -154,6 +168,9 @@ impl ListedNames {
         let is_current = known.version == version && now < known.until;
         let file = known.names.remove(name)?;
         table.kept -= 1;
+        if is_current {
+            table.saved = MAX_SAVED.min(table.saved + 1);
+        }
         is_current.then_some(file)
     }
 
@@ -289,6 +306,19 @@ mod tests {
         // After the pause it is listed again.
         assert!((0..100).all(|_| names.note_lookup(2, now, PAUSE).is_none()));
         assert!(names.note_lookup(2, now + PAUSE, PAUSE).is_some());
+    }
+
+    #[test]
+    fn listings_are_early_while_they_are_of_use() {
+        let (names, now) = (ListedNames::default(), Instant::now());
+        let all: Vec<String> = (0..20).map(|number| number.to_string()).collect();
+        let all: Vec<&str> = all.iter().map(String::as_str).collect();
+        let marked = mark(&names, 2, now);
+        list(&names, 2, marked, now, &all);
+        assert!(all.iter().all(|name| names.take(2, 7, name.as_bytes(), now).is_some()));
+        // Nobody uses these.
+        let early = (3..10).map(|directory| names.note_lookup(directory, now, PAUSE).is_some());
+        assert_eq!(early.collect::<Vec<_>>(), [true, true, true, false, false, false, false]);
     }
 
     #[test]
