@@ -155,9 +155,9 @@ pub fn boot_ceph(job: &Job<'_>, ceph: &Path, timeout: Duration, host: impl FnMut
     run(Command::new("qemu-system-x86_64"), &user_network(&[]), &kernel, archive, timeout, host)
 }
 
-/// As [`boot`], for a guest with the NFS server of Debian 13's kernel, rpcbind, getfacl(1), setfacl(1) and the
-/// programs of Debian's nfs-kernel-server, which tests/guest/knfsd.sh starts. The ports of rpcbind (111), NFS
-/// (2049) and MOUNT (20048) are forwarded to the namespace's loopback.
+/// As [`boot`], for a guest with the NFS server of Debian 13's kernel, rpcbind, getfacl(1), setfacl(1) and
+/// the programs of Debian's nfs-kernel-server, which tests/guest/knfsd.sh starts. The ports of rpcbind (111),
+/// NFS (2049) and MOUNT (20048) are forwarded to the namespace's loopback.
 ///
 /// # Panics
 /// As [`boot`]; when nfs-kernel-server isn't there (run scripts/setup).

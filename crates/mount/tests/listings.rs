@@ -5,9 +5,10 @@ mod support;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt as _;
+use std::time::Duration;
 
 use client::{Operation, Version};
-use samehost_mount::MountOptions;
+use samehost_mount::{AttributeTimes, MountOptions};
 
 use support::{Served, Transport, shell_as};
 
@@ -50,26 +51,45 @@ fn a_walk_costs_one_call_a_directory() {
 
 /// git's status asks for the attributes of all files, by their paths.
 #[test]
-fn lookups_of_all_files_cost_one_call_a_directory() {
+fn attributes_of_all_files_cost_few_calls_a_directory() {
     const DIRECTORIES: u64 = 30;
+    const FILE_MIN: Duration = Duration::from_millis(500);
     let served = Served::start();
-    for number in 0..DIRECTORIES {
-        let directory = served.export().join(format!("tree/{number}"));
-        fs::create_dir_all(&directory).unwrap();
-        (0..10).for_each(|file| fs::write(directory.join(file.to_string()), b"").unwrap());
-    }
+    let files: Vec<String> = (0..DIRECTORIES)
+        .flat_map(|directory| (0..10).map(move |file| format!("tree/{directory}/{file}")))
+        .collect();
     for version in VERSIONS {
-        let mounted = served.mount_by(version, Transport::Wire, MountOptions::default());
-        let before = mounted.mount.session().counters();
-        for (number, file) in (0..DIRECTORIES).flat_map(|number| (0..10).map(move |file| (number, file))) {
-            fs::metadata(mounted.path(&format!("tree/{number}/{file}"))).unwrap();
+        for file in &files {
+            let path = served.export().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, b"1").unwrap();
         }
-        let after = mounted.mount.session().counters();
+        let times = AttributeTimes { file_min: FILE_MIN, ..AttributeTimes::default() };
+        let options = MountOptions { attributes: times, ..MountOptions::default() };
+        let mounted = served.mount_by(version, Transport::Wire, options);
+        let lengths = || {
+            let before = mounted.mount.session().counters();
+            let lengths = files.iter().map(|file| fs::metadata(mounted.path(file)).unwrap().len());
+            (lengths.collect::<Vec<_>>(), before, mounted.mount.session().counters())
+        };
+        let (found, before, after) = lengths();
+        assert_eq!(found, vec![1; files.len()]);
         let made = |operation| after.calls(operation) - before.calls(operation);
         // One is for the directory above.
         assert!(made(Operation::Readdirplus) <= 1 + DIRECTORIES, "{version:?}");
         // Those of the first directories, before they are listed.
         assert!(made(Operation::Lookup) <= 8, "{version:?}: {}", made(Operation::Lookup));
+
+        // Their attributes expire, their names don't.
+        fs::write(served.export().join(&files[17]), b"123").unwrap();
+        std::thread::sleep(FILE_MIN);
+        let (found, before, after) = lengths();
+        let expected = (0..files.len()).map(|index| if index == 17 { 3 } else { 1 });
+        assert_eq!(found, expected.collect::<Vec<_>>(), "{version:?}");
+        let made = |operation| after.calls(operation) - before.calls(operation);
+        assert!(made(Operation::Readdirplus) <= DIRECTORIES, "{version:?}");
+        let singly = made(Operation::Getattr) + made(Operation::Lookup);
+        assert!(singly <= 3 * DIRECTORIES, "{version:?}: {singly}");
     }
 }
 

@@ -61,6 +61,12 @@ impl Filesystem {
         let attributes = match Self::delegated_attributes(&user.session, inode) {
             Some(attributes) if !inode.is_atime_stale() => attributes,
             _ => {
+                if fh.is_none()
+                    && let Some(attributes) = Box::pin(self.listed_attributes(&user, inode)).await
+                {
+                    self.invalidate_stale_data(inode);
+                    return Ok((attributes, self.report_attributes(inode, Instant::now())));
+                }
                 let attributes = match fh.and_then(|fh| self.files.get(fh)) {
                     Some(open) => Box::pin(open.file.attributes()).await,
                     None => user.session.attributes(&inode.handle).await,

@@ -1,16 +1,18 @@
-//! Names that were listed on behalf of LOOKUPs, with their files and attributes.
+//! Names and attributes that were listed on behalf of LOOKUPs and GETATTRs.
 //!
 //! A process that looks some names of a directory up mostly looks the others up, too: git(1) asks for the
-//! attributes of all files that it knows, and lists nothing. So after [`MIN_LOOKUPS`] LOOKUPs in a directory
-//! the mount lists the first page of it (READDIRPLUS), and answers the LOOKUPs that follow from that.
+//! attributes of all files that it knows, and lists nothing. So after [`MIN_REQUESTS`] LOOKUPs in a directory
+//! the mount lists the first page of it (READDIRPLUS), and answers the LOOKUPs that follow from that. The
+//! same holds for GETATTRs of files whose attributes have expired: the page has the attributes of the others.
 //!
-//! While such listings are of use, the next directory is listed at its first LOOKUP: each LOOKUP that a
+//! While such listings save LOOKUPs, the next directory is listed at the first request: each LOOKUP that a
 //! listing has saved counts, and an early listing costs [`EARLY_COST`] of them.
 //!
-//! An answer serves one LOOKUP, within `acregmin` of the listing, while the directory's version is that of
-//! the listing. The mount's own changes of names don't change the version: they drop what was listed of
-//! their directory, also what a listing under way will bring. A name that the kernel has known and forgotten
-//! isn't answered either, because its file may have been changed here since.
+//! Attributes go where those of every reply go: to the inodes. A listed name serves one LOOKUP, within
+//! `acregmin` of the listing, while the directory's version is that of the listing. The mount's own changes of
+//! names don't change the version: they drop what was listed of their directory, also what a listing under
+//! way will bring. A name that the kernel has known and forgotten isn't answered either, because its file may
+//! have been changed here since.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,8 +29,12 @@ use crate::inode::Inode;
 use crate::settings::LookupCache;
 use crate::users::User;
 
-/// The LOOKUPs in a directory that the server has answered before the directory is listed.
-const MIN_LOOKUPS: u32 = 2;
+/// The requests in a directory that the server has answered before the directory is listed.
+const MIN_REQUESTS: u32 = 2;
+
+/// The time in which so many requests cause a listing. A process that looks at one file again and again needs
+/// none.
+const REQUESTS_TIME: Duration = Duration::from_secs(1);
 
 /// The saved LOOKUPs that an early listing costs. It saves at least one, which it answers itself.
 const EARLY_COST: u32 = 3;
@@ -54,12 +60,51 @@ struct ListedFile {
     asked: Instant,
 }
 
+/// What a directory is listed for.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Lookup,
+    Getattr,
+}
+
+/// The requests of one kind in a directory.
+#[derive(Debug)]
+struct Requests {
+    count: u32,
+    /// When the first of them was made.
+    since: Instant,
+    /// From then on the directory may be listed for them again.
+    next: Instant,
+}
+
+impl Requests {
+    const fn new(now: Instant) -> Self {
+        Self { count: 0, since: now, next: now }
+    }
+
+    /// Counts a request. Returns whether to list the directory, which isn't done again before `pause` is
+    /// over. An early listing is paid from `saved`.
+    fn count(&mut self, saved: &mut u32, now: Instant, pause: Duration) -> bool {
+        if now.saturating_duration_since(self.since) > REQUESTS_TIME {
+            (self.count, self.since) = (0, now);
+        }
+        self.count = self.count.saturating_add(1);
+        if now < self.next {
+            return false;
+        }
+        if self.count <= MIN_REQUESTS {
+            let Some(left) = saved.checked_sub(EARLY_COST) else { return false };
+            *saved = left;
+        }
+        (self.count, self.next) = (0, now + pause);
+        true
+    }
+}
+
 #[derive(Debug)]
 struct ListedDirectory {
-    /// The LOOKUPs since the last listing, or attempt at one.
-    lookups: u32,
-    /// From then on it may be listed again.
-    next: Instant,
+    lookups: Requests,
+    getattrs: Requests,
     /// The version of what was listed, and until when it is of use.
     version: u64,
     until: Instant,
@@ -107,30 +152,26 @@ impl Drop for NameChange<'_> {
 }
 
 impl ListedNames {
-    /// The server is about to be asked for a name. Returns whether to list the directory, which isn't listed
-    /// again before `pause` is over.
-    fn note_lookup(&self, directory: u64, now: Instant, pause: Duration) -> Option<ListingMark> {
+    /// The server is about to be asked for a name in a directory or for a file's attributes. Returns whether
+    /// to list the directory, which isn't listed for `kind` again before `pause` is over.
+    fn count(&self, directory: u64, kind: Kind, now: Instant, pause: Duration) -> Option<ListingMark> {
         let ListedDirectories { directories, kept, changes, saved } = &mut *self.0.lock();
         if directories.len() >= MAX_DIRECTORIES && !directories.contains_key(&directory) {
             directories.clear();
             *kept = 0;
         }
         let known = directories.entry(directory).or_insert_with(|| ListedDirectory {
-            lookups: 0,
-            next: now,
+            lookups: Requests::new(now),
+            getattrs: Requests::new(now),
             version: 0,
             until: now,
             names: HashMap::default(),
         });
-        known.lookups = known.lookups.saturating_add(1);
-        if now < known.next {
-            return None;
-        }
-        if known.lookups <= MIN_LOOKUPS {
-            *saved = saved.checked_sub(EARLY_COST)?;
-        }
-        (known.lookups, known.next) = (0, now + pause);
-        Some(ListingMark(*changes))
+        let requests = match kind {
+            Kind::Lookup => &mut known.lookups,
+            Kind::Getattr => &mut known.getattrs,
+        };
+        requests.count(saved, now, pause).then_some(ListingMark(*changes))
     }
 
     /// The state now. While it is the same, no name is changed here.
@@ -204,6 +245,13 @@ impl ListedNames {
 }
 
 impl Filesystem {
+    /// Whether directories are listed on behalf of other requests: what is listed may be believed for a time,
+    /// and each request would be a call.
+    fn lists_for_others(&self, user: &User) -> bool {
+        let times = &self.options.attributes;
+        times.on && !times.file_min.is_zero() && !user.session.has_tree()
+    }
+
     /// The reply to a LOOKUP by a listing of the directory, which this or an earlier LOOKUP has asked for.
     pub(super) async fn listed_lookup(
         &self,
@@ -212,16 +260,16 @@ impl Filesystem {
         user: &Arc<User>,
         name: &[u8],
     ) -> Option<Result<FuseReply, Errno>> {
-        let times = &self.options.attributes;
-        let is_cached = times.on && self.options.lookup_cache != LookupCache::None;
-        if !is_cached || times.file_min.is_zero() || user.session.has_tree() {
+        if self.options.lookup_cache == LookupCache::None || !self.lists_for_others(user) {
             return None;
         }
         if let Some(reply) = self.reply_by_listing(request, directory, user, name).await {
             return Some(Ok(reply));
         }
         let (asked, number) = (Instant::now(), directory.number);
-        let mark = self.listed_names.note_lookup(number, asked, times.directory_min.max(times.file_min))?;
+        let times = &self.options.attributes;
+        let pause = times.directory_min.max(times.file_min);
+        let mark = self.listed_names.count(number, Kind::Lookup, asked, pause)?;
         let version = directory.version();
         // If that fails, by reason of the user's rights or the server's abilities, the name is looked up.
         let page = user.session.read_dir_page(&directory.handle, (0, [0; 8]), PAGE, Plus::All);
@@ -240,6 +288,22 @@ impl Filesystem {
         }
         let cached = self.cached_search_right(request, &directory.lock(), user);
         self.may_search(user, directory, cached).await.then(|| self.no_entry(directory))
+    }
+
+    /// The attributes of a file from a listing of its directory, if other files there were asked for, too.
+    /// The session's attribute sink enters those of all files.
+    pub(super) async fn listed_attributes(&self, user: &Arc<User>, inode: &Arc<Inode>) -> Option<Attributes> {
+        if !self.lists_for_others(user) || inode.is_atime_stale() {
+            return None;
+        }
+        let directory = inode.lock().names.first_directory()?;
+        let directory = self.inodes.get(directory)?;
+        let (asked, pause) = (Instant::now(), self.options.attributes.file_min);
+        self.listed_names.count(directory.number, Kind::Getattr, asked, pause)?;
+        // If that fails, the file's attributes are requested alone.
+        let page = user.session.read_dir_page(&directory.handle, (0, [0; 8]), PAGE, Plus::All);
+        Box::pin(page).await.ok()?;
+        self.cached_attributes(inode, Instant::now())
     }
 
     /// The reply with a listed file, if the user may search the directory.
@@ -283,8 +347,8 @@ mod tests {
 
     /// Looks names up until the directory is to be listed.
     fn mark(names: &ListedNames, directory: u64, now: Instant) -> ListingMark {
-        (0..MIN_LOOKUPS).for_each(|_| assert!(names.note_lookup(directory, now, PAUSE).is_none()));
-        names.note_lookup(directory, now, PAUSE).expect("a listing")
+        (0..MIN_REQUESTS).for_each(|_| assert!(names.count(directory, Kind::Lookup, now, PAUSE).is_none()));
+        names.count(directory, Kind::Lookup, now, PAUSE).expect("a listing")
     }
 
     fn list(names: &ListedNames, directory: u64, mark: ListingMark, now: Instant, all: &[&str]) {
@@ -296,7 +360,7 @@ mod tests {
     fn some_lookups_cause_one_listing_whose_names_serve_once() {
         let (names, now) = (ListedNames::default(), Instant::now());
         let marked = mark(&names, 2, now);
-        assert!(names.note_lookup(2, now, PAUSE).is_none());
+        assert!(names.count(2, Kind::Lookup, now, PAUSE).is_none());
         list(&names, 2, marked, now, &["a", "b", "c"]);
         let is_listed = |version, name: &str, at| names.take(2, version, name.as_bytes(), at).is_some();
         assert!(is_listed(7, "a", now) && !is_listed(7, "a", now) && !is_listed(7, "x", now));
@@ -304,8 +368,19 @@ mod tests {
         assert!(!is_listed(7, "c", now + Duration::from_secs(3)), "the attributes have expired");
         assert_eq!(names.0.lock().kept, 0);
         // After the pause it is listed again.
-        assert!((0..100).all(|_| names.note_lookup(2, now, PAUSE).is_none()));
-        assert!(names.note_lookup(2, now + PAUSE, PAUSE).is_some());
+        assert!((0..100).all(|_| names.count(2, Kind::Lookup, now, PAUSE).is_none()));
+        mark(&names, 2, now + PAUSE);
+    }
+
+    #[test]
+    fn requests_cause_listings_by_kind_and_only_close_together() {
+        let (names, now) = (ListedNames::default(), Instant::now());
+        let second = Duration::from_secs(1);
+        assert!((0..9).all(|number| names.count(2, Kind::Getattr, now + number * second, second).is_none()));
+        mark(&names, 2, now);
+        let later = now + 20 * second;
+        (0..MIN_REQUESTS).for_each(|_| assert!(names.count(2, Kind::Getattr, later, second).is_none()));
+        assert!(names.count(2, Kind::Getattr, later, second).is_some());
     }
 
     #[test]
@@ -317,7 +392,7 @@ mod tests {
         list(&names, 2, marked, now, &all);
         assert!(all.iter().all(|name| names.take(2, 7, name.as_bytes(), now).is_some()));
         // Nobody uses these.
-        let early = (3..10).map(|directory| names.note_lookup(directory, now, PAUSE).is_some());
+        let early = (3..10).map(|directory| names.count(directory, Kind::Lookup, now, PAUSE).is_some());
         assert_eq!(early.collect::<Vec<_>>(), [true, true, true, false, false, false, false]);
     }
 

@@ -9,7 +9,7 @@
 //! | [`OpenTable`] | the open files and directories |
 //! | `path_cache` | the names that files have |
 //! | `negative_names` | directories whose names are all known |
-//! | `listed_names` | names that were listed on behalf of LOOKUPs |
+//! | `listed_names` | names and attributes that were listed on behalf of LOOKUPs and GETATTRs |
 //! | `silly_rename` | hidden names of files that were removed while open |
 //! | `kernel_cache`, `search_revocation` | what the kernel caches, and its invalidation |
 //! | `attributes_later` | attributes of new files that the server gets later |

@@ -189,7 +189,15 @@ impl Filesystem {
         }
         let (version, cached) = self.current_version(request, directory, user, request.received)?;
         let inode = self.paths.get_current(directory.number, name, version)?;
-        let attributes = self.cached_attributes(&inode, request.received)?;
+        let attributes = match self.cached_attributes(&inode, request.received) {
+            Some(attributes) => attributes,
+            None => {
+                let attributes = Box::pin(self.listed_attributes(user, &inode)).await?;
+                // The listing may have shown that the directory has changed.
+                self.paths.get_current(directory.number, name, directory.version())?;
+                attributes
+            }
+        };
         if !self.may_search(user, directory, cached).await || !self.inodes.reference_again(&inode) {
             return None;
         }

@@ -19,6 +19,11 @@ impl InodeNames {
         self.0.first().map(|(_, name)| name.clone())
     }
 
+    /// The node ID of the directory that has the oldest name.
+    pub(crate) fn first_directory(&self) -> Option<u64> {
+        self.0.first().map(|(directory, _)| *directory)
+    }
+
     pub(crate) fn list(&self) -> Vec<NameRef> {
         self.0.clone()
     }
