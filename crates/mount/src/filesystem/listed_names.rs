@@ -9,8 +9,8 @@
 //! listing has saved counts, and an early listing costs [`EARLY_COST`] of them.
 //!
 //! Attributes go where those of every reply go: to the inodes. A listed name serves one LOOKUP, within
-//! `acregmin` of the listing, while the directory's version is that of the listing. The mount's own changes of
-//! names don't change the version: they drop what was listed of their directory, also what a listing under
+//! `acregmin` of the listing, while the directory's version is that of the listing. The mount's own changes
+//! of names don't change the version: they drop what was listed of their directory, also what a listing under
 //! way will bring. A name that the kernel has known and forgotten isn't answered either, because its file may
 //! have been changed here since.
 
