@@ -115,6 +115,11 @@ impl Listing {
         Ok(listing)
     }
 
+    /// Whether the first page was fetched when the directory was opened, and hasn't been taken.
+    pub(crate) const fn has_first_page(&self) -> bool {
+        self.first.is_some()
+    }
+
     /// Takes the first page of the open, if no name has been changed here since. It is for [`Listing::read`].
     pub(crate) fn take_first(
         &mut self,

@@ -14,6 +14,14 @@ use support::{Served, Transport, shell_as};
 
 const VERSIONS: [Version; 2] = [Version::V3, Version::V4_2];
 
+/// How long the attributes of files are valid on a mount with the options of [`short_lived`].
+const FILE_MIN: Duration = Duration::from_millis(500);
+
+fn short_lived() -> MountOptions {
+    let attributes = AttributeTimes { file_min: FILE_MIN, ..AttributeTimes::default() };
+    MountOptions { attributes, ..MountOptions::default() }
+}
+
 /// The names that an open directory lists.
 fn listed(directory: File) -> BTreeSet<String> {
     let entries = rustix::fs::Dir::new(directory).unwrap();
@@ -21,7 +29,7 @@ fn listed(directory: File) -> BTreeSet<String> {
     names.filter(|name| !name.starts_with('.')).collect()
 }
 
-/// The request for the first page also tells whether the user may read the directory.
+/// The request for the first page also tells whether the user may read the directory, and that it is there.
 #[test]
 fn a_walk_costs_one_call_a_directory() {
     const DIRECTORIES: u64 = 30;
@@ -32,11 +40,14 @@ fn a_walk_costs_one_call_a_directory() {
         (0..10).for_each(|file| fs::write(directory.join(file.to_string()), b"").unwrap());
     }
     for version in VERSIONS {
-        let mounted = served.mount_by(version, Transport::Wire, MountOptions::default());
-        let before = mounted.mount.session().counters();
-        let (found, _) = shell_as(0, 0, "", &format!("find {} | wc -l", mounted.path("walk").display()));
-        assert_eq!(found, format!("{}\n", 1 + DIRECTORIES * 11));
-        let after = mounted.mount.session().counters();
+        let mounted = served.mount_by(version, Transport::Wire, short_lived());
+        let walk = || {
+            let before = mounted.mount.session().counters();
+            let (found, _) = shell_as(0, 0, "", &format!("find {} | wc -l", mounted.path("walk").display()));
+            assert_eq!(found, format!("{}\n", 1 + DIRECTORIES * 11));
+            (before, mounted.mount.session().counters())
+        };
+        let (before, after) = walk();
         let made = |operation| after.calls(operation) - before.calls(operation);
         assert_eq!(made(Operation::Readdirplus), 1 + DIRECTORIES, "{version:?}");
         // One may be for the way to the directories.
@@ -46,6 +57,16 @@ fn a_walk_costs_one_call_a_directory() {
         let lists = if version == Version::V3 { 2 + DIRECTORIES } else { 1 };
         assert!(made(Operation::Getacl) <= lists, "{version:?}: {}", made(Operation::Getacl));
         assert!(made(Operation::Lookup) <= 2, "{version:?}: {}", made(Operation::Lookup));
+
+        // The files' attributes expire, and with them the listings.
+        std::thread::sleep(FILE_MIN);
+        let (before, after) = walk();
+        assert_eq!(
+            after.calls(Operation::Readdirplus) - before.calls(Operation::Readdirplus),
+            1 + DIRECTORIES
+        );
+        let all = after.wire.round_trips - before.wire.round_trips;
+        assert!(all <= 1 + DIRECTORIES + 3, "{version:?}: {all}");
     }
 }
 
@@ -53,7 +74,6 @@ fn a_walk_costs_one_call_a_directory() {
 #[test]
 fn attributes_of_all_files_cost_few_calls_a_directory() {
     const DIRECTORIES: u64 = 30;
-    const FILE_MIN: Duration = Duration::from_millis(500);
     let served = Served::start();
     let files: Vec<String> = (0..DIRECTORIES)
         .flat_map(|directory| (0..10).map(move |file| format!("tree/{directory}/{file}")))
@@ -64,9 +84,7 @@ fn attributes_of_all_files_cost_few_calls_a_directory() {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, b"1").unwrap();
         }
-        let times = AttributeTimes { file_min: FILE_MIN, ..AttributeTimes::default() };
-        let options = MountOptions { attributes: times, ..MountOptions::default() };
-        let mounted = served.mount_by(version, Transport::Wire, options);
+        let mounted = served.mount_by(version, Transport::Wire, short_lived());
         let lengths = || {
             let before = mounted.mount.session().counters();
             let lengths = files.iter().map(|file| fs::metadata(mounted.path(file)).unwrap().len());

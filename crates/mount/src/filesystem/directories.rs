@@ -20,14 +20,12 @@ impl Filesystem {
     pub(super) async fn open_dir(&self, request: &RequestContext) -> Result<Outcome, Errno> {
         let (inode, user) = (self.inode(request)?, self.user(request));
         let cached = inode.lock().access.get(&user, Access::READ, request.received);
-        let (granted, listing) = match cached {
-            Some(granted) => (granted, Listing::default()),
-            None => Box::pin(self.with_acl(&user, &inode, self.begin_listing(&user, &inode))).await?,
-        };
+        let begun = self.begin_listing(&user, &inode, cached);
+        let (granted, listing) = Box::pin(self.with_acl(&user, &inode, begun)).await?;
         if granted != Access::READ {
             return Err(Errno::ACCESS);
         }
-        let is_there = cached.is_none();
+        let is_there = cached.is_none() || listing.has_first_page();
         let keep = if self.may_keep_listing(&user, &inode, is_there).await? { fopen::KEEP_CACHE } else { 0 };
         let cache = if self.options.attributes.on { fopen::CACHE_DIR | keep } else { 0 };
         let listing = tokio::sync::Mutex::new(listing);
@@ -36,16 +34,20 @@ impl Filesystem {
         Ok(Outcome { reply, opened: Some(UndeliveredOpen::Directory(fh)) })
     }
 
-    /// The user's right to read a directory, which isn't known, and a listing. Over the wire the request for
-    /// the first page answers both, as most processes that open a directory read it. The right is cached
-    /// then, so opens without reading, to sync the directory for instance, don't repeat the request.
+    /// The user's right to read a directory, of which the cache says `cached`, and a listing. Over the wire
+    /// the request for the first page answers whether the user may read the directory, and whether it is
+    /// still there, as most processes that open a directory read it. One that doesn't, to sync the directory
+    /// for instance, and opens it again causes no further request for a page.
     async fn begin_listing(
         &self,
         user: &Arc<User>,
         directory: &Arc<Inode>,
+        cached: Option<Access>,
     ) -> Result<(Access, Listing), Errno> {
+        let may_read = cached.is_none_or(|granted| granted == Access::READ);
+        let is_read = cached.is_none() || !directory.lock().is_listing_unread;
         let asks_wire = !user.session.has_tree() && self.kept_listing(directory, Instant::now()).is_none();
-        if self.options.attributes.on && asks_wire {
+        if self.options.attributes.on && asks_wire && may_read && is_read {
             self.wait_for_removals(&directory.handle).await;
             let (mark, start) = (self.listed_names.mark(), ListingStart::now(directory));
             let (version, now) = (directory.version(), start.requested.0);
@@ -54,7 +56,9 @@ impl Filesystem {
             let plus = self.plus_of_listing(directory, &is_known, now);
             match Listing::begin(&user.session, directory, (start, mark), plus).await {
                 Ok(listing) => {
-                    self.learn_access(user, &mut directory.lock(), Access::READ, Access::READ);
+                    let mut state = directory.lock();
+                    state.is_listing_unread = true;
+                    self.learn_access(user, &mut state, Access::READ, Access::READ);
                     return Ok((Access::READ, listing));
                 }
                 Err(error) if error.status() == Some(Status::Access) => {
@@ -64,7 +68,10 @@ impl Filesystem {
                 Err(_) => {}
             }
         }
-        let granted = self.fetch_access(user, directory, Access::READ).await?;
+        let granted = match cached {
+            Some(granted) => granted,
+            None => self.fetch_access(user, directory, Access::READ).await?,
+        };
         Ok((granted, Listing::default()))
     }
 
@@ -135,6 +142,7 @@ impl Filesystem {
         }
         let size = args.size as usize;
         let mut reply = FuseReply::with_capacity(size);
+        open.inode.lock().is_listing_unread = false;
         let mut listing = open.listing.lock().await;
         let first = listing.take_first(Instant::now(), self.listed_names.mark());
         let (start, first) = match first {
