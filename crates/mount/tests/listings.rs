@@ -111,6 +111,24 @@ fn attributes_of_all_files_cost_few_calls_a_directory() {
     }
 }
 
+/// A user who may search a directory and not read it asks for the attributes of its files.
+#[test]
+fn attributes_need_no_right_to_list() {
+    let served = Served::start();
+    let directory = served.export().join("searched");
+    fs::create_dir(&directory).unwrap();
+    (0..10).for_each(|file| fs::write(directory.join(file.to_string()), b"123").unwrap());
+    fs::set_permissions(&directory, fs::Permissions::from_mode(0o711)).unwrap();
+    for version in VERSIONS {
+        let mounted = served.mount_by(version, Transport::Wire, short_lived());
+        let stat = format!("cd {} && stat -c %s 0 1 2 3 4 5 6 7 8 9", mounted.path("searched").display());
+        for _ in 0..2 {
+            assert_eq!(shell_as(1000, 1000, "", &stat), ("3\n".repeat(10), true), "{version:?}");
+            std::thread::sleep(FILE_MIN);
+        }
+    }
+}
+
 #[test]
 fn a_listing_shows_what_was_changed_here_since_the_open() {
     let served = Served::start();

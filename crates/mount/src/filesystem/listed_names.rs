@@ -60,7 +60,7 @@ struct ListedFile {
     asked: Instant,
 }
 
-/// What a directory is listed for.
+/// The requests that a directory is listed for.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     Lookup,
