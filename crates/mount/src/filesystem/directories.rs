@@ -45,9 +45,9 @@ impl Filesystem {
         cached: Option<Access>,
     ) -> Result<(Access, Listing), Errno> {
         let may_read = cached.is_none_or(|granted| granted == Access::READ);
-        let is_read = cached.is_none() || !directory.lock().is_listing_unread;
+        let is_mostly_read = cached.is_none() || !directory.lock().is_listing_unread;
         let asks_wire = !user.session.has_tree() && self.kept_listing(directory, Instant::now()).is_none();
-        if self.options.attributes.on && asks_wire && may_read && is_read {
+        if self.options.attributes.on && asks_wire && may_read && is_mostly_read {
             self.wait_for_removals(&directory.handle).await;
             let (mark, start) = (self.listed_names.mark(), ListingStart::now(directory));
             let (version, now) = (directory.version(), start.requested.0);

@@ -89,7 +89,7 @@ pub(crate) struct InodeState {
     pub(crate) search: SearchPermission,
     /// Of a directory.
     pub(crate) listing: Option<CachedListing>,
-    /// Of a directory: nobody has read it since an open last fetched its first page.
+    /// Of a directory: nobody has read it since an open fetched its first page.
     pub(crate) is_listing_unread: bool,
     pub(crate) names: InodeNames,
     pub(crate) opens: OpenState,
