@@ -109,6 +109,8 @@ pub struct Receive {
     /// The alignment of the next large call's payload.
     alignment: PayloadAlignment,
     large: Option<Large>,
+    /// [`Receive::next`] found no call, and nothing has been received since.
+    found_none: bool,
 }
 
 impl Receive {
@@ -130,6 +132,7 @@ impl Receive {
             reach: SMALL_REACH,
             alignment: PayloadAlignment::Anywhere,
             large: None,
+            found_none: true,
         }
     }
 
@@ -140,6 +143,14 @@ impl Receive {
         programs: Option<&[Arc<dyn Program>]>,
         stranger: bool,
     ) -> Result<Next, record::Error> {
+        let next = self.look(programs, stranger)?;
+        self.found_none = matches!(next, Next::Receive);
+        Ok(next)
+    }
+
+    /// As [`Receive::next`].
+    #[inline]
+    fn look(&mut self, programs: Option<&[Arc<dyn Program>]>, stranger: bool) -> Result<Next, record::Error> {
         if let Some(large) = &mut self.large {
             let whole = match large {
                 Large::Whole { bytes, start, filled, .. } => *start + *filled == bytes.len(),
@@ -230,30 +241,13 @@ impl Receive {
         Next::Call(Arc::new(Chunk { bytes, permit: Some(permit) }), start..length)
     }
 
-    /// Whether [`Receive::next`] has a result without receiving more.
+    /// Whether [`Receive::next`] may have a result without receiving more: bytes that nobody has looked at
+    /// may be a call, or an error, and only [`Receive::next`] can tell.
     pub fn has_next(&self) -> bool {
         match &self.large {
             Some(Large::Whole { bytes, start, filled, .. }) => *start + *filled == bytes.len(),
-            Some(Large::Fragments { .. }) => !self.unread.is_empty(),
-            None => {
-                let Some(chunk) = &self.batch else { return false };
-                let unread = &chunk.bytes[self.unread.clone()];
-                let Some((mark, rest)) = unread.split_first_chunk::<MARK>() else { return false };
-                match Framing::new(self.max_record).mark(*mark) {
-                    Ok(fragment) if fragment.only => rest.len() >= fragment.length,
-                    // Assembling a few bytes again costs less than remembering that nothing has changed.
-                    Ok(_) => unread.len() > KEPT || self.is_whole(unread),
-                    // An invalid mark is a result, too.
-                    Err(_) => true,
-                }
-            }
+            _ => !self.found_none && !self.unread.is_empty(),
         }
-    }
-
-    /// Whether a record in several fragments has arrived, or an invalid one.
-    #[cold]
-    fn is_whole(&self, mut unread: &[u8]) -> bool {
-        !matches!(Reader::new(self.max_record).take(&mut unread), Ok(None))
     }
 
     /// Begins the large call for which [`Receive::next`] wanted `permit`.
@@ -333,6 +327,7 @@ impl Receive {
             Ok(0) => Ok(Received::End),
             Ok(brought) => {
                 self.bytes += brought as u64;
+                self.found_none = false;
                 Ok(Received::Some { drained: brought < room })
             }
             Err(Errno::AGAIN) => Ok(Received::Nothing),
@@ -409,4 +404,36 @@ impl Receive {
 /// The memory for a call in fragments of which `length` bytes have arrived.
 fn pieces(length: usize, max_record: usize) -> usize {
     rounded(length.min(max_record))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io::Write as _, os::unix::net::UnixStream};
+
+    use super::*;
+
+    /// A worker leaves after some number of receives, whatever it received last. If nobody looked at these
+    /// bytes then, a connection whose peer sends no more would wait for ever.
+    #[test]
+    fn received_bytes_are_looked_at_once() {
+        let (mut peer, socket) = UnixStream::pair().unwrap();
+        let transport = Transport::plain(OwnedFd::from(socket));
+        let (mut receive, mut spare) = (Receive::new(1 << 20), None);
+        assert!(!receive.has_next(), "nothing has arrived");
+        // The beginning of a small call.
+        peer.write_all(&[0x80, 0, 0, 8, 1, 2]).unwrap();
+        receive.receive(&transport, &mut spare, false).unwrap();
+        receive.rest(&mut spare);
+        assert!(receive.has_next());
+        assert!(matches!(receive.next(None, true), Ok(Next::Receive)));
+        assert!(!receive.has_next(), "nothing else has arrived");
+        // Its rest, and the first of several fragments, which is an error of a stranger only.
+        peer.write_all(&[3, 4, 5, 6, 7, 8, 0, 0, 0, 8]).unwrap();
+        receive.receive(&transport, &mut spare, false).unwrap();
+        assert!(receive.has_next());
+        assert!(matches!(receive.next(None, true), Ok(Next::Call(..))));
+        receive.rest(&mut spare);
+        assert!(receive.has_next());
+        assert!(receive.next(None, true).is_err());
+    }
 }
