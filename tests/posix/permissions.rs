@@ -88,13 +88,13 @@ fn search_and_list_permissions_of_a_directory(base: &TestDir) {
     user_context(BEN, || {
         let names = |name: &str| fs::read_dir(base.at(name)).map(Iterator::count);
         assert_eq!(names("list").unwrap(), 1);
-        eventually(base, || sys::lstat(base.at("list/file")).is_err());
+        base.eventually(|| sys::lstat(base.at("list/file")).is_err());
         fails!(sys::lstat(base.at("list/file")), ACCESS);
         fails!(open(&base.at("list/file"), OFlags::RDONLY), ACCESS);
         fails!(open(&base.at("search"), OFlags::RDONLY | OFlags::DIRECTORY), ACCESS);
         assert_eq!(fs::read(base.at("search/file")).unwrap(), b"inside");
         fails!(sys::lstat(base.at("search/none")), NOENT);
-        eventually(base, || sys::lstat(base.at("none/file")).is_err());
+        base.eventually(|| sys::lstat(base.at("none/file")).is_err());
         fails!(sys::lstat(base.at("none/file")), ACCESS);
         fails!(open(&base.at("none"), OFlags::RDONLY), ACCESS);
         sys::lstat(base.at("none")).unwrap();
@@ -276,28 +276,18 @@ fn a_thread_with_changed_groups(base: &TestDir) {
             for _ in 0..5 {
                 groups(&[CLUB]);
                 uid(BEN.uid);
-                eventually(base, || open(&path, OFlags::RDONLY).is_ok());
+                base.eventually(|| open(&path, OFlags::RDONLY).is_ok());
                 open(&path, OFlags::RDONLY).unwrap();
                 uid(0);
                 groups(&[]);
                 uid(BEN.uid);
                 // A mount reads the groups from /proc and caches them for a moment.
-                eventually(base, || open(&path, OFlags::RDONLY).is_err());
+                base.eventually(|| open(&path, OFlags::RDONLY).is_err());
                 fails!(open(&path, OFlags::RDONLY), ACCESS);
                 uid(0);
             }
         });
     });
-}
-
-/// Waits for a condition that holds at once on a local filesystem, and a little later on a mount.
-fn eventually(base: &TestDir, mut condition: impl FnMut() -> bool) {
-    let mut tries = 0;
-    while !condition() {
-        assert!(!base.local && tries < 6_000, "it doesn't become true");
-        tries += 1;
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
 }
 
 fn renaming_requires_write_permission_on_both_directories(base: &TestDir) {
@@ -350,7 +340,7 @@ fn every_directory_of_a_path_must_be_searchable(base: &TestDir) {
     user_context(BEN, || open(&dir.join("sub/file"), OFlags::RDWR).map(drop).unwrap());
     chmod(&dir, 0o700).unwrap();
     user_context(BEN, || {
-        eventually(base, || sys::lstat(dir.join("sub")).is_err());
+        base.eventually(|| sys::lstat(dir.join("sub")).is_err());
         fails!(open(&dir.join("sub/file"), OFlags::RDONLY), ACCESS);
         fails!(sys::lstat(dir.join("sub")), ACCESS);
         fails!(sys::unlink(dir.join("sub/file")), ACCESS);

@@ -69,6 +69,16 @@ impl TestDir {
         Self { dir, local: self.local }
     }
 
+    /// Waits for a condition that holds at once on a local filesystem, and a little later on a mount.
+    pub fn eventually(&self, mut condition: impl FnMut() -> bool) {
+        let mut tries = 0;
+        while !condition() {
+            assert!(!self.local && tries < 6_000, "it doesn't become true");
+            tries += 1;
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+
     /// The directory.
     pub fn path(&self) -> &Path {
         &self.dir

@@ -12,8 +12,11 @@ use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 use std::thread;
+use std::time::Duration;
 
-use support::{Served, Transport};
+use client::Version;
+use samehost_mount::{AttributeTimes, MountOptions};
+use support::{Served, Transport, wait_for};
 
 /// `OPEN4_RESULT_PRESERVE_UNLINKED`.
 const PRESERVE_UNLINKED: u8 = 0x8;
@@ -103,4 +106,24 @@ fn a_file_that_the_server_may_not_keep_gets_a_hidden_name() {
     let mounted = served.mount(Transport::Wire);
     let left = remove_and_replace(&served.export(), &mounted);
     assert_eq!(left.iter().filter(|name| name.starts_with(".nfs")).count(), 2, "{left:?}");
+}
+
+/// The hidden name goes with the last close, and the kernel learns that the other names' file has a link less.
+#[test]
+fn the_last_close_of_one_of_two_names_shows_in_the_link_count() {
+    let served = Served::without_tree();
+    fs::write(served.export().join("one"), b"text").unwrap();
+    fs::hard_link(served.export().join("one"), served.export().join("two")).unwrap();
+    let forever = Duration::from_secs(3600);
+    let (file_min, file_max, directory_min, directory_max) = (forever, forever, forever, forever);
+    let attributes =
+        AttributeTimes { file_min, file_max, directory_min, directory_max, ..AttributeTimes::default() };
+    let options = MountOptions { attributes, ..MountOptions::default() };
+    let mounted = served.mount_by(Version::V4_2, Transport::Wire, options);
+    let open = File::open(mounted.path("one")).unwrap();
+    fs::remove_file(mounted.path("one")).unwrap();
+    let links = || fs::metadata(mounted.path("two")).unwrap().nlink();
+    assert_eq!(links(), 2);
+    drop(open);
+    wait_for("the hidden name to go", || links() == 1);
 }

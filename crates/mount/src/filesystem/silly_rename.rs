@@ -178,6 +178,8 @@ impl Filesystem {
         let HiddenName { directory, name, user } = &removal.hidden;
         let removed = user.session.remove(directory, name).await;
         inode.lock().attributes.expire(Instant::now());
+        // The file may have other names, and now has one link less.
+        self.kernel.invalidate_attributes(inode);
         if let Err(error) = removed
             && error.status() != Some(client::Status::NoEntry)
         {
