@@ -55,6 +55,7 @@ impl Filesystem {
         self.session.settle(&inode.handle).await;
         let asked = Instant::now();
         if let Some(attributes) = self.cached_attributes(inode, asked) {
+            self.note_known_attributes(inode, asked);
             return Ok((attributes, self.report_attributes(inode, asked)));
         }
         let user = self.user(request);

@@ -5,7 +5,7 @@
 //! the mount lists the first page of it (READDIRPLUS), and answers the LOOKUPs that follow from that. The
 //! same holds for GETATTRs of files whose attributes have expired: the page has the attributes of the others.
 //!
-//! While such listings save LOOKUPs, the next directory is listed at the first request: each LOOKUP that a
+//! While such listings save requests, the next directory is listed at the first one: each request that a
 //! listing has saved counts, and an early listing costs [`EARLY_COST`] of them.
 //!
 //! Attributes go where those of every reply go: to the inodes. A listed name serves one LOOKUP, within
@@ -36,10 +36,10 @@ const MIN_REQUESTS: u32 = 2;
 /// none.
 const REQUESTS_TIME: Duration = Duration::from_secs(1);
 
-/// The saved LOOKUPs that an early listing costs. It saves at least one, which it answers itself.
+/// The saved requests that an early listing costs. It saves at least one, which it answers itself.
 const EARLY_COST: u32 = 3;
 
-/// Saved LOOKUPs that count at most. So few listings of no further use follow the last one of use.
+/// Saved requests that count at most. So few listings of no further use follow the last one of use.
 const MAX_SAVED: u32 = 3 * EARLY_COST;
 
 /// Directories that are known; one more clears the table.
@@ -117,11 +117,15 @@ struct ListedDirectories {
     kept: usize,
     /// Changes of names so far.
     changes: u64,
-    /// LOOKUPs that listings have saved, less those that early listings have cost.
+    /// Requests that listings have saved, less those that early listings have cost.
     saved: u32,
 }
 
 impl ListedDirectories {
+    fn note_saved(&mut self) {
+        self.saved = MAX_SAVED.min(self.saved + 1);
+    }
+
     fn drop_names(&mut self, directory: u64) {
         if let Some(known) = self.directories.get_mut(&directory) {
             self.kept -= known.names.len();
@@ -210,9 +214,19 @@ impl ListedNames {
         let file = known.names.remove(name)?;
         table.kept -= 1;
         if is_current {
-            table.saved = MAX_SAVED.min(table.saved + 1);
+            table.note_saved();
         }
         is_current.then_some(file)
+    }
+
+    /// The attributes of a file in this directory were requested, and are known. Counts that if a listing has
+    /// saved a GETATTR.
+    fn note_known(&self, directory: u64, now: Instant) {
+        let mut table = self.0.lock();
+        // They are listed again when those of the last listing have expired.
+        if table.directories.get(&directory).is_some_and(|known| now < known.getattrs.next) {
+            table.note_saved();
+        }
     }
 
     /// A name in a directory is made, removed or renamed here, until the value is dropped.
@@ -250,6 +264,14 @@ impl Filesystem {
     fn lists_for_others(&self, user: &User) -> bool {
         let times = &self.options.attributes;
         times.on && !times.file_min.is_zero() && !user.session.has_tree()
+    }
+
+    /// A file's attributes were requested, and are known.
+    pub(super) fn note_known_attributes(&self, inode: &Inode, now: Instant) {
+        if !self.session.has_tree() {
+            let directory = inode.lock().names.first_directory();
+            directory.into_iter().for_each(|directory| self.listed_names.note_known(directory, now));
+        }
     }
 
     /// The reply to a LOOKUP by a listing of the directory, which this or an earlier LOOKUP has asked for.
@@ -394,6 +416,20 @@ mod tests {
         // Nobody uses these.
         let early = (3..10).map(|directory| names.count(directory, Kind::Lookup, now, PAUSE).is_some());
         assert_eq!(early.collect::<Vec<_>>(), [true, true, true, false, false, false, false]);
+    }
+
+    #[test]
+    fn known_attributes_make_the_next_listing_early() {
+        let (names, now) = (ListedNames::default(), Instant::now());
+        let (second, until) = (Duration::from_secs(1), now + Duration::from_secs(3));
+        (0..9).for_each(|_| names.note_known(2, now));
+        assert!(names.count(2, Kind::Getattr, now, until - now).is_none());
+        while names.count(2, Kind::Getattr, now, until - now).is_none() {}
+        (0..9).for_each(|_| names.note_known(2, until));
+        assert!(names.count(3, Kind::Getattr, now, second).is_none(), "they were known by other means");
+        (0..3).for_each(|_| names.note_known(2, now));
+        assert!(names.count(4, Kind::Getattr, now, second).is_some());
+        assert!(names.count(5, Kind::Getattr, now, second).is_none());
     }
 
     #[test]

@@ -190,7 +190,10 @@ impl Filesystem {
         let (version, cached) = self.current_version(request, directory, user, request.received)?;
         let inode = self.paths.get_current(directory.number, name, version)?;
         let attributes = match self.cached_attributes(&inode, request.received) {
-            Some(attributes) => attributes,
+            Some(attributes) => {
+                self.note_known_attributes(&inode, request.received);
+                attributes
+            }
             None => {
                 let attributes = Box::pin(self.listed_attributes(user, &inode)).await?;
                 // The listing may have shown that the directory has changed.
