@@ -30,7 +30,7 @@ fn links_are_one_file(base: &TestDir) {
     assert_eq!(super::test_dir::mode(&two), 0o600);
     sys::unlink(&one).unwrap();
     assert_eq!(fs::read(&two).unwrap(), b"second");
-    // The kernel may tell a mount of the close later than of the unlink: until then the file has a hidden name.
+    // The kernel may tell a mount of the close later than of the unlink. Until then there is a hidden name.
     base.eventually(|| lstat(&two).st_nlink == 1);
 }
 

@@ -108,7 +108,7 @@ fn a_file_that_the_server_may_not_keep_gets_a_hidden_name() {
     assert_eq!(left.iter().filter(|name| name.starts_with(".nfs")).count(), 2, "{left:?}");
 }
 
-/// The hidden name goes with the last close, and the kernel learns that the other names' file has a link less.
+/// The hidden name goes with the last close, and the kernel learns that the file has one link less.
 #[test]
 fn the_last_close_of_one_of_two_names_shows_in_the_link_count() {
     let served = Served::without_tree();
