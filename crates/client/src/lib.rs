@@ -99,8 +99,8 @@ pub use options::{
 };
 pub use session::{CookieLoopDetector, Directory, Follow, Listed, Session};
 pub use types::{
-    Access, Advice, Attributes, Create, DirEntry, ExportEntry, Fallocate, FileKind, Found, FsInfo, FsStat,
-    Handle, LaneReport, MadeDirectory, NameHint, Node, Operation, Page, PathConf, Plus, PosixAcl, PosixAcls,
-    ReplyAcls, SeekTo, SetAcl, SetAttributes, SetTime, SetXattr, Timestamp,
+    Access, Advice, Attributes, Create, DirEntry, DirectoryPage, ExportEntry, Fallocate, FileKind, Found,
+    FsInfo, FsStat, Handle, LaneReport, MadeDirectory, NameHint, Node, Operation, Page, PathConf, Plus,
+    PosixAcl, PosixAcls, ReplyAcls, SeekTo, SetAcl, SetAttributes, SetTime, SetXattr, Timestamp,
 };
 pub use url::{Url, UrlError};

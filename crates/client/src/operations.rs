@@ -20,9 +20,9 @@ use io::Stability;
 use crate::error::Result;
 pub(crate) use crate::nfs4::WireOpen;
 use crate::types::{
-    Access, Advice, Attributes, Create, ExportEntry, Fallocate, FileKind, Found, FsInfo, FsStat, Handle,
-    MadeDirectory, Node, Page, PathConf, Plus, PosixAcls, SeekTo, SetAcl, SetAttributes, SetXattr, Timestamp,
-    XattrPage,
+    Access, Advice, Attributes, Create, DirectoryPage, ExportEntry, Fallocate, FileKind, Found, FsInfo,
+    FsStat, Handle, MadeDirectory, Node, Page, PathConf, Plus, PosixAcls, SeekTo, SetAcl, SetAttributes,
+    SetXattr, Timestamp, XattrPage,
 };
 use crate::user::User;
 
@@ -148,7 +148,7 @@ pub(crate) struct CopyReply {
 
 /// The operations of an NFS version. All fail with the server's status or the call's error. One that the
 /// version doesn't have fails with [`Status::NotSupported`](crate::Status::NotSupported), without a call.
-pub(crate) trait Operations {
+pub(crate) trait Operations: Sync {
     /// Does nothing but wait for a reply.
     fn null(&self, user: &User) -> impl Future<Output = Result<()>> + Send;
 
@@ -354,6 +354,21 @@ pub(crate) trait Operations {
         count: u32,
         plus: Plus<'_>,
     ) -> impl Future<Output = Result<Page>> + Send;
+
+    /// The first pages of directories, each of at most `count` bytes, with handles and attributes: of the
+    /// first one, and of as many of the others as the same call may bring.
+    fn first_pages(
+        &self,
+        user: &User,
+        directories: &[&Handle],
+        count: u32,
+    ) -> impl Future<Output = Result<Vec<DirectoryPage>>> + Send {
+        async move {
+            let Some(first) = directories.first() else { return Ok(Vec::new()) };
+            let page = self.read_dir_page(user, first, (0, [0; 8]), count, Plus::All).await?;
+            Ok(vec![DirectoryPage { page, ..DirectoryPage::default() }])
+        }
+    }
 
     /// The space of a file's filesystem.
     fn fs_stat(&self, user: &User, file: &Handle) -> impl Future<Output = Result<FsStat>> + Send;

@@ -20,8 +20,9 @@ use crate::operations::{
 use crate::options::{Options, Version};
 use crate::tree::Tree;
 use crate::types::{
-    Access, Advice, Attributes, Create, ExportEntry, Fallocate, Found, FsInfo, FsStat, Handle, MadeDirectory,
-    Node, Page, PathConf, Plus, PosixAcls, SeekTo, SetAcl, SetAttributes, SetXattr, Timestamp, XattrPage,
+    Access, Advice, Attributes, Create, DirectoryPage, ExportEntry, Fallocate, Found, FsInfo, FsStat, Handle,
+    MadeDirectory, Node, Page, PathConf, Plus, PosixAcls, SeekTo, SetAcl, SetAttributes, SetXattr, Timestamp,
+    XattrPage,
 };
 use crate::uncommitted_writes::UncommittedPool;
 use crate::url::Url;
@@ -218,6 +219,7 @@ forward! {
         count: u32,
         plus: Plus<'_>
     ) -> Result<Page>;
+    fn first_pages(user: &User, directories: &[&Handle], count: u32) -> Result<Vec<DirectoryPage>>;
     fn fs_stat(user: &User, file: &Handle) -> Result<FsStat>;
     fn fs_info(user: &User, file: &Handle) -> Result<FsInfo>;
     fn path_conf(user: &User, file: &Handle) -> Result<PathConf>;

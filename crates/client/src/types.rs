@@ -253,6 +253,18 @@ pub struct Page {
     pub eof: bool,
 }
 
+/// The first page of a directory, and what the reply says about the directory itself.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct DirectoryPage {
+    /// The page. NFSv4's has no entries `.` and `..`.
+    pub page: Page,
+    /// The directory's attributes, if it didn't change while it was listed.
+    pub attributes: Option<Attributes>,
+    /// Its access control lists.
+    pub acls: Option<ReplyAcls>,
+}
+
 /// The space of a filesystem (RFC 1813 section 3.3.18, FSSTAT).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]

@@ -182,6 +182,52 @@ async fn pages_continue_at_a_cookie() {
 }
 
 #[tokio::test]
+async fn one_call_lists_several_directories_by_nfs4() {
+    const COUNT: usize = 100;
+    let served = Served::wire_only();
+    for number in 0..COUNT {
+        let directory = served.export().join(format!("{number:02}"));
+        fs::create_dir(&directory).unwrap();
+        fs::write(directory.join(format!("file-{number}")), b"").unwrap();
+    }
+    for version in [Version::V3, Version::V4_1, Version::V4_2] {
+        let session = served.wire_by(version).await;
+        let root = session.root();
+        let mut handles = Vec::new();
+        for number in 0..COUNT {
+            let found = session.lookup(&root, format!("{number:02}").as_bytes()).await.unwrap();
+            handles.push(found.handle);
+        }
+        let mut directories: Vec<_> = handles.iter().collect();
+        let before = session.counters().wire.round_trips;
+        let pages = session.read_dir_first_pages(&directories, 8 << 10).await.unwrap();
+        assert_eq!(session.counters().wire.round_trips - before, 1, "{version:?}");
+        for (number, listed) in pages.iter().enumerate() {
+            let names = listed.page.entries.iter().map(|entry| &entry.name[..]);
+            let names: Vec<_> = names.filter(|name| !name.starts_with(b".")).collect();
+            assert_eq!(names, [format!("file-{number}").as_bytes()], "{version:?}");
+            assert!(listed.page.eof);
+            let expected = session.attributes(directories[number]).await.unwrap();
+            let attributes = listed.attributes.map(|attributes| (attributes.fileid, attributes.change));
+            let expected = (expected.fileid, expected.change);
+            assert_eq!(attributes, (version != Version::V3).then_some(expected), "{version:?}");
+        }
+        let some = if version == Version::V3 { 1..=1 } else { 10..=COUNT };
+        assert!(some.contains(&pages.len()), "{version:?}: {}", pages.len());
+
+        // A directory that can't be listed ends the list.
+        let gone = session.make_dir(&root, b"gone", &SetAttributes::default()).await.unwrap().handle;
+        session.remove_dir(&root, b"gone").await.unwrap();
+        directories.insert(2, &gone);
+        let pages = session.read_dir_first_pages(&directories, 8 << 10).await.unwrap();
+        assert_eq!(pages.len(), if version == Version::V3 { 1 } else { 2 });
+        let error = session.read_dir_first_pages(&directories[2..], 8 << 10).await.unwrap_err();
+        assert_eq!(error.status(), Some(Status::Stale), "{version:?}");
+        assert!(session.read_dir_first_pages(&[], 8 << 10).await.unwrap().is_empty(), "{version:?}");
+    }
+}
+
+#[tokio::test]
 async fn the_granted_descriptor_has_the_access_of_the_open() {
     let served = Served::with_lane();
     let session = served.lane().await;

@@ -22,9 +22,9 @@ use crate::operations::{
     WireOpen, WriteReply,
 };
 use crate::types::{
-    Access, Advice, Attributes, Create, ExportEntry, Fallocate, Found, FsInfo, FsStat, Handle, MadeDirectory,
-    Node, Operation, Page, PathConf, Plus, PosixAcls, SeekTo, SetAcl, SetAttributes, SetXattr, Timestamp,
-    XattrPage,
+    Access, Advice, Attributes, Create, DirectoryPage, ExportEntry, Fallocate, Found, FsInfo, FsStat, Handle,
+    MadeDirectory, Node, Operation, Page, PathConf, Plus, PosixAcls, SeekTo, SetAcl, SetAttributes, SetXattr,
+    Timestamp, XattrPage,
 };
 use crate::user::User;
 
@@ -285,6 +285,15 @@ impl Operations for Nfs4 {
         plus: Plus<'_>,
     ) -> Result<Page> {
         self.list_page(user, directory, from, count, plus).await
+    }
+
+    async fn first_pages(
+        &self,
+        user: &User,
+        directories: &[&Handle],
+        count: u32,
+    ) -> Result<Vec<DirectoryPage>> {
+        self.list_first_pages(user, directories, count).await
     }
 
     async fn fs_stat(&self, user: &User, file: &Handle) -> Result<FsStat> {

@@ -6,11 +6,11 @@
 use proto::nfs4::{Fattr4, MAX_COMPONENT, Nfsstat4, Operation as Op, Readdir4Args, Verifier4};
 use xdr::{Decode, Decoder};
 
-use super::compound::{Compound, malformed};
+use super::compound::{Compound, Results, malformed};
 use super::convert::{ENTRY, ENTRY_AND_ACL, ENTRY_NUMBER, FILE, FILE_AND_ACL, ReplyAttributes};
-use super::{Nfs4, file_handle, reply_attributes};
+use super::{Nfs4, Report, file_handle, reply_attributes};
 use crate::error::Result;
-use crate::types::{DirEntry, FileKind, Handle, Operation, Page, Plus};
+use crate::types::{DirEntry, DirectoryPage, FileKind, Handle, Operation, Page, Plus};
 use crate::user::User;
 
 /// The cookies of `.` and `..`, which NFSv4's servers don't list: they don't use these numbers (RFC 8881
@@ -24,6 +24,9 @@ const UNKNOWN_FILEID: u64 = 1;
 /// The operations of the request for a first page, SEQUENCE not counted. A session may permit fewer; then it
 /// comes without the directory's lists.
 const OPERATIONS_WITH_LISTS: usize = 6;
+
+/// The operations for one of several first pages.
+const OPERATIONS_OF_PAGE: usize = 4;
 
 /// `entry4`, without the pointer to the next.
 struct Entry<'a> {
@@ -60,75 +63,56 @@ fn entry(from: &Entry<'_>, directory: &Handle, with_acls: bool) -> Result<DirEnt
     })
 }
 
-impl Nfs4 {
-    /// READDIR.
-    pub(super) async fn list_page(
-        &self,
-        user: &User,
-        directory: &Handle,
-        (cookie, cookieverf): (u64, [u8; 8]),
-        count: u32,
-        plus: Plus<'_>,
-    ) -> Result<Page> {
-        let report = self.report();
-        let (operation, attr_request) = match plus {
-            Plus::None => (Operation::Readdir, ENTRY_NUMBER),
-            Plus::Acls => (Operation::Readdirplus, ENTRY_AND_ACL),
-            _ => (Operation::Readdirplus, ENTRY),
+/// What is requested of one directory.
+struct PageRequest<'a> {
+    directory: &'a Handle,
+    /// The cookie behind which the page begins, and its verifier, as the server has them.
+    behind: (u64, [u8; 8]),
+    maxcount: u32,
+    plus: Plus<'a>,
+    /// Also the directory's access control lists.
+    asks_lists: bool,
+}
+
+impl PageRequest<'_> {
+    fn append_to(&self, compound: Compound) -> Compound {
+        let attr_request = match self.plus {
+            Plus::None => ENTRY_NUMBER,
+            Plus::Acls => ENTRY_AND_ACL,
+            _ => ENTRY,
         };
-        let maxcount = count.min(self.client.max_transfers().0);
-        // The client's own cookies are before the beginning of the server's.
-        let (behind, cookieverf) = if cookie > PARENT_COOKIE { (cookie, cookieverf) } else { (0, [0; 8]) };
-        let args = Readdir4Args { cookie: behind, cookieverf, dircount: maxcount, maxcount, attr_request };
-        let mut compound = Compound::new().put_fh(directory).get_attributes(&FILE).then(Op::Readdir, &args);
-        let asks_lists =
-            cookie == 0 && report.to.is_some() && self.client.max_operations() >= OPERATIONS_WITH_LISTS;
-        if asks_lists {
-            // Behind the entries, because a server may fail it.
-            compound = compound.get_attributes(&FILE_AND_ACL);
+        let ((cookie, cookieverf), maxcount) = (self.behind, self.maxcount);
+        let args = Readdir4Args { cookie, cookieverf, dircount: maxcount, maxcount, attr_request };
+        let compound = compound.put_fh(self.directory).get_attributes(&FILE).then(Op::Readdir, &args);
+        if !self.asks_lists {
+            return compound;
         }
-        if cookie < PARENT_COOKIE {
-            compound = compound.then(Op::Lookupp, &()).get_attributes(&ENTRY_NUMBER);
-        }
-        let reply = self.call(user, operation, &compound).await?;
-        let mut results = reply.results()?;
+        // Behind the entries, because a server may fail it.
+        compound.get_attributes(&FILE_AND_ACL)
+    }
+
+    /// Reads the page out of the results, and reports what it says about files.
+    fn read_from(&self, results: &mut Results<'_>, report: &Report<'_>) -> Result<DirectoryPage> {
         results.succeeded(Op::Putfh)?;
-        let attributes = report.file(&mut results, directory, None);
+        let mut attributes = report.file(results, self.directory, None);
         let verifier: Verifier4 = results.get(Op::Readdir)?;
-        let mut listed = Vec::new();
+        let (mut entries, mut acls) = (Vec::new(), None);
         while results.value::<bool>(Op::Readdir)? {
             let name = results.value::<Entry<'_>>(Op::Readdir)?;
-            let entry = entry(&name, directory, matches!(plus, Plus::Acls));
-            listed.push(entry.map_err(|_| malformed(Op::Readdir.name()))?);
+            let entry = entry(&name, self.directory, matches!(self.plus, Plus::Acls));
+            entries.push(entry.map_err(|_| malformed(Op::Readdir.name()))?);
         }
         let eof = results.value(Op::Readdir)?;
-        if asks_lists
-            && let Ok(own) = reply_attributes(&mut results)
+        if self.asks_lists
+            && let Ok(own) = reply_attributes(results)
             && let Some(file) = own.file()
         {
-            report.send(directory, None, Some(file));
-            report.acls(directory, &file, &own.acls(true));
+            let lists = own.acls(true);
+            report.send(self.directory, None, Some(file));
+            report.acls(self.directory, &file, &lists);
+            attributes = attributes.filter(|before| before.change == file.change);
+            acls = Some(lists);
         }
-        let mut entries = Vec::new();
-        if cookie < PARENT_COOKIE {
-            let own = attributes.map_or(UNKNOWN_FILEID, |attributes| attributes.fileid);
-            // The server's root has no parent, and users need search permission to find it.
-            let parent = results.succeeded(Op::Lookupp).and_then(|()| reply_attributes(&mut results));
-            let parent = parent.map_or(own, |parent| parent.fileid());
-            entries.extend([(&b"."[..], own, OWN_COOKIE), (b"..", parent, PARENT_COOKIE)].map(
-                |(name, fileid, cookie)| DirEntry {
-                    name: name.to_vec(),
-                    fileid,
-                    cookie,
-                    kind: Some(FileKind::Directory),
-                    handle: None,
-                    attributes: None,
-                    acls: None,
-                },
-            ));
-            entries.retain(|entry| entry.cookie > cookie);
-        }
-        entries.append(&mut listed);
         for entry in &entries {
             if let (Some(handle), Some(attributes)) = (&entry.handle, &entry.attributes) {
                 report.send(handle, None, entry.attributes);
@@ -137,6 +121,90 @@ impl Nfs4 {
                 }
             }
         }
-        Ok(Page { entries, verifier, eof })
+        Ok(DirectoryPage { page: Page { entries, verifier, eof }, attributes, acls })
+    }
+}
+
+impl Nfs4 {
+    /// READDIR.
+    pub(super) async fn list_page(
+        &self,
+        user: &User,
+        directory: &Handle,
+        (cookie, verifier): (u64, [u8; 8]),
+        count: u32,
+        plus: Plus<'_>,
+    ) -> Result<Page> {
+        let report = self.report();
+        let operation = if plus.is_wanted() { Operation::Readdirplus } else { Operation::Readdir };
+        let request = PageRequest {
+            directory,
+            // The client's own cookies are before the beginning of the server's.
+            behind: if cookie > PARENT_COOKIE { (cookie, verifier) } else { (0, [0; 8]) },
+            maxcount: count.min(self.client.max_transfers().0),
+            plus,
+            asks_lists: cookie == 0
+                && report.to.is_some()
+                && self.client.max_operations() >= OPERATIONS_WITH_LISTS,
+        };
+        let mut compound = request.append_to(Compound::new());
+        if cookie < PARENT_COOKIE {
+            compound = compound.then(Op::Lookupp, &()).get_attributes(&ENTRY_NUMBER);
+        }
+        let reply = self.call(user, operation, &compound).await?;
+        let mut results = reply.results()?;
+        let DirectoryPage { mut page, attributes, .. } = request.read_from(&mut results, &report)?;
+        if cookie < PARENT_COOKIE {
+            let own = attributes.map_or(UNKNOWN_FILEID, |attributes| attributes.fileid);
+            // The server's root has no parent, and users need search permission to find it.
+            let parent = results.succeeded(Op::Lookupp).and_then(|()| reply_attributes(&mut results));
+            let parent = parent.map_or(own, |parent| parent.fileid());
+            let own = [(&b"."[..], own, OWN_COOKIE), (b"..", parent, PARENT_COOKIE)];
+            let own = own.map(|(name, fileid, cookie)| DirEntry {
+                name: name.to_vec(),
+                fileid,
+                cookie,
+                kind: Some(FileKind::Directory),
+                handle: None,
+                attributes: None,
+                acls: None,
+            });
+            page.entries.splice(0..0, own.into_iter().filter(|entry| entry.cookie > cookie));
+        }
+        Ok(page)
+    }
+
+    /// READDIR of several directories in one request.
+    pub(super) async fn list_first_pages(
+        &self,
+        user: &User,
+        directories: &[&Handle],
+        count: u32,
+    ) -> Result<Vec<DirectoryPage>> {
+        let (max_reply, max_operations) = (self.client.max_transfers().0, self.client.max_operations());
+        let maxcount = count.min(max_reply);
+        let fit = (max_operations / OPERATIONS_OF_PAGE).min((max_reply / maxcount.max(1)) as usize).max(1);
+        let report = self.report();
+        let requests = directories.iter().take(fit).map(|directory| PageRequest {
+            directory,
+            behind: (0, [0; 8]),
+            maxcount,
+            plus: Plus::All,
+            asks_lists: report.to.is_some() && max_operations >= OPERATIONS_OF_PAGE,
+        });
+        let requests: Vec<_> = requests.collect();
+        let compound = requests.iter().fold(Compound::new(), |all, request| request.append_to(all));
+        let reply = self.call(user, Operation::Readdirplus, &compound).await?;
+        let mut results = reply.results()?;
+        let mut pages = Vec::new();
+        for request in &requests {
+            match request.read_from(&mut results, &report) {
+                Ok(page) => pages.push(page),
+                // The request ended with an error.
+                Err(_) if !pages.is_empty() => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(pages)
     }
 }

@@ -7,7 +7,7 @@ use super::cookie_loop::CookieLoopDetector;
 use super::listed::Listed;
 use crate::error::{Error, Result, Status};
 use crate::operations::Operations as _;
-use crate::types::{DirEntry, Handle, Page, Plus};
+use crate::types::{DirEntry, DirectoryPage, Handle, Page, Plus};
 
 /// The smallest first page, in bytes.
 const MIN_PAGE: u32 = 32 << 10;
@@ -46,19 +46,49 @@ impl Session {
         plus: Plus<'_>,
     ) -> Result<Page> {
         if plus.is_wanted() {
-            let is_listed = |file: &Handle| file.place().is_none_or(|(at, _)| at == *directory);
-            self.settle_pending(is_listed).await;
+            self.settle_listed(&[directory]).await;
         }
         let at = (cookie, verifier);
         let (local_first, files) = (self.local_first(), [directory]);
         let page =
             local_first.perform(&files, |nfs, user| nfs.read_dir_page(user, directory, at, count, plus));
         let page = Box::pin(page).await?;
-        // Opens in a tree need no prefetching.
-        if self.inner.lane.is_established() && self.inner.lane.tree().is_none() {
-            self.inner.lane.open_prefetch.add_page(directory, cookie, &page);
-        }
+        self.prefetch_opens(directory, cookie, &page);
         Ok(page)
+    }
+
+    /// The first pages of directories, with handles and attributes ([`Plus::All`]): of the first directory,
+    /// and of as many of the others as the same call can bring. That is none by NFSv3, and none behind one
+    /// that can't be listed. `count` is the size of a page in bytes.
+    ///
+    /// # Errors
+    /// As [`Session::read_dir_page`], of the first directory.
+    pub async fn read_dir_first_pages(
+        &self,
+        directories: &[&Handle],
+        count: u32,
+    ) -> Result<Vec<DirectoryPage>> {
+        self.settle_listed(directories).await;
+        let local_first = self.local_first();
+        let pages = local_first.perform(directories, |nfs, user| nfs.first_pages(user, directories, count));
+        let pages = Box::pin(pages).await?;
+        for (directory, listed) in directories.iter().zip(&pages) {
+            self.prefetch_opens(directory, 0, &listed.page);
+        }
+        Ok(pages)
+    }
+
+    /// The attributes of the files that are listed tell what has been written.
+    async fn settle_listed(&self, directories: &[&Handle]) {
+        let is_listed = |file: &Handle| file.place().is_none_or(|(at, _)| directories.contains(&&at));
+        self.settle_pending(is_listed).await;
+    }
+
+    /// Whoever lists a directory may open its files. Opens in a tree need no prefetching.
+    fn prefetch_opens(&self, directory: &Handle, cookie: u64, page: &Page) {
+        if self.inner.lane.is_established() && self.inner.lane.tree().is_none() {
+            self.inner.lane.open_prefetch.add_page(directory, cookie, page);
+        }
     }
 
     /// Lists a directory, and what `plus` says beside the names. A server without READDIRPLUS is asked for

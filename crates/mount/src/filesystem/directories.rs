@@ -242,5 +242,5 @@ impl Filesystem {
 /// A directory's name for the log.
 fn display_name(inode: &Inode) -> String {
     let name = inode.lock().names.first();
-    name.map_or_else(|| "/".to_owned(), |name| String::from_utf8_lossy(&name).into_owned())
+    name.map_or_else(|| "/".to_owned(), |(_, name)| String::from_utf8_lossy(&name).into_owned())
 }

@@ -8,17 +8,23 @@
 //! While such listings save requests, the next directory is listed at the first one: each request that a
 //! listing has saved counts, and an early listing costs [`EARLY_COST`] of them.
 //!
+//! By NFSv4 the same call lists some of the directories that come next in the order of their names, which is
+//! git's: for LOOKUPs those of the same parent that the kernel doesn't know yet, for GETATTRs those that it
+//! knows. Each of them costs as much as an early listing. What was listed of a directory that the kernel
+//! doesn't know is of use once it has looked the directory up.
+//!
 //! Attributes go where those of every reply go: to the inodes. A listed name serves one LOOKUP, within
 //! `acregmin` of the listing, while the directory's version is that of the listing. The mount's own changes
 //! of names don't change the version: they drop what was listed of their directory, also what a listing under
 //! way will bring. A name that the kernel has known and forgotten isn't answered either, because its file may
 //! have been changed here since.
 
+use std::iter;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ahash::HashMap;
-use client::{Attributes, DirEntry, Handle, Plus};
+use client::{Attributes, DirEntry, DirectoryPage, FileKind, Handle, Version};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
@@ -40,12 +46,16 @@ const REQUESTS_TIME: Duration = Duration::from_secs(1);
 const EARLY_COST: u32 = 3;
 
 /// Saved requests that count at most. So few listings of no further use follow the last one of use.
-const MAX_SAVED: u32 = 3 * EARLY_COST;
+const MAX_SAVED: u32 = (1 + MAX_AHEAD as u32) * EARLY_COST;
+
+/// Directories at most that are listed together with one.
+const MAX_AHEAD: usize = 4;
 
 /// Directories that are known; one more clears the table.
 const MAX_DIRECTORIES: usize = 1024;
 
-/// Names that are kept, of all directories together. Beyond that nothing is kept of further listings.
+/// Names that are kept, of all directories together. Beyond that nothing is kept of further listings until
+/// what was kept is of no use any more.
 const MAX_NAMES: usize = 1 << 14;
 
 /// The bytes of a listing.
@@ -58,6 +68,43 @@ struct ListedFile {
     attributes: Attributes,
     /// When the listing was requested.
     asked: Instant,
+    /// What was listed of it, if it is a directory.
+    contents: Option<Box<ListedAhead>>,
+}
+
+impl ListedFile {
+    /// The names that it counts for.
+    fn names(&self) -> usize {
+        1 + self.contents.as_ref().map_or(0, |contents| contents.listed.page.entries.len())
+    }
+}
+
+/// What was listed of a directory that the kernel doesn't know, and when that was requested.
+#[derive(Debug)]
+struct ListedAhead {
+    listed: DirectoryPage,
+    asked: Instant,
+}
+
+/// A directory that is listed together with another one.
+#[derive(Debug)]
+enum NextDirectory {
+    /// The kernel doesn't know it: a listed name.
+    Listed {
+        parent: u64,
+        name: Box<[u8]>,
+        handle: Handle,
+    },
+    Known(Arc<Inode>),
+}
+
+impl NextDirectory {
+    fn handle(&self) -> &Handle {
+        match self {
+            Self::Listed { handle, .. } => handle,
+            Self::Known(inode) => &inode.handle,
+        }
+    }
 }
 
 /// The requests that a directory is listed for.
@@ -126,11 +173,43 @@ impl ListedDirectories {
         self.saved = MAX_SAVED.min(self.saved + 1);
     }
 
+    /// What is known of a directory.
+    fn directory(&mut self, directory: u64, now: Instant) -> &mut ListedDirectory {
+        if self.directories.len() >= MAX_DIRECTORIES && !self.directories.contains_key(&directory) {
+            self.directories.clear();
+            self.kept = 0;
+        }
+        self.directories.entry(directory).or_insert_with(|| ListedDirectory {
+            lookups: Requests::new(now),
+            getattrs: Requests::new(now),
+            version: 0,
+            until: now,
+            names: HashMap::default(),
+        })
+    }
+
     fn drop_names(&mut self, directory: u64) {
         if let Some(known) = self.directories.get_mut(&directory) {
-            self.kept -= known.names.len();
+            self.kept -= known.names.values().map(ListedFile::names).sum::<usize>();
             known.names = HashMap::default();
         }
+    }
+
+    /// Drops what is of no use any more if there is no room for `count` names.
+    fn make_room(&mut self, count: usize, now: Instant) {
+        if self.kept + count <= MAX_NAMES {
+            return;
+        }
+        for known in self.directories.values_mut().filter(|known| known.until <= now) {
+            self.kept -= known.names.values().map(ListedFile::names).sum::<usize>();
+            known.names = HashMap::default();
+        }
+    }
+
+    fn take(&mut self, directory: u64, name: &[u8]) -> Option<ListedFile> {
+        let file = self.directories.get_mut(&directory)?.names.remove(name)?;
+        self.kept -= file.names();
+        Some(file)
     }
 }
 
@@ -159,23 +238,66 @@ impl ListedNames {
     /// The server is about to be asked for a name in a directory or for a file's attributes. Returns whether
     /// to list the directory, which isn't listed for `kind` again before `pause` is over.
     fn count(&self, directory: u64, kind: Kind, now: Instant, pause: Duration) -> Option<ListingMark> {
-        let ListedDirectories { directories, kept, changes, saved } = &mut *self.0.lock();
-        if directories.len() >= MAX_DIRECTORIES && !directories.contains_key(&directory) {
-            directories.clear();
-            *kept = 0;
-        }
-        let known = directories.entry(directory).or_insert_with(|| ListedDirectory {
-            lookups: Requests::new(now),
-            getattrs: Requests::new(now),
-            version: 0,
-            until: now,
-            names: HashMap::default(),
-        });
+        let mut table = self.0.lock();
+        let mut saved = table.saved;
+        let known = table.directory(directory, now);
         let requests = match kind {
             Kind::Lookup => &mut known.lookups,
             Kind::Getattr => &mut known.getattrs,
         };
-        requests.count(saved, now, pause).then_some(ListingMark(*changes))
+        let is_due = requests.count(&mut saved, now, pause);
+        table.saved = saved;
+        is_due.then_some(ListingMark(table.changes))
+    }
+
+    /// How many directories may be listed together with one.
+    fn max_ahead(&self) -> usize {
+        MAX_AHEAD.min((self.0.lock().saved / EARLY_COST) as usize)
+    }
+
+    /// The directories among the listed names of `parent` that come next behind `name`, `max` at most, of
+    /// which nothing was listed.
+    fn listed_behind(&self, parent: u64, name: &[u8], max: usize) -> Vec<NextDirectory> {
+        let table = self.0.lock();
+        let names = table.directories.get(&parent).into_iter().flat_map(|known| &known.names);
+        let behind = names.filter(|(other, file)| {
+            other[..] > *name && file.attributes.kind == FileKind::Directory && file.contents.is_none()
+        });
+        let behind = first_by_name(behind.map(|(name, file)| (&name[..], file)), max);
+        let next = behind.into_iter().map(|(name, file)| NextDirectory::Listed {
+            parent,
+            name: name.into(),
+            handle: file.handle.clone(),
+        });
+        next.collect()
+    }
+
+    /// Enters what was listed of a directory since `mark`, together with another one. That was requested at
+    /// `asked`; within `pause` the directory isn't listed for GETATTRs again.
+    fn insert_ahead(
+        &self,
+        next: NextDirectory,
+        listed: DirectoryPage,
+        mark: ListingMark,
+        (asked, pause): (Instant, Duration),
+    ) {
+        let mut table = self.0.lock();
+        table.saved = table.saved.saturating_sub(EARLY_COST);
+        match next {
+            NextDirectory::Known(inode) => table.directory(inode.number, asked).getattrs.next = asked + pause,
+            NextDirectory::Listed { parent, name, .. } => {
+                let count = listed.page.entries.len();
+                table.make_room(count, asked);
+                if table.changes != mark.0 || table.kept + count > MAX_NAMES {
+                    return;
+                }
+                let file = table.directories.get_mut(&parent).and_then(|known| known.names.get_mut(&name));
+                if let Some(file) = file.filter(|file| file.contents.is_none()) {
+                    file.contents = Some(Box::new(ListedAhead { listed, asked }));
+                    table.kept += count;
+                }
+            }
+        }
     }
 
     /// The state now. While it is the same, no name is changed here.
@@ -189,16 +311,18 @@ impl ListedNames {
         directory: u64,
         (version, asked, until): (u64, Instant, Instant),
         mark: ListingMark,
-        entries: impl Iterator<Item = DirEntry>,
+        entries: Vec<DirEntry>,
     ) {
         let mut table = self.0.lock();
         table.drop_names(directory);
+        table.make_room(entries.len(), asked);
         let room = MAX_NAMES - table.kept;
         let is_changed = table.changes != mark.0;
         let Some(known) = table.directories.get_mut(&directory).filter(|_| !is_changed) else { return };
-        let listed = entries.filter_map(|entry| {
+        let listed = entries.into_iter().filter(|entry| !is_hidden(&entry.name)).filter_map(|entry| {
             let (handle, attributes) = (entry.handle?, entry.attributes?);
-            Some((entry.name.into_boxed_slice(), ListedFile { handle, attributes, asked }))
+            let file = ListedFile { handle, attributes, asked, contents: None };
+            Some((entry.name.into_boxed_slice(), file))
         });
         known.names = listed.take(room).collect();
         (known.version, known.until) = (version, until);
@@ -206,13 +330,34 @@ impl ListedNames {
         table.kept += count;
     }
 
+    /// Enters what was listed of a directory that the kernel is about to be told of. The directory isn't
+    /// listed again for LOOKUPs before `next`.
+    fn insert_new(
+        &self,
+        directory: u64,
+        of_use: (u64, Instant, Instant),
+        next: Instant,
+        entries: Vec<DirEntry>,
+    ) {
+        let mark = {
+            let mut table = self.0.lock();
+            table.directory(directory, of_use.1).lookups.next = next;
+            ListingMark(table.changes)
+        };
+        self.insert(directory, of_use, mark, entries);
+    }
+
+    /// Whether a directory may be listed for the attributes of its files.
+    fn may_list_attributes(&self, directory: u64, now: Instant) -> bool {
+        self.0.lock().directories.get(&directory).is_none_or(|known| known.getattrs.next <= now)
+    }
+
     /// Takes the file of a name in a directory of this version.
     fn take(&self, directory: u64, version: u64, name: &[u8], now: Instant) -> Option<ListedFile> {
         let mut table = self.0.lock();
-        let known = table.directories.get_mut(&directory)?;
+        let known = table.directories.get(&directory)?;
         let is_current = known.version == version && now < known.until;
-        let file = known.names.remove(name)?;
-        table.kept -= 1;
+        let file = table.take(directory, name)?;
         if is_current {
             table.note_saved();
         }
@@ -243,11 +388,7 @@ impl ListedNames {
 
     /// The kernel has forgotten a name, whose file may have been changed.
     pub(super) fn forget_name(&self, directory: u64, name: &[u8]) {
-        let mut table = self.0.lock();
-        let known = table.directories.get_mut(&directory);
-        if known.is_some_and(|known| known.names.remove(name).is_some()) {
-            table.kept -= 1;
-        }
+        self.0.lock().take(directory, name);
     }
 
     /// The kernel has forgotten a directory.
@@ -269,8 +410,8 @@ impl Filesystem {
     /// A file's attributes were requested, and are known.
     pub(super) fn note_known_attributes(&self, inode: &Inode, now: Instant) {
         if !self.session.has_tree() {
-            let directory = inode.lock().names.first_directory();
-            directory.into_iter().for_each(|directory| self.listed_names.note_known(directory, now));
+            let name = inode.lock().names.first();
+            name.into_iter().for_each(|(directory, _)| self.listed_names.note_known(directory, now));
         }
     }
 
@@ -288,18 +429,7 @@ impl Filesystem {
         if let Some(reply) = self.reply_by_listing(request, directory, user, name).await {
             return Some(Ok(reply));
         }
-        let (asked, number) = (Instant::now(), directory.number);
-        let times = &self.options.attributes;
-        let pause = times.directory_min.max(times.file_min);
-        let mark = self.listed_names.count(number, Kind::Lookup, asked, pause)?;
-        let version = directory.version();
-        // If that fails, by reason of the user's rights or the server's abilities, the name is looked up.
-        let page = user.session.read_dir_page(&directory.handle, (0, [0; 8]), PAGE, Plus::All);
-        let page = Box::pin(self.with_acl(user, directory, page)).await.ok()?;
-        let is_missing = page.eof && page.entries.iter().all(|entry| entry.name != name);
-        let of_use = (version, asked, asked + times.file_min);
-        let entries = page.entries.into_iter().filter(|entry| !is_hidden(&entry.name));
-        self.listed_names.insert(number, of_use, mark, entries);
+        let is_missing = self.list_for(user, directory, Kind::Lookup, name).await?;
         if let Some(reply) = self.reply_by_listing(request, directory, user, name).await {
             return Some(Ok(reply));
         }
@@ -318,14 +448,99 @@ impl Filesystem {
         if !self.lists_for_others(user) || inode.is_atime_stale() {
             return None;
         }
-        let directory = inode.lock().names.first_directory()?;
+        let (directory, name) = inode.lock().names.first()?;
         let directory = self.inodes.get(directory)?;
-        let (asked, pause) = (Instant::now(), self.options.attributes.file_min);
-        self.listed_names.count(directory.number, Kind::Getattr, asked, pause)?;
-        // If that fails, the file's attributes are requested alone.
-        let page = user.session.read_dir_page(&directory.handle, (0, [0; 8]), PAGE, Plus::All);
-        Box::pin(page).await.ok()?;
+        self.list_for(user, &directory, Kind::Getattr, &name).await?;
         self.cached_attributes(inode, Instant::now())
+    }
+
+    /// Lists the first page of a directory on behalf of a request for the file `name`, if that pays. Returns
+    /// whether the page shows that there is no such name. If it fails, by reason of the user's rights or the
+    /// server's abilities, the request is sent alone.
+    async fn list_for(
+        &self,
+        user: &Arc<User>,
+        directory: &Arc<Inode>,
+        kind: Kind,
+        name: &[u8],
+    ) -> Option<bool> {
+        let (asked, times) = (Instant::now(), &self.options.attributes);
+        let pause = match kind {
+            Kind::Lookup => times.directory_min.max(times.file_min),
+            Kind::Getattr => times.file_min,
+        };
+        let (number, version) = (directory.number, directory.version());
+        let mark = self.listed_names.count(number, kind, asked, pause)?;
+        let next = self.directories_behind(directory, kind, asked);
+        let handles: Vec<_> =
+            iter::once(&directory.handle).chain(next.iter().map(NextDirectory::handle)).collect();
+        let pages = user.session.read_dir_first_pages(&handles, PAGE);
+        let pages = match kind {
+            Kind::Lookup => Box::pin(self.with_acl(user, directory, pages)).await,
+            Kind::Getattr => Box::pin(pages).await,
+        };
+        let mut pages = pages.ok()?.into_iter();
+        let page = pages.next()?.page;
+        for (next, listed) in next.into_iter().zip(pages) {
+            self.listed_names.insert_ahead(next, listed, mark, (asked, pause));
+        }
+        let is_missing = page.eof && page.entries.iter().all(|entry| entry.name != name);
+        if let Kind::Lookup = kind {
+            let of_use = (version, asked, asked + times.file_min);
+            self.listed_names.insert(number, of_use, mark, page.entries);
+        }
+        Some(is_missing)
+    }
+
+    /// The directories to be listed together with this one.
+    fn directories_behind(&self, directory: &Inode, kind: Kind, now: Instant) -> Vec<NextDirectory> {
+        let max = if self.session.version() == Version::V3 { 0 } else { self.listed_names.max_ahead() };
+        let Some((parent, name)) = directory.lock().names.first().filter(|_| max > 0) else {
+            return Vec::new();
+        };
+        match kind {
+            Kind::Lookup => {
+                let mut listed = self.listed_names.listed_behind(parent, &name, max);
+                listed.retain(|next| self.inodes.find(next.handle()).is_none());
+                listed
+            }
+            Kind::Getattr => {
+                let names = self.paths.names_in(parent);
+                let behind = names.iter().filter(|(other, inode)| {
+                    other[..] > name[..]
+                        && inode.is_directory()
+                        && self.listed_names.may_list_attributes(inode.number, now)
+                });
+                let behind = first_by_name(behind.map(|(name, inode)| (&name[..], inode)), max);
+                behind.into_iter().map(|(_, inode)| NextDirectory::Known(inode.clone())).collect()
+            }
+        }
+    }
+
+    /// Enters what was listed of a directory before the kernel knew it, if the directory is unchanged.
+    fn learn_contents(&self, directory: &Inode, contents: ListedAhead) {
+        let ListedAhead { listed, asked } = contents;
+        let Some(attributes) = listed.attributes else { return };
+        let now = Instant::now();
+        self.update_received_attributes(directory, attributes, (asked, now));
+        if let Some(acls) = &listed.acls {
+            directory.learn_acls(&attributes, acls, asked);
+            self.note_without_acls(&attributes, acls, asked);
+        }
+        let version = {
+            let state = directory.lock();
+            state.attributes.are(&attributes).then(|| state.attributes.version())
+        };
+        if let Some(version) = version {
+            let times = &self.options.attributes;
+            let pause = times.directory_min.max(times.file_min);
+            self.listed_names.insert_new(
+                directory.number,
+                (version, asked, asked + times.file_min),
+                asked + pause,
+                listed.page.entries,
+            );
+        }
     }
 
     /// The reply with a listed file, if the user may search the directory.
@@ -338,15 +553,31 @@ impl Filesystem {
     ) -> Option<FuseReply> {
         let now = Instant::now();
         let (version, cached) = self.current_version(request, directory, user, now)?;
-        let ListedFile { handle, attributes, asked } =
+        let ListedFile { handle, attributes, asked, contents } =
             self.listed_names.take(directory.number, version, name, now)?;
         if !self.may_search(user, directory, cached).await {
             return None;
         }
         let entry = self.entry(&handle, &attributes, &NameQuery { directory, name, version }, asked);
+        if let Some(contents) = contents {
+            self.learn_contents(&entry.inode, *contents);
+        }
         self.kernel.revocation.wait_for_entries(&entry.inode).await;
         Some(entry.reply())
     }
+}
+
+/// The first of these names, `max` at most, in their order.
+fn first_by_name<'a, T>(names: impl Iterator<Item = (&'a [u8], T)>, max: usize) -> Vec<(&'a [u8], T)> {
+    let mut first: Vec<(&[u8], T)> = Vec::with_capacity(max + 1);
+    for named in names {
+        let at = first.partition_point(|(other, _)| *other < named.0);
+        if at < max {
+            first.insert(at, named);
+            first.truncate(max);
+        }
+    }
+    first
 }
 
 #[cfg(test)]
@@ -375,7 +606,7 @@ mod tests {
 
     fn list(names: &ListedNames, directory: u64, mark: ListingMark, now: Instant, all: &[&str]) {
         let until = now + Duration::from_secs(3);
-        names.insert(directory, (7, now, until), mark, all.iter().map(|name| entry(name)));
+        names.insert(directory, (7, now, until), mark, all.iter().map(|name| entry(name)).collect());
     }
 
     #[test]
@@ -415,7 +646,83 @@ mod tests {
         assert!(all.iter().all(|name| names.take(2, 7, name.as_bytes(), now).is_some()));
         // Nobody uses these.
         let early = (3..10).map(|directory| names.count(directory, Kind::Lookup, now, PAUSE).is_some());
-        assert_eq!(early.collect::<Vec<_>>(), [true, true, true, false, false, false, false]);
+        assert_eq!(early.collect::<Vec<_>>(), [true, true, true, true, true, false, false]);
+    }
+
+    /// A listing of directories, and of what is in some of them.
+    fn list_directories(names: &ListedNames, parent: u64, now: Instant, all: &[&str]) {
+        let marked = mark(names, parent, now);
+        list(names, parent, marked, now, all);
+        let mut table = names.0.lock();
+        let listed = &mut table.directories.get_mut(&parent).unwrap().names;
+        listed.values_mut().for_each(|file| file.attributes.kind = FileKind::Directory);
+    }
+
+    fn insert_ahead(names: &ListedNames, next: NextDirectory, mark: ListingMark, now: Instant) {
+        let mut listed = DirectoryPage::default();
+        listed.page.entries = vec![entry("x"), entry("y")];
+        names.insert_ahead(next, listed, mark, (now, PAUSE));
+    }
+
+    #[test]
+    fn the_next_directories_are_listed_while_that_is_of_use() {
+        let (names, now) = (ListedNames::default(), Instant::now());
+        list_directories(&names, 2, now, &["d", "b", "e", "a", "c", "f"]);
+        let behind = |name: &str, max| {
+            let next = names.listed_behind(2, name.as_bytes(), max);
+            let name = |next: &NextDirectory| match next {
+                NextDirectory::Listed { name, .. } => String::from_utf8_lossy(name).into_owned(),
+                NextDirectory::Known(_) => unreachable!(),
+            };
+            next.iter().map(name).collect::<Vec<_>>()
+        };
+        assert_eq!(behind("b", 2), ["c", "d"]);
+        assert_eq!(behind("b", 9), ["c", "d", "e", "f"]);
+        assert!(behind("f", 2).is_empty() && behind("a", 0).is_empty());
+        assert_eq!(names.max_ahead(), 0, "nothing was saved yet");
+        (0..100).for_each(|_| names.0.lock().note_saved());
+        assert_eq!(names.max_ahead(), MAX_AHEAD);
+        for next in names.listed_behind(2, b"b", 2) {
+            insert_ahead(&names, next, names.mark(), now);
+        }
+        assert_eq!((behind("b", 2), names.max_ahead()), (vec!["e".to_owned(), "f".to_owned()], 3));
+        assert_eq!(names.0.lock().kept, 6 + 2 * 2);
+        let entries = |name: &str| {
+            let contents = names.take(2, 7, name.as_bytes(), now)?.contents?;
+            Some(contents.listed.page.entries.len())
+        };
+        assert_eq!((entries("c"), entries("e")), (Some(2), None));
+        assert_eq!(names.0.lock().kept, 4 + 2);
+    }
+
+    #[test]
+    fn a_change_drops_what_was_listed_ahead_or_will_be() {
+        let (names, now) = (ListedNames::default(), Instant::now());
+        list_directories(&names, 2, now, &["a", "b"]);
+        let (mark, mut next) = (names.mark(), names.listed_behind(2, b"", 9));
+        drop(names.change(3));
+        insert_ahead(&names, next.pop().unwrap(), mark, now);
+        assert_eq!(names.0.lock().kept, 2, "another directory's change may be this one's");
+        insert_ahead(&names, next.pop().unwrap(), names.mark(), now);
+        assert_eq!(names.0.lock().kept, 4);
+        drop(names.change(2));
+        assert_eq!(names.0.lock().kept, 0);
+    }
+
+    #[test]
+    fn what_is_of_no_use_makes_room() {
+        let (names, now) = (ListedNames::default(), Instant::now());
+        let all: Vec<String> = (0..1000).map(|number| number.to_string()).collect();
+        let all: Vec<&str> = all.iter().map(String::as_str).collect();
+        let full = MAX_NAMES as u64 / 1000;
+        for directory in 0..full {
+            let marked = mark(&names, directory, now);
+            list(&names, directory, marked, now, &all);
+        }
+        let later = now + Duration::from_secs(3);
+        let marked = mark(&names, full, later);
+        list(&names, full, marked, later, &all);
+        assert_eq!(names.0.lock().kept, 1000);
     }
 
     #[test]

@@ -95,7 +95,7 @@ pub(crate) struct ClosingFile {
 impl Filesystem {
     pub(super) async fn open(&self, request: &RequestContext, args: &OpenArgs) -> Result<Outcome, Errno> {
         let (inode, user) = (self.inode(request)?, self.user(request));
-        let name = inode.lock().names.first().unwrap_or_default();
+        let name = inode.lock().names.first().map(|(_, name)| name).unwrap_or_default();
         // Processes of this host see each other's writes before close(2), too.
         self.session.settle(&inode.handle).await;
         let asked = Instant::now();

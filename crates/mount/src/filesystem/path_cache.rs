@@ -13,6 +13,9 @@ use parking_lot::Mutex;
 
 use crate::inode::Inode;
 
+/// The most names of a directory that [`PathCache::names_in`] returns.
+const MAX_LISTED: usize = 1024;
+
 #[derive(Debug)]
 struct CachedName {
     inode: Arc<Inode>,
@@ -106,6 +109,14 @@ impl PathCache {
     /// The file that the kernel was last told for this name.
     pub(super) fn get(&self, directory: u64, name: &[u8]) -> Option<Arc<Inode>> {
         self.0.lock().get(directory, name).map(|named| named.inode.clone())
+    }
+
+    /// The names that the kernel may know in a directory, and their files; none if there are very many.
+    pub(super) fn names_in(&self, directory: u64) -> Vec<(Arc<[u8]>, Arc<Inode>)> {
+        let table = self.0.lock();
+        let names = table.0.get(&directory).filter(|names| names.len() <= MAX_LISTED);
+        let names = names.into_iter().flatten();
+        names.map(|(name, named)| (name.clone(), named.inode.clone())).collect()
     }
 
     /// The file of this name, if that holds for this version of the directory.

@@ -89,7 +89,7 @@ impl AttributeCache {
     }
 
     /// Whether these attributes of a reply are the cached ones, but for the time of access.
-    pub(super) fn are(&self, attributes: &Attributes) -> bool {
+    pub(crate) fn are(&self, attributes: &Attributes) -> bool {
         let permissions = |attributes: &Attributes| (attributes.mode, attributes.uid, attributes.gid);
         self.get().is_some_and(|known| {
             Stamp::from(known) == Stamp::from(attributes) && permissions(known) == permissions(attributes)

@@ -15,13 +15,8 @@ pub(crate) struct InodeNames(Vec<NameRef>);
 
 impl InodeNames {
     /// The oldest name.
-    pub(crate) fn first(&self) -> Option<Arc<[u8]>> {
-        self.0.first().map(|(_, name)| name.clone())
-    }
-
-    /// The node ID of the directory that has the oldest name.
-    pub(crate) fn first_directory(&self) -> Option<u64> {
-        self.0.first().map(|(directory, _)| *directory)
+    pub(crate) fn first(&self) -> Option<NameRef> {
+        self.0.first().cloned()
     }
 
     pub(crate) fn list(&self) -> Vec<NameRef> {
