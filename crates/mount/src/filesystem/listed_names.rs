@@ -89,12 +89,9 @@ struct ListedAhead {
 /// A directory that is listed together with another one.
 #[derive(Debug)]
 enum NextDirectory {
-    /// The kernel doesn't know it: a listed name.
-    Listed {
-        parent: u64,
-        name: Box<[u8]>,
-        handle: Handle,
-    },
+    /// A listed name that the kernel hasn't looked up.
+    Listed { parent: u64, name: Box<[u8]>, handle: Handle },
+    /// The kernel knows it, and the attributes of its files have probably expired, too.
     Known(Arc<Inode>),
 }
 
@@ -158,6 +155,13 @@ struct ListedDirectory {
     names: HashMap<Box<[u8]>, ListedFile>,
 }
 
+impl ListedDirectory {
+    /// Returns for how many names the dropped ones counted.
+    fn drop_names(&mut self) -> usize {
+        std::mem::take(&mut self.names).values().map(ListedFile::names).sum()
+    }
+}
+
 #[derive(Debug, Default)]
 struct ListedDirectories {
     directories: HashMap<u64, ListedDirectory>,
@@ -190,8 +194,7 @@ impl ListedDirectories {
 
     fn drop_names(&mut self, directory: u64) {
         if let Some(known) = self.directories.get_mut(&directory) {
-            self.kept -= known.names.values().map(ListedFile::names).sum::<usize>();
-            known.names = HashMap::default();
+            self.kept -= known.drop_names();
         }
     }
 
@@ -201,8 +204,7 @@ impl ListedDirectories {
             return;
         }
         for known in self.directories.values_mut().filter(|known| known.until <= now) {
-            self.kept -= known.names.values().map(ListedFile::names).sum::<usize>();
-            known.names = HashMap::default();
+            self.kept -= known.drop_names();
         }
     }
 
