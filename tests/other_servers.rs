@@ -174,6 +174,36 @@ impl Peer<'_> {
             mount.unmount();
         }
         run_ok(&mut self.samehost(&["rm", "-r", &self.at("shared")]));
+        self.looks_up_a_tree(&mount);
+    }
+
+    /// Looks all files of many directories up, as git's status does, and again when their attributes have
+    /// expired. The mount then lists several directories in a call.
+    fn looks_up_a_tree(&self, mount: &Mount) {
+        let (tree, url) = (self.scratch.mkdir("many"), self.at("many"));
+        let files: Vec<(String, usize)> = (0..20)
+            .flat_map(|directory| {
+                (0..8).map(move |file| (format!("{directory}/{file}"), directory * 8 + file))
+            })
+            .collect();
+        for (file, size) in &files {
+            fs::create_dir_all(tree.join(file).parent().expect("a directory")).expect("own directory");
+            fs::write(tree.join(file), pattern(1, *size)).expect("own directory");
+        }
+        run_ok(&mut self.samehost(&["cp", "-r", &tree.display().to_string(), &url]));
+        let mnt = mount.path().display().to_string();
+        let options = format!("lane=off,vers={},acregmin=1,acregmax=1", self.version);
+        run_ok(&mut self.samehost(&["mount", &url, &mnt, "-o", &options]));
+        for _ in 0..3 {
+            for (file, size) in &files {
+                let found = fs::metadata(mount.join(file)).expect("it is there");
+                assert_eq!(found.size(), *size as u64, "{file} by NFSv{}", self.version);
+            }
+            std::thread::sleep(Duration::from_secs(1));
+        }
+        mount.unmount();
+        run_ok(&mut self.samehost(&["rm", "-r", &url]));
+        fs::remove_dir_all(&tree).expect("own directory");
     }
 }
 
