@@ -113,6 +113,37 @@ fn attributes_of_all_files_cost_few_calls_a_directory() {
     }
 }
 
+/// A directory with more files than a page has is listed page by page, as requests for other files come.
+#[test]
+fn attributes_of_all_files_of_a_large_directory_cost_few_calls() {
+    const FILES: usize = 1500;
+    let served = Served::start();
+    let directory = served.export().join("large");
+    fs::create_dir(&directory).unwrap();
+    let name = |number| format!("file-{number:04}");
+    (0..FILES).for_each(|number| fs::write(directory.join(name(number)), b"1").unwrap());
+    for version in VERSIONS {
+        fs::write(directory.join(name(7)), b"1").unwrap();
+        let attributes = AttributeTimes { file_min: 4 * FILE_MIN, ..AttributeTimes::default() };
+        let options = MountOptions { attributes, ..MountOptions::default() };
+        let mounted = served.mount_by(version, Transport::Wire, options);
+        let lengths = || {
+            let before = mounted.mount.session().counters().wire.round_trips;
+            let lengths = (0..FILES)
+                .map(|number| fs::metadata(mounted.path("large").join(name(number))).unwrap().len());
+            (lengths.collect::<Vec<_>>(), mounted.mount.session().counters().wire.round_trips - before)
+        };
+        let (found, calls) = lengths();
+        assert_eq!(found, vec![1; FILES], "{version:?}");
+        assert!(calls <= 200, "{version:?}: {calls}");
+        fs::write(directory.join(name(7)), b"123").unwrap();
+        std::thread::sleep(4 * FILE_MIN);
+        let (found, calls) = lengths();
+        assert_eq!(found.iter().sum::<u64>(), FILES as u64 + 2, "{version:?}");
+        assert!(calls <= 200, "{version:?}: {calls}");
+    }
+}
+
 /// A user who may search a directory and not read it asks for the attributes of its files.
 #[test]
 fn attributes_need_no_right_to_list() {

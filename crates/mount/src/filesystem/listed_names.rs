@@ -5,6 +5,10 @@
 //! the mount lists the first page of it (READDIRPLUS), and answers the LOOKUPs that follow from that. The
 //! same holds for GETATTRs of files whose attributes have expired: the page has the attributes of the others.
 //!
+//! A large directory has more pages. After [`FURTHER_REQUESTS`] requests that the listed ones couldn't answer
+//! the next page is listed, so that a few names of a very large directory cost at most twice as much as they
+//! would alone.
+//!
 //! While such listings save requests, the next directory is listed at the first one: each request that a
 //! listing has saved counts, and an early listing costs [`EARLY_COST`] of them.
 //!
@@ -24,7 +28,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ahash::HashMap;
-use client::{Attributes, DirEntry, DirectoryPage, FileKind, Handle, Version};
+use client::{Attributes, DirEntry, DirectoryPage, FileKind, Handle, Plus, Version};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
@@ -38,8 +42,12 @@ use crate::users::User;
 /// The requests in a directory that the server has answered before the directory is listed.
 const MIN_REQUESTS: u32 = 2;
 
-/// The time in which so many requests cause a listing. A process that looks at one file again and again needs
-/// none.
+/// The requests for other files that the server has answered before a further page is listed: about what a
+/// page costs.
+const FURTHER_REQUESTS: u32 = 20;
+
+/// The time between two requests that cause a listing together. A process that looks at one file again and
+/// again needs none.
 const REQUESTS_TIME: Duration = Duration::from_secs(1);
 
 /// The saved requests that an early listing costs. It saves at least one, which it answers itself.
@@ -66,8 +74,9 @@ const PAGE: u32 = 64 << 10;
 struct ListedFile {
     handle: Handle,
     attributes: Attributes,
-    /// When the listing was requested.
+    /// When the listing was requested, and until when it is of use.
     asked: Instant,
+    until: Instant,
     /// What was listed of it, if it is a directory.
     contents: Option<Box<ListedAhead>>,
 }
@@ -111,37 +120,43 @@ enum Kind {
     Getattr,
 }
 
+/// Where a page begins: behind this cookie, which goes with the verifier.
+type Position = (u64, [u8; 8]);
+
 /// The requests of one kind in a directory.
 #[derive(Debug)]
 struct Requests {
     count: u32,
-    /// When the first of them was made.
-    since: Instant,
-    /// From then on the directory may be listed for them again.
+    /// When the last of them was made.
+    last: Instant,
+    /// From then on the directory may be listed from the beginning again.
     next: Instant,
+    /// Where the listing goes on.
+    more: Option<Position>,
 }
 
 impl Requests {
     const fn new(now: Instant) -> Self {
-        Self { count: 0, since: now, next: now }
+        Self { count: 0, last: now, next: now, more: None }
     }
 
-    /// Counts a request. Returns whether to list the directory, which isn't done again before `pause` is
-    /// over. An early listing is paid from `saved`.
-    fn count(&mut self, saved: &mut u32, now: Instant, pause: Duration) -> bool {
-        if now.saturating_duration_since(self.since) > REQUESTS_TIME {
-            (self.count, self.since) = (0, now);
+    /// Counts a request. Returns which page of the directory is to be listed, if one is. The first one isn't
+    /// listed again before `pause` is over. An early listing is paid from `saved`.
+    fn count(&mut self, saved: &mut u32, now: Instant, pause: Duration) -> Option<Position> {
+        if now.saturating_duration_since(self.last) > REQUESTS_TIME {
+            self.count = 0;
         }
-        self.count = self.count.saturating_add(1);
+        (self.count, self.last) = (self.count.saturating_add(1), now);
         if now < self.next {
-            return false;
+            let more = self.more.take_if(|_| self.count > FURTHER_REQUESTS)?;
+            self.count = 0;
+            return Some(more);
         }
         if self.count <= MIN_REQUESTS {
-            let Some(left) = saved.checked_sub(EARLY_COST) else { return false };
-            *saved = left;
+            *saved = saved.checked_sub(EARLY_COST)?;
         }
-        (self.count, self.next) = (0, now + pause);
-        true
+        (self.count, self.next, self.more) = (0, now + pause, None);
+        Some((0, [0; 8]))
     }
 }
 
@@ -149,13 +164,20 @@ impl Requests {
 struct ListedDirectory {
     lookups: Requests,
     getattrs: Requests,
-    /// The version of what was listed, and until when it is of use.
+    /// The version of what was listed, and until when that is of use.
     version: u64,
     until: Instant,
     names: HashMap<Box<[u8]>, ListedFile>,
 }
 
 impl ListedDirectory {
+    fn requests(&mut self, kind: Kind) -> &mut Requests {
+        match kind {
+            Kind::Lookup => &mut self.lookups,
+            Kind::Getattr => &mut self.getattrs,
+        }
+    }
+
     /// Returns for how many names the dropped ones counted.
     fn drop_names(&mut self) -> usize {
         std::mem::take(&mut self.names).values().map(ListedFile::names).sum()
@@ -237,19 +259,28 @@ impl Drop for NameChange<'_> {
 }
 
 impl ListedNames {
-    /// The server is about to be asked for a name in a directory or for a file's attributes. Returns whether
-    /// to list the directory, which isn't listed for `kind` again before `pause` is over.
-    fn count(&self, directory: u64, kind: Kind, now: Instant, pause: Duration) -> Option<ListingMark> {
+    /// The server is about to be asked for a name in a directory or for a file's attributes. Returns which
+    /// page of the directory is to be listed, if one is. The first one isn't listed for `kind` again before
+    /// `pause` is over.
+    fn count(
+        &self,
+        directory: u64,
+        kind: Kind,
+        now: Instant,
+        pause: Duration,
+    ) -> Option<(Position, ListingMark)> {
         let mut table = self.0.lock();
         let mut saved = table.saved;
-        let known = table.directory(directory, now);
-        let requests = match kind {
-            Kind::Lookup => &mut known.lookups,
-            Kind::Getattr => &mut known.getattrs,
-        };
-        let is_due = requests.count(&mut saved, now, pause);
+        let position = table.directory(directory, now).requests(kind).count(&mut saved, now, pause);
         table.saved = saved;
-        is_due.then_some(ListingMark(table.changes))
+        Some((position?, ListingMark(table.changes)))
+    }
+
+    /// A directory's listing for `kind` goes on at `more`.
+    fn set_more(&self, directory: u64, kind: Kind, more: Option<Position>) {
+        if let Some(known) = self.0.lock().directories.get_mut(&directory) {
+            known.requests(kind).more = more;
+        }
     }
 
     /// How many directories may be listed together with one.
@@ -307,29 +338,36 @@ impl ListedNames {
         ListingMark(self.0.lock().changes)
     }
 
-    /// Enters what was listed since `mark` of a directory of this version.
+    /// Enters a page that was listed since `mark` of a directory of this version. The first one replaces what
+    /// was listed before.
     fn insert(
         &self,
         directory: u64,
         (version, asked, until): (u64, Instant, Instant),
-        mark: ListingMark,
+        (position, mark): (Position, ListingMark),
         entries: Vec<DirEntry>,
     ) {
         let mut table = self.0.lock();
-        table.drop_names(directory);
+        let is_further = |known: &ListedDirectory| position.0 != 0 && known.version == version;
+        if !table.directories.get(&directory).is_some_and(is_further) {
+            table.drop_names(directory);
+        }
         table.make_room(entries.len(), asked);
         let room = MAX_NAMES - table.kept;
         let is_changed = table.changes != mark.0;
         let Some(known) = table.directories.get_mut(&directory).filter(|_| !is_changed) else { return };
         let listed = entries.into_iter().filter(|entry| !is_hidden(&entry.name)).filter_map(|entry| {
             let (handle, attributes) = (entry.handle?, entry.attributes?);
-            let file = ListedFile { handle, attributes, asked, contents: None };
+            let file = ListedFile { handle, attributes, asked, until, contents: None };
             Some((entry.name.into_boxed_slice(), file))
         });
-        known.names = listed.take(room).collect();
+        let (mut kept, mut replaced) = (0, 0);
+        for (name, file) in listed.take(room) {
+            kept += 1;
+            replaced += known.names.insert(name, file).map_or(0, |before| before.names());
+        }
         (known.version, known.until) = (version, until);
-        let count = known.names.len();
-        table.kept += count;
+        table.kept = table.kept + kept - replaced;
     }
 
     /// Enters what was listed of a directory that the kernel is about to be told of. The directory isn't
@@ -346,7 +384,7 @@ impl ListedNames {
             table.directory(directory, of_use.1).lookups.next = next;
             ListingMark(table.changes)
         };
-        self.insert(directory, of_use, mark, entries);
+        self.insert(directory, of_use, ((0, [0; 8]), mark), entries);
     }
 
     /// Whether a directory may be listed for the attributes of its files.
@@ -358,8 +396,9 @@ impl ListedNames {
     fn take(&self, directory: u64, version: u64, name: &[u8], now: Instant) -> Option<ListedFile> {
         let mut table = self.0.lock();
         let known = table.directories.get(&directory)?;
-        let is_current = known.version == version && now < known.until;
+        let is_this_version = known.version == version;
         let file = table.take(directory, name)?;
+        let is_current = is_this_version && now < file.until;
         if is_current {
             table.note_saved();
         }
@@ -456,7 +495,7 @@ impl Filesystem {
         self.cached_attributes(inode, Instant::now())
     }
 
-    /// Lists the first page of a directory on behalf of a request for the file `name`, if that pays. Returns
+    /// Lists a page of a directory on behalf of a request for the file `name`, if that pays. Returns
     /// whether the page shows that there is no such name. If it fails, by reason of the user's rights or the
     /// server's abilities, the request is sent alone.
     async fn list_for(
@@ -472,24 +511,32 @@ impl Filesystem {
             Kind::Getattr => times.file_min,
         };
         let (number, version) = (directory.number, directory.version());
-        let mark = self.listed_names.count(number, kind, asked, pause)?;
-        let next = self.directories_behind(directory, kind, asked);
-        let handles: Vec<_> =
-            iter::once(&directory.handle).chain(next.iter().map(NextDirectory::handle)).collect();
-        let pages = user.session.read_dir_first_pages(&handles, PAGE);
-        let pages = match kind {
-            Kind::Lookup => Box::pin(self.with_acl(user, directory, pages)).await,
-            Kind::Getattr => Box::pin(pages).await,
+        let (position, mark) = self.listed_names.count(number, kind, asked, pause)?;
+        let page = if position.0 == 0 {
+            let next = self.directories_behind(directory, kind, asked);
+            let handles: Vec<_> =
+                iter::once(&directory.handle).chain(next.iter().map(NextDirectory::handle)).collect();
+            let pages = user.session.read_dir_first_pages(&handles, PAGE);
+            let pages = match kind {
+                Kind::Lookup => Box::pin(self.with_acl(user, directory, pages)).await,
+                Kind::Getattr => Box::pin(pages).await,
+            };
+            let mut pages = pages.ok()?.into_iter();
+            let page = pages.next()?.page;
+            for (next, listed) in next.into_iter().zip(pages) {
+                self.listed_names.insert_ahead(next, listed, mark, (asked, pause));
+            }
+            page
+        } else {
+            Box::pin(user.session.read_dir_page(&directory.handle, position, PAGE, Plus::All)).await.ok()?
         };
-        let mut pages = pages.ok()?.into_iter();
-        let page = pages.next()?.page;
-        for (next, listed) in next.into_iter().zip(pages) {
-            self.listed_names.insert_ahead(next, listed, mark, (asked, pause));
-        }
-        let is_missing = page.eof && page.entries.iter().all(|entry| entry.name != name);
+        let last = page.entries.last().filter(|_| !page.eof);
+        self.listed_names.set_more(number, kind, last.map(|entry| (entry.cookie, page.verifier)));
+        let is_whole = position.0 == 0 && page.eof;
+        let is_missing = is_whole && page.entries.iter().all(|entry| entry.name != name);
         if let Kind::Lookup = kind {
             let of_use = (version, asked, asked + times.file_min);
-            self.listed_names.insert(number, of_use, mark, page.entries);
+            self.listed_names.insert(number, of_use, (position, mark), page.entries);
         }
         Some(is_missing)
     }
@@ -555,7 +602,7 @@ impl Filesystem {
     ) -> Option<FuseReply> {
         let now = Instant::now();
         let (version, cached) = self.current_version(request, directory, user, now)?;
-        let ListedFile { handle, attributes, asked, contents } =
+        let ListedFile { handle, attributes, asked, contents, .. } =
             self.listed_names.take(directory.number, version, name, now)?;
         if !self.may_search(user, directory, cached).await {
             return None;
@@ -603,12 +650,17 @@ mod tests {
     /// Looks names up until the directory is to be listed.
     fn mark(names: &ListedNames, directory: u64, now: Instant) -> ListingMark {
         (0..MIN_REQUESTS).for_each(|_| assert!(names.count(directory, Kind::Lookup, now, PAUSE).is_none()));
-        names.count(directory, Kind::Lookup, now, PAUSE).expect("a listing")
+        names.count(directory, Kind::Lookup, now, PAUSE).expect("a listing").1
     }
 
     fn list(names: &ListedNames, directory: u64, mark: ListingMark, now: Instant, all: &[&str]) {
         let until = now + Duration::from_secs(3);
-        names.insert(directory, (7, now, until), mark, all.iter().map(|name| entry(name)).collect());
+        names.insert(
+            directory,
+            (7, now, until),
+            ((0, [0; 8]), mark),
+            all.iter().map(|name| entry(name)).collect(),
+        );
     }
 
     #[test]
@@ -631,11 +683,37 @@ mod tests {
     fn requests_cause_listings_by_kind_and_only_close_together() {
         let (names, now) = (ListedNames::default(), Instant::now());
         let second = Duration::from_secs(1);
-        assert!((0..9).all(|number| names.count(2, Kind::Getattr, now + number * second, second).is_none()));
+        let apart = |number: u32| now + number * REQUESTS_TIME + number * Duration::from_millis(1);
+        assert!((0..9).all(|number| names.count(2, Kind::Getattr, apart(number), second).is_none()));
         mark(&names, 2, now);
         let later = now + 20 * second;
         (0..MIN_REQUESTS).for_each(|_| assert!(names.count(2, Kind::Getattr, later, second).is_none()));
         assert!(names.count(2, Kind::Getattr, later, second).is_some());
+    }
+
+    #[test]
+    fn a_large_directory_is_listed_page_by_page() {
+        let (names, now) = (ListedNames::default(), Instant::now());
+        let marked = mark(&names, 2, now);
+        list(&names, 2, marked, now, &["a", "c"]);
+        let count = |at| names.count(2, Kind::Lookup, at, PAUSE).map(|(position, _)| position);
+        assert!((0..100).all(|_| count(now).is_none()), "there is one page");
+        names.set_more(2, Kind::Lookup, Some((5, [9; 8])));
+        assert_eq!(count(now), Some((5, [9; 8])));
+        assert!((0..100).all(|_| count(now).is_none()), "it is being listed");
+        let further = |cookie, version, name| {
+            let of_use = (version, now, now + Duration::from_secs(3));
+            names.insert(2, of_use, ((cookie, [9; 8]), names.mark()), vec![entry(name)]);
+        };
+        further(5, 7, "b");
+        assert_eq!(names.0.lock().kept, 3);
+        names.set_more(2, Kind::Lookup, Some((7, [9; 8])));
+        assert!(names.take(2, 7, b"a", now).is_some() && names.take(2, 7, b"b", now).is_some());
+        // Of another version, or the first one again.
+        further(7, 8, "d");
+        assert!(names.take(2, 8, b"c", now).is_none() && names.take(2, 8, b"d", now).is_some());
+        assert_eq!(count(now + PAUSE), Some((0, [0; 8])), "the names of before have saved requests");
+        assert_eq!(names.0.lock().kept, 0);
     }
 
     #[test]
