@@ -12,6 +12,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use proto::nfs4::attributes as number;
@@ -45,6 +46,33 @@ const MAX_ASKED: usize = 256;
 #[derive(Debug, Default)]
 pub(super) struct MovedFilesystems {
     logged: Mutex<BTreeSet<(u64, u64)>>,
+    search: Mutex<Search>,
+}
+
+/// The last search for what the server has moved.
+#[derive(Debug, Default, Clone, Copy)]
+enum Search {
+    #[default]
+    None,
+    Running,
+    Ended(Instant),
+}
+
+impl Search {
+    /// The reply to a SEQUENCE that was sent at `sent` says that something has moved. Returns whether to
+    /// search for it. The server may have executed what was sent before the end of a search without knowing
+    /// what the search has met.
+    fn begin(&mut self, sent: Instant) -> bool {
+        let begins = match *self {
+            Self::None => true,
+            Self::Running => false,
+            Self::Ended(ended) => sent > ended,
+        };
+        if begins {
+            *self = Self::Running;
+        }
+        begins
+    }
 }
 
 impl MovedFilesystems {
@@ -81,10 +109,15 @@ impl SessionClient {
         Some(Error::Moved { object: operation.name().to_owned(), locations })
     }
 
-    /// The server has begun to say that it has moved state of the client.
-    pub(super) fn lease_moved(self: &Arc<Self>) {
+    /// The server has begun to say that it has moved state of the client, in the reply to a SEQUENCE that was
+    /// sent at `sent`. Returns whether the client searches for that now.
+    pub(super) fn lease_moved(self: &Arc<Self>, sent: Instant) -> bool {
+        if !self.moved.search.lock().begin(sent) {
+            return false;
+        }
         tracing::warn!(server = %self.address(), "the server has moved a filesystem in which files are open");
         drop(self.spawn(find_moved(ChangeInFlight::new(self))));
+        true
     }
 }
 
@@ -103,6 +136,7 @@ async fn find_moved(in_flight: ChangeInFlight) {
             tracing::debug!(%error, "an open file's filesystem");
         }
     }
+    *client.moved.search.lock() = Search::Ended(Instant::now());
 }
 
 /// The filesystem and its locations in the reply to a request for them.
@@ -157,7 +191,20 @@ fn printable(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+
+    #[test]
+    fn replies_from_before_the_end_of_a_search_begin_none() {
+        let (mut search, begun) = (Search::default(), Instant::now());
+        let ended = begun + Duration::from_millis(1);
+        assert!(search.begin(begun));
+        assert!(!search.begin(begun) && !search.begin(ended), "one is running");
+        search = Search::Ended(ended);
+        assert!(!search.begin(begun) && !search.begin(ended));
+        assert!(search.begin(ended + Duration::from_nanos(1)));
+    }
 
     #[test]
     fn each_filesystem_is_logged_once() {

@@ -489,17 +489,15 @@ impl SessionClient {
             self.offer_session();
             self.wake.notify_one();
         }
-        self.note_moved_lease(flags);
+        self.note_moved_lease(sent, flags);
     }
 
-    /// The last SEQUENCE had these `sr_status_flags`. A server goes on saying that it has moved a filesystem.
-    fn note_moved_lease(self: &Arc<Self>, flags: u32) {
+    /// A SEQUENCE that was sent at `sent` had these `sr_status_flags`. A server goes on saying that it has
+    /// moved a filesystem.
+    fn note_moved_lease(self: &Arc<Self>, sent: Instant, flags: u32) {
         let is_moved = flags & nfs4::SEQ4_LEASE_MOVED != 0;
-        if self.is_lease_moved.load(Relaxed) != is_moved
-            && self.is_lease_moved.swap(is_moved, Relaxed) != is_moved
-            && is_moved
-        {
-            self.lease_moved();
+        if self.is_lease_moved.load(Relaxed) != is_moved && (!is_moved || self.lease_moved(sent)) {
+            self.is_lease_moved.store(is_moved, Relaxed);
         }
     }
 
