@@ -23,21 +23,15 @@
 //! way will bring. A name that the kernel has known and forgotten isn't answered either, because its file may
 //! have been changed here since.
 
-use std::iter;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ahash::HashMap;
-use client::{Attributes, DirEntry, DirectoryPage, FileKind, Handle, Plus, Version};
+use client::{Attributes, DirEntry, DirectoryPage, FileKind, Handle};
 use parking_lot::Mutex;
-use rustix::io::Errno;
 
 use super::silly_rename::is_hidden;
-use super::{Filesystem, NameQuery, RequestContext};
-use crate::fuse::reply::FuseReply;
 use crate::inode::Inode;
-use crate::settings::LookupCache;
-use crate::users::User;
 
 /// The requests in a directory that the server has answered before the directory is listed.
 const MIN_REQUESTS: u32 = 2;
@@ -66,19 +60,16 @@ const MAX_DIRECTORIES: usize = 1024;
 /// what was kept is of no use any more.
 const MAX_NAMES: usize = 1 << 14;
 
-/// The bytes of a listing.
-const PAGE: u32 = 64 << 10;
-
 /// A listed file.
 #[derive(Debug)]
-struct ListedFile {
-    handle: Handle,
-    attributes: Attributes,
+pub(super) struct ListedFile {
+    pub(super) handle: Handle,
+    pub(super) attributes: Attributes,
     /// When the listing was requested, and until when it is of use.
-    asked: Instant,
+    pub(super) asked: Instant,
     until: Instant,
     /// What was listed of it, if it is a directory.
-    contents: Option<Box<ListedAhead>>,
+    pub(super) contents: Option<Box<ListedAhead>>,
 }
 
 impl ListedFile {
@@ -90,14 +81,14 @@ impl ListedFile {
 
 /// What was listed of a directory that the kernel doesn't know, and when that was requested.
 #[derive(Debug)]
-struct ListedAhead {
-    listed: DirectoryPage,
-    asked: Instant,
+pub(super) struct ListedAhead {
+    pub(super) listed: DirectoryPage,
+    pub(super) asked: Instant,
 }
 
 /// A directory that is listed together with another one.
 #[derive(Debug)]
-enum NextDirectory {
+pub(super) enum NextDirectory {
     /// A listed name that the kernel hasn't looked up.
     Listed { parent: u64, name: Box<[u8]>, handle: Handle },
     /// The kernel knows it, and the attributes of its files have probably expired, too.
@@ -105,7 +96,7 @@ enum NextDirectory {
 }
 
 impl NextDirectory {
-    fn handle(&self) -> &Handle {
+    pub(super) fn handle(&self) -> &Handle {
         match self {
             Self::Listed { handle, .. } => handle,
             Self::Known(inode) => &inode.handle,
@@ -115,13 +106,16 @@ impl NextDirectory {
 
 /// The requests that a directory is listed for.
 #[derive(Debug, Clone, Copy)]
-enum Kind {
+pub(super) enum Kind {
     Lookup,
     Getattr,
 }
 
 /// Where a page begins: behind this cookie, which goes with the verifier.
-type Position = (u64, [u8; 8]);
+pub(super) type Position = (u64, [u8; 8]);
+
+/// The first page.
+pub(super) const BEGINNING: Position = (0, [0; 8]);
 
 /// The requests of one kind in a directory.
 #[derive(Debug)]
@@ -156,7 +150,7 @@ impl Requests {
             *saved = saved.checked_sub(EARLY_COST)?;
         }
         (self.count, self.next, self.more) = (0, now + pause, None);
-        Some((0, [0; 8]))
+        Some(BEGINNING)
     }
 }
 
@@ -262,7 +256,7 @@ impl ListedNames {
     /// The server is about to be asked for a name in a directory or for a file's attributes. Returns which
     /// page of the directory is to be listed, if one is. The first one isn't listed for `kind` again before
     /// `pause` is over.
-    fn count(
+    pub(super) fn count(
         &self,
         directory: u64,
         kind: Kind,
@@ -277,20 +271,20 @@ impl ListedNames {
     }
 
     /// A directory's listing for `kind` goes on at `more`.
-    fn set_more(&self, directory: u64, kind: Kind, more: Option<Position>) {
+    pub(super) fn set_more(&self, directory: u64, kind: Kind, more: Option<Position>) {
         if let Some(known) = self.0.lock().directories.get_mut(&directory) {
             known.requests(kind).more = more;
         }
     }
 
     /// How many directories may be listed together with one.
-    fn max_ahead(&self) -> usize {
+    pub(super) fn max_ahead(&self) -> usize {
         MAX_AHEAD.min((self.0.lock().saved / EARLY_COST) as usize)
     }
 
     /// The directories among the listed names of `parent` that come next behind `name`, `max` at most, of
     /// which nothing was listed.
-    fn listed_behind(&self, parent: u64, name: &[u8], max: usize) -> Vec<NextDirectory> {
+    pub(super) fn listed_behind(&self, parent: u64, name: &[u8], max: usize) -> Vec<NextDirectory> {
         let table = self.0.lock();
         let names = table.directories.get(&parent).into_iter().flat_map(|known| &known.names);
         let behind = names.filter(|(other, file)| {
@@ -307,7 +301,7 @@ impl ListedNames {
 
     /// Enters what was listed of a directory since `mark`, together with another one. That was requested at
     /// `asked`; within `pause` the directory isn't listed for GETATTRs again.
-    fn insert_ahead(
+    pub(super) fn insert_ahead(
         &self,
         next: NextDirectory,
         listed: DirectoryPage,
@@ -340,7 +334,7 @@ impl ListedNames {
 
     /// Enters a page that was listed since `mark` of a directory of this version. The first one replaces what
     /// was listed before.
-    fn insert(
+    pub(super) fn insert(
         &self,
         directory: u64,
         (version, asked, until): (u64, Instant, Instant),
@@ -348,7 +342,7 @@ impl ListedNames {
         entries: Vec<DirEntry>,
     ) {
         let mut table = self.0.lock();
-        let is_further = |known: &ListedDirectory| position.0 != 0 && known.version == version;
+        let is_further = |known: &ListedDirectory| position != BEGINNING && known.version == version;
         if !table.directories.get(&directory).is_some_and(is_further) {
             table.drop_names(directory);
         }
@@ -372,7 +366,7 @@ impl ListedNames {
 
     /// Enters what was listed of a directory that the kernel is about to be told of. The directory isn't
     /// listed again for LOOKUPs before `next`.
-    fn insert_new(
+    pub(super) fn insert_new(
         &self,
         directory: u64,
         of_use: (u64, Instant, Instant),
@@ -384,16 +378,16 @@ impl ListedNames {
             table.directory(directory, of_use.1).lookups.next = next;
             ListingMark(table.changes)
         };
-        self.insert(directory, of_use, ((0, [0; 8]), mark), entries);
+        self.insert(directory, of_use, (BEGINNING, mark), entries);
     }
 
     /// Whether a directory may be listed for the attributes of its files.
-    fn may_list_attributes(&self, directory: u64, now: Instant) -> bool {
+    pub(super) fn may_list_attributes(&self, directory: u64, now: Instant) -> bool {
         self.0.lock().directories.get(&directory).is_none_or(|known| known.getattrs.next <= now)
     }
 
     /// Takes the file of a name in a directory of this version.
-    fn take(&self, directory: u64, version: u64, name: &[u8], now: Instant) -> Option<ListedFile> {
+    pub(super) fn take(&self, directory: u64, version: u64, name: &[u8], now: Instant) -> Option<ListedFile> {
         let mut table = self.0.lock();
         let known = table.directories.get(&directory)?;
         let is_this_version = known.version == version;
@@ -407,7 +401,7 @@ impl ListedNames {
 
     /// The attributes of a file in this directory were requested, and are known. Counts that if a listing has
     /// saved a GETATTR.
-    fn note_known(&self, directory: u64, now: Instant) {
+    pub(super) fn note_known(&self, directory: u64, now: Instant) {
         let mut table = self.0.lock();
         // They are listed again when those of the last listing have expired.
         if table.directories.get(&directory).is_some_and(|known| now < known.getattrs.next) {
@@ -440,184 +434,11 @@ impl ListedNames {
     }
 }
 
-impl Filesystem {
-    /// Whether directories are listed on behalf of other requests: what is listed may be believed for a time,
-    /// and each request would be a call.
-    fn lists_for_others(&self, user: &User) -> bool {
-        let times = &self.options.attributes;
-        times.on && !times.file_min.is_zero() && !user.session.has_tree()
-    }
-
-    /// A file's attributes were requested, and are known.
-    pub(super) fn note_known_attributes(&self, inode: &Inode, now: Instant) {
-        if !self.session.has_tree() {
-            let name = inode.lock().names.first();
-            name.into_iter().for_each(|(directory, _)| self.listed_names.note_known(directory, now));
-        }
-    }
-
-    /// The reply to a LOOKUP by a listing of the directory, which this or an earlier LOOKUP has asked for.
-    pub(super) async fn listed_lookup(
-        &self,
-        request: &RequestContext,
-        directory: &Arc<Inode>,
-        user: &Arc<User>,
-        name: &[u8],
-    ) -> Option<Result<FuseReply, Errno>> {
-        if self.options.lookup_cache == LookupCache::None || !self.lists_for_others(user) {
-            return None;
-        }
-        if let Some(reply) = self.reply_by_listing(request, directory, user, name).await {
-            return Some(Ok(reply));
-        }
-        let is_missing = self.list_for(user, directory, Kind::Lookup, name).await?;
-        if let Some(reply) = self.reply_by_listing(request, directory, user, name).await {
-            return Some(Ok(reply));
-        }
-        // Of a name that is too long the server says so, and where case is ignored it finds others.
-        let conf = self.path_conf().await?;
-        if !is_missing || conf.case_insensitive || name.len() > conf.name_max as usize {
-            return None;
-        }
-        let cached = self.cached_search_right(request, &directory.lock(), user);
-        self.may_search(user, directory, cached).await.then(|| self.no_entry(directory))
-    }
-
-    /// The attributes of a file from a listing of its directory, if other files there were asked for, too.
-    /// The session's attribute sink enters those of all files.
-    pub(super) async fn listed_attributes(&self, user: &Arc<User>, inode: &Arc<Inode>) -> Option<Attributes> {
-        if !self.lists_for_others(user) || inode.is_atime_stale() {
-            return None;
-        }
-        let (directory, name) = inode.lock().names.first()?;
-        let directory = self.inodes.get(directory)?;
-        self.list_for(user, &directory, Kind::Getattr, &name).await?;
-        self.cached_attributes(inode, Instant::now())
-    }
-
-    /// Lists a page of a directory on behalf of a request for the file `name`, if that pays. Returns
-    /// whether the page shows that there is no such name. If it fails, by reason of the user's rights or the
-    /// server's abilities, the request is sent alone.
-    async fn list_for(
-        &self,
-        user: &Arc<User>,
-        directory: &Arc<Inode>,
-        kind: Kind,
-        name: &[u8],
-    ) -> Option<bool> {
-        let (asked, times) = (Instant::now(), &self.options.attributes);
-        let pause = match kind {
-            Kind::Lookup => times.directory_min.max(times.file_min),
-            Kind::Getattr => times.file_min,
-        };
-        let (number, version) = (directory.number, directory.version());
-        let (position, mark) = self.listed_names.count(number, kind, asked, pause)?;
-        let page = if position.0 == 0 {
-            let next = self.directories_behind(directory, kind, asked);
-            let handles: Vec<_> =
-                iter::once(&directory.handle).chain(next.iter().map(NextDirectory::handle)).collect();
-            let pages = user.session.read_dir_first_pages(&handles, PAGE);
-            let pages = match kind {
-                Kind::Lookup => Box::pin(self.with_acl(user, directory, pages)).await,
-                Kind::Getattr => Box::pin(pages).await,
-            };
-            let mut pages = pages.ok()?.into_iter();
-            let page = pages.next()?.page;
-            for (next, listed) in next.into_iter().zip(pages) {
-                self.listed_names.insert_ahead(next, listed, mark, (asked, pause));
-            }
-            page
-        } else {
-            Box::pin(user.session.read_dir_page(&directory.handle, position, PAGE, Plus::All)).await.ok()?
-        };
-        let last = page.entries.last().filter(|_| !page.eof);
-        self.listed_names.set_more(number, kind, last.map(|entry| (entry.cookie, page.verifier)));
-        let is_whole = position.0 == 0 && page.eof;
-        let is_missing = is_whole && page.entries.iter().all(|entry| entry.name != name);
-        if let Kind::Lookup = kind {
-            let of_use = (version, asked, asked + times.file_min);
-            self.listed_names.insert(number, of_use, (position, mark), page.entries);
-        }
-        Some(is_missing)
-    }
-
-    /// The directories to be listed together with this one.
-    fn directories_behind(&self, directory: &Inode, kind: Kind, now: Instant) -> Vec<NextDirectory> {
-        let max = if self.session.version() == Version::V3 { 0 } else { self.listed_names.max_ahead() };
-        let Some((parent, name)) = directory.lock().names.first().filter(|_| max > 0) else {
-            return Vec::new();
-        };
-        match kind {
-            Kind::Lookup => {
-                let mut listed = self.listed_names.listed_behind(parent, &name, max);
-                listed.retain(|next| self.inodes.find(next.handle()).is_none());
-                listed
-            }
-            Kind::Getattr => {
-                let names = self.paths.names_in(parent);
-                let behind = names.iter().filter(|(other, inode)| {
-                    other[..] > name[..]
-                        && inode.is_directory()
-                        && self.listed_names.may_list_attributes(inode.number, now)
-                });
-                let behind = first_by_name(behind.map(|(name, inode)| (&name[..], inode)), max);
-                behind.into_iter().map(|(_, inode)| NextDirectory::Known(inode.clone())).collect()
-            }
-        }
-    }
-
-    /// Enters what was listed of a directory before the kernel knew it, if the directory is unchanged.
-    fn learn_contents(&self, directory: &Inode, contents: ListedAhead) {
-        let ListedAhead { listed, asked } = contents;
-        let Some(attributes) = listed.attributes else { return };
-        let now = Instant::now();
-        self.update_received_attributes(directory, attributes, (asked, now));
-        if let Some(acls) = &listed.acls {
-            directory.learn_acls(&attributes, acls, asked);
-            self.note_without_acls(&attributes, acls, asked);
-        }
-        let version = {
-            let state = directory.lock();
-            state.attributes.are(&attributes).then(|| state.attributes.version())
-        };
-        if let Some(version) = version {
-            let times = &self.options.attributes;
-            let pause = times.directory_min.max(times.file_min);
-            self.listed_names.insert_new(
-                directory.number,
-                (version, asked, asked + times.file_min),
-                asked + pause,
-                listed.page.entries,
-            );
-        }
-    }
-
-    /// The reply with a listed file, if the user may search the directory.
-    async fn reply_by_listing(
-        &self,
-        request: &RequestContext,
-        directory: &Arc<Inode>,
-        user: &Arc<User>,
-        name: &[u8],
-    ) -> Option<FuseReply> {
-        let now = Instant::now();
-        let (version, cached) = self.current_version(request, directory, user, now)?;
-        let ListedFile { handle, attributes, asked, contents, .. } =
-            self.listed_names.take(directory.number, version, name, now)?;
-        if !self.may_search(user, directory, cached).await {
-            return None;
-        }
-        let entry = self.entry(&handle, &attributes, &NameQuery { directory, name, version }, asked);
-        if let Some(contents) = contents {
-            self.learn_contents(&entry.inode, *contents);
-        }
-        self.kernel.revocation.wait_for_entries(&entry.inode).await;
-        Some(entry.reply())
-    }
-}
-
 /// The first of these names, `max` at most, in their order.
-fn first_by_name<'a, T>(names: impl Iterator<Item = (&'a [u8], T)>, max: usize) -> Vec<(&'a [u8], T)> {
+pub(super) fn first_by_name<'a, T>(
+    names: impl Iterator<Item = (&'a [u8], T)>,
+    max: usize,
+) -> Vec<(&'a [u8], T)> {
     let mut first: Vec<(&[u8], T)> = Vec::with_capacity(max + 1);
     for named in names {
         let at = first.partition_point(|(other, _)| *other < named.0);
@@ -658,7 +479,7 @@ mod tests {
         names.insert(
             directory,
             (7, now, until),
-            ((0, [0; 8]), mark),
+            (BEGINNING, mark),
             all.iter().map(|name| entry(name)).collect(),
         );
     }
@@ -712,7 +533,7 @@ mod tests {
         // Of another version, or the first one again.
         further(7, 8, "d");
         assert!(names.take(2, 8, b"c", now).is_none() && names.take(2, 8, b"d", now).is_some());
-        assert_eq!(count(now + PAUSE), Some((0, [0; 8])), "the names of before have saved requests");
+        assert_eq!(count(now + PAUSE), Some(BEGINNING), "the names of before have saved requests");
         assert_eq!(names.0.lock().kept, 0);
     }
 

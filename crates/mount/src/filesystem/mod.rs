@@ -21,6 +21,7 @@
 //! |---|---|
 //! | `dispatch` | from a decoded request to its handler |
 //! | `names` | LOOKUP, FORGET, READLINK; making, renaming and removing names |
+//! | `listed_requests` | LOOKUPs and GETATTRs that a listing of the directory answers |
 //! | `open` | OPEN, CREATE, RELEASE |
 //! | `data` | READ, WRITE, FLUSH, FSYNC |
 //! | `space` | FALLOCATE, LSEEK, COPY_FILE_RANGE |
@@ -41,6 +42,7 @@ mod dispatch;
 mod in_flight;
 mod kernel_cache;
 mod listed_names;
+mod listed_requests;
 mod locks;
 mod names;
 mod negative_names;
