@@ -10,7 +10,7 @@ use super::compound::{Compound, Results, malformed};
 use super::convert::{ENTRY, ENTRY_AND_ACL, ENTRY_NUMBER, FILE, FILE_AND_ACL, ReplyAttributes};
 use super::{Nfs4, Report, file_handle, reply_attributes};
 use crate::error::Result;
-use crate::types::{DirEntry, DirectoryPage, FileKind, Handle, Operation, Page, Plus};
+use crate::types::{Attributes, DirEntry, DirectoryPage, FileKind, Handle, Operation, Page, Plus, ReplyAcls};
 use crate::user::User;
 
 /// The cookies of `.` and `..`, which NFSv4's servers don't list: they don't use these numbers (RFC 8881
@@ -74,6 +74,23 @@ struct PageRequest<'a> {
     asks_lists: bool,
 }
 
+/// What the reply has of one directory.
+struct ReadPage {
+    page: Page,
+    /// The directory's attributes from before the entries were read.
+    before: Option<Attributes>,
+    /// Those from after that, with its access control lists, where they were asked for.
+    after: Option<(Attributes, ReplyAcls)>,
+}
+
+impl From<ReadPage> for DirectoryPage {
+    fn from(ReadPage { page, before, after }: ReadPage) -> Self {
+        let is_unchanged =
+            |before: &Attributes| after.as_ref().is_none_or(|(after, _)| after.change == before.change);
+        Self { page, attributes: before.filter(is_unchanged), acls: after.map(|(_, acls)| acls) }
+    }
+}
+
 impl PageRequest<'_> {
     fn append_to(&self, compound: Compound) -> Compound {
         let attr_request = match self.plus {
@@ -92,11 +109,11 @@ impl PageRequest<'_> {
     }
 
     /// Reads the page out of the results, and reports what it says about files.
-    fn read_from(&self, results: &mut Results<'_>, report: &Report<'_>) -> Result<DirectoryPage> {
+    fn read_from(&self, results: &mut Results<'_>, report: &Report<'_>) -> Result<ReadPage> {
         results.succeeded(Op::Putfh)?;
-        let mut attributes = report.file(results, self.directory, None);
+        let before = report.file(results, self.directory, None);
         let verifier: Verifier4 = results.get(Op::Readdir)?;
-        let (mut entries, mut acls) = (Vec::new(), None);
+        let (mut entries, mut after) = (Vec::new(), None);
         while results.value::<bool>(Op::Readdir)? {
             let name = results.value::<Entry<'_>>(Op::Readdir)?;
             let entry = entry(&name, self.directory, matches!(self.plus, Plus::Acls));
@@ -110,8 +127,7 @@ impl PageRequest<'_> {
             let lists = own.acls(true);
             report.send(self.directory, None, Some(file));
             report.acls(self.directory, &file, &lists);
-            attributes = attributes.filter(|before| before.change == file.change);
-            acls = Some(lists);
+            after = Some((file, lists));
         }
         for entry in &entries {
             if let (Some(handle), Some(attributes)) = (&entry.handle, &entry.attributes) {
@@ -121,7 +137,7 @@ impl PageRequest<'_> {
                 }
             }
         }
-        Ok(DirectoryPage { page: Page { entries, verifier, eof }, attributes, acls })
+        Ok(ReadPage { page: Page { entries, verifier, eof }, before, after })
     }
 }
 
@@ -153,9 +169,9 @@ impl Nfs4 {
         }
         let reply = self.call(user, operation, &compound).await?;
         let mut results = reply.results()?;
-        let DirectoryPage { mut page, attributes, .. } = request.read_from(&mut results, &report)?;
+        let ReadPage { mut page, before, .. } = request.read_from(&mut results, &report)?;
         if cookie < PARENT_COOKIE {
-            let own = attributes.map_or(UNKNOWN_FILEID, |attributes| attributes.fileid);
+            let own = before.map_or(UNKNOWN_FILEID, |attributes| attributes.fileid);
             // The server's root has no parent, and users need search permission to find it.
             let parent = results.succeeded(Op::Lookupp).and_then(|()| reply_attributes(&mut results));
             let parent = parent.map_or(own, |parent| parent.fileid());
@@ -199,12 +215,33 @@ impl Nfs4 {
         let mut pages = Vec::new();
         for request in &requests {
             match request.read_from(&mut results, &report) {
-                Ok(page) => pages.push(page),
+                Ok(page) => pages.push(page.into()),
                 // The request ended with an error.
                 Err(_) if !pages.is_empty() => break,
                 Err(error) => return Err(error),
             }
         }
         Ok(pages)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_says_whether_the_directory_changed_meanwhile() {
+        let with_change = |change| Attributes { change, ..Attributes::default() };
+        let attributes = |after: Option<u64>| {
+            let after = after.map(|change| (with_change(change), ReplyAcls::NotSupported));
+            let has_acls = after.is_some();
+            let read = ReadPage { page: Page::default(), before: Some(with_change(1)), after };
+            let listed = DirectoryPage::from(read);
+            assert_eq!(listed.acls.is_some(), has_acls);
+            listed.attributes
+        };
+        assert_eq!(attributes(Some(1)), Some(with_change(1)));
+        assert_eq!(attributes(Some(2)), None);
+        assert_eq!(attributes(None), Some(with_change(1)), "nothing says so");
     }
 }
