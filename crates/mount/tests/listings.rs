@@ -113,6 +113,31 @@ fn attributes_of_all_files_cost_few_calls_a_directory() {
     }
 }
 
+/// What root's requests have had listed together with other directories is for those who may search it.
+#[test]
+fn what_is_listed_together_is_for_those_who_may_search_it() {
+    let served = Served::start();
+    for version in VERSIONS {
+        let top = format!("{version:?}");
+        for number in 0..8 {
+            let directory = served.export().join(format!("{top}/{number}"));
+            fs::create_dir_all(&directory).unwrap();
+            (0..10).for_each(|file| fs::write(directory.join(file.to_string()), b"").unwrap());
+            let mode = if number == 5 { 0o700 } else { 0o755 };
+            fs::set_permissions(&directory, fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let mounted = served.mount_by(version, Transport::Wire, MountOptions::default());
+        for number in 0..4 {
+            let at = mounted.path(&format!("{top}/{number}"));
+            (0..10).for_each(|file| assert!(fs::metadata(at.join(file.to_string())).is_ok()));
+        }
+        for (number, may) in [(4, true), (5, false), (6, true)] {
+            let stat = format!("stat {}", mounted.path(&format!("{top}/{number}/7")).display());
+            assert_eq!(shell_as(1000, 1000, "", &stat).1, may, "{version:?}: {number}");
+        }
+    }
+}
+
 /// A directory with more files than a page has is listed page by page, as requests for other files come.
 #[test]
 fn attributes_of_all_files_of_a_large_directory_cost_few_calls() {
