@@ -75,5 +75,6 @@ fn a_file_that_stays_open_is_refused() {
     open(&mut one, &root, SHARE_ACCESS_BOTH, 0).unwrap();
     let (opened, delayed) = open_patiently(&mut two, &root);
     assert_eq!(opened.err(), Some(SHARE_DENIED));
-    assert!(delayed >= Duration::from_millis(100), "{delayed:?}");
+    // 100 ms of a clock that counts whole milliseconds.
+    assert!(delayed >= Duration::from_millis(99), "{delayed:?}");
 }
