@@ -5,11 +5,12 @@ use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use rustix::fs::{self as sys, FallocateFlags, FlockOperation, OFlags};
 use rustix::io::Errno;
 
-use super::test_dir::{TestDir, chmod, create, lstat, open};
+use super::test_dir::{TestDir, chmod, create, lstat, open, when_closed};
 use super::{checks, fails};
 
 checks![
@@ -360,11 +361,7 @@ fn locks_exclude(base: &TestDir) {
     let other = |words: &str| {
         let script =
             format!("import fcntl,sys\nf=open(sys.argv[1],'r+')\nfcntl.lockf(f,{words}|fcntl.LOCK_NB)");
-        let status = std::process::Command::new("python3")
-            .args(["-c", &script])
-            .arg(&path)
-            .stderr(std::process::Stdio::null())
-            .status();
+        let status = Command::new("python3").args(["-c", &script]).arg(&path).stderr(Stdio::null()).status();
         status.unwrap().success()
     };
     assert!(!other("fcntl.LOCK_EX") && !other("fcntl.LOCK_SH"));
@@ -376,22 +373,16 @@ fn a_running_program_cannot_be_written(base: &TestDir) {
     let path = base.at("sleep");
     fs::copy("/bin/sleep", &path).unwrap();
     chmod(&path, 0o755).unwrap();
-    let mut child = std::process::Command::new(&path).arg("1000").spawn().unwrap();
+    let mut child = when_closed(|| Command::new(&path).arg("1000").spawn()).unwrap();
     let refused = open(&path, OFlags::WRONLY);
     let _ = child.kill();
     child.wait().unwrap();
     fails!(refused, TXTBSY);
     let writer = open(&path, OFlags::WRONLY).unwrap();
-    let error = std::process::Command::new(&path).arg("0").status().unwrap_err();
+    let error = Command::new(&path).arg("0").status().unwrap_err();
     assert_eq!(Errno::from_io_error(&error), Some(Errno::TXTBSY));
     drop(writer);
-    // FUSE's RELEASE may still be in flight.
-    let mut tries = 0;
-    while let Err(error) = std::process::Command::new(&path).arg("0").status() {
-        assert!(!base.local && tries < 6_000, "{error}");
-        tries += 1;
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
+    assert!(when_closed(|| Command::new(&path).arg("0").status()).unwrap().success());
 }
 
 fn large_transfers_of_odd_lengths(base: &TestDir) {

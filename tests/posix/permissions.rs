@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::test_dir::{
     ANN, BEN, CAT, CLUB, TestDir, User, become_user, chmod, chown, create, is_there, mkdir, open,
-    user_context,
+    user_context, when_closed,
 };
 use super::{checks, fails};
 
@@ -188,7 +188,7 @@ fn script(base: &TestDir, mode: u32) -> std::path::PathBuf {
 }
 
 fn runs(path: &std::path::Path, user: User) -> Result<String, std::io::Error> {
-    let output = Command::new(path).uid(user.uid).gid(user.gid).output()?;
+    let output = when_closed(|| Command::new(path).uid(user.uid).gid(user.gid).output())?;
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 

@@ -1,9 +1,10 @@
 //! The directories in which checks run, and the users as which they run.
 
-use std::fs;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use std::{fs, io, thread};
 
 use rustix::fs::{self as sys, Mode, OFlags, Stat};
 use rustix::io::Result;
@@ -55,6 +56,21 @@ pub fn user_context<R: Send>(user: User, call: impl FnOnce() -> R + Send) -> R {
     result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
+/// Executes a program that was written a moment ago. Its descriptor may be open for a little longer: in a
+/// process that another test forks, or on a mount while the kernel's last request for it is under way. Until
+/// then execve(2) fails with ETXTBSY.
+pub fn when_closed<T>(mut execute: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        match execute() {
+            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy && Instant::now() < deadline => {
+                thread::sleep(Duration::from_millis(10));
+            }
+            result => return result,
+        }
+    }
+}
+
 impl TestDir {
     /// Every user must be able to reach `dir`.
     pub fn new(dir: &Path, local: bool) -> Self {
@@ -75,7 +91,7 @@ impl TestDir {
         while !condition() {
             assert!(!self.local && tries < 6_000, "it doesn't become true");
             tries += 1;
-            std::thread::sleep(std::time::Duration::from_millis(10));
+            thread::sleep(Duration::from_millis(10));
         }
     }
 

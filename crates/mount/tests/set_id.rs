@@ -6,6 +6,7 @@ mod support;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::process::Command;
 
 use samehost_mount::MountOptions;
 use support::{Mounted, Served, TRANSPORTS, shell_as};
@@ -17,7 +18,9 @@ const WRITER: u32 = 4321;
 fn create_program(served: &Served, mode: u32) {
     let program = served.export().join("program");
     let _ = fs::remove_file(&program);
-    fs::copy("/usr/bin/id", &program).unwrap();
+    // By cp(1): a child that another test forks could have a descriptor of this process open for writing, and
+    // the kernel executes no such file.
+    assert!(Command::new("cp").arg("/usr/bin/id").arg(&program).status().unwrap().success());
     std::os::unix::fs::chown(&program, Some(OWNER), Some(OWNER)).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(mode)).unwrap();
 }
