@@ -113,13 +113,20 @@ thread_local! {
 
 static FINGERPRINTS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
+/// Whether two identities are equal. The groups are compared one by one: for two empty lists `==` would call
+/// memcmp(3) with dangling pointers. With AVX-512 glibc's does a masked load from there even of no bytes, and
+/// the processor takes 0.2 µs to suppress the page fault.
+fn is_same(one: &Identity, other: &Identity) -> bool {
+    (one.uid, one.gid) == (other.uid, other.gid) && one.groups.iter().eq(&other.groups)
+}
+
 impl UserIds {
     /// The identity for this thread; the same object as last time for the same identity.
     #[must_use]
     pub fn of(identity: &Identity) -> Rc<UserIds> {
         THREAD_IDS.with_borrow_mut(|ids| {
             if let Some(who) = &ids.who
-                && who.identity == *identity
+                && is_same(&who.identity, identity)
             {
                 return Rc::clone(who);
             }

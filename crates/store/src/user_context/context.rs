@@ -139,16 +139,25 @@ impl<'s> UserContext<'s> {
         let turn = self.store.locks.enter(node.fileid());
         let before = self.live(node)?;
         wcc.before = Some(before.attributes);
-        let result = if self.read_only {
-            Err(Error::ReadOnly)
-        } else {
-            self.assume_ids().and_then(|()| change(&before))
-        };
+        let result = self.change_from(&before, change);
         wcc.after = status(node.file(), self.fsid()).ok().map(|after| after.attributes);
         if !turn.was_alone() {
             wcc.before = None;
         }
         result
+    }
+
+    /// Runs a change of a node with this status as the user, if the user may change anything.
+    pub(super) fn change_from<T>(
+        &self,
+        before: &FileStatus,
+        change: impl FnOnce(&FileStatus) -> Result<T>,
+    ) -> Result<T> {
+        if self.read_only {
+            return Err(Error::ReadOnly);
+        }
+        self.assume_ids()?;
+        change(before)
     }
 
     /// Turns `NotFound` into `Stale` if the directory itself is gone.

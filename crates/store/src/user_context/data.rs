@@ -1,9 +1,9 @@
 //! READ, WRITE and COMMIT, and the descriptors that they keep open.
 //!
 //! System calls per operation when the node and its descriptor are cached: READ is statx and pread (preadv2
-//! where reads without waiting are supported, see `cached_reads`). WRITE is statx, pwrite and statx, and a
-//! faccessat2 for users other than the owner and root, because each write changes the ctime that cached
-//! permissions depend on.
+//! where reads without waiting are supported, see `cached_reads`). WRITE is statx and pwrite, a further statx
+//! for NFSv3, whose replies have the attributes, and a faccessat2 for users other than the owner and root,
+//! because each write changes the ctime that cached permissions depend on.
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use rustix::path::DecInt;
 use super::context::UserContext;
 use super::io_modes::files;
 use super::types::{AccessMode, ReadResult, WriteResult};
-use crate::attributes::{Attributes, FileKind, Wcc};
+use crate::attributes::{Attributes, FileKind, FileStatus, Wcc};
 use crate::error::{Error, Result};
 use crate::node::{Node, is_program};
 use user_ids::as_process_user;
@@ -86,18 +86,44 @@ impl UserContext<'_> {
         wcc: &mut Wcc,
     ) -> Result<WriteResult> {
         // Without the lock: a device that hangs would block a worker for each write to its file.
-        let written = self.overlapping(node, wcc, |before| {
-            regular(node)?;
-            self.check(node, before, AccessMode::Write)?;
-            let file = self.data_file(node, true)?;
-            trace::write_opened(node.handle().as_bytes(), offset, data.len() as u64);
-            self.write_to(node, &file, offset, data, stability)
-        })?;
-        trace::write_io_done(node.handle().as_bytes(), offset, written.count as u64);
-        if written.committed != Stability::Unstable
-            && let Some(after) = &wcc.after
-        {
-            self.close_if_program(node, after.mode);
+        self.overlapping(node, wcc, |before| self.write_as_permitted(node, before, offset, data, stability))
+    }
+
+    /// As [`UserContext::write`], without the attributes from before and after.
+    ///
+    /// # Errors
+    /// As for [`UserContext::write`].
+    pub fn write_without_wcc(
+        &self,
+        node: &Arc<Node>,
+        offset: u64,
+        data: &[u8],
+        stability: Stability,
+    ) -> Result<WriteResult> {
+        // Changes that overlap with this one have to know that.
+        let _turn = self.store.locks.enter(node.fileid());
+        let before = self.live(node)?;
+        self.change_from(&before, |before| self.write_as_permitted(node, before, offset, data, stability))
+    }
+
+    /// The permissions are checked with the status from before the write.
+    fn write_as_permitted(
+        &self,
+        node: &Arc<Node>,
+        before: &FileStatus,
+        offset: u64,
+        data: &[u8],
+        stability: Stability,
+    ) -> Result<WriteResult> {
+        regular(node)?;
+        self.check(node, before, AccessMode::Write)?;
+        let file = self.data_file(node, true)?;
+        let handle = node.handle().as_bytes();
+        trace::write_opened(handle, offset, data.len() as u64);
+        let written = self.write_to(node, &file, offset, data, stability)?;
+        trace::write_io_done(handle, offset, written.count as u64);
+        if written.committed != Stability::Unstable {
+            self.close_if_program(node, before.attributes.mode);
         }
         Ok(written)
     }

@@ -33,7 +33,7 @@ fn attempt(c: &mut Context<'_>, args: Write4Args<'_>) -> Result<()> {
     }
     // Read before the write: if the data is lost before the reply, COMMIT returns another verifier.
     let writeverf = c.service.verifier.get();
-    let written = user_context.write(&file.node, args.offset, data, stability(stable), &mut Wcc::default());
+    let written = user_context.write_without_wcc(&file.node, args.offset, data, stability(stable));
     let written = written.map_err(status::of_store)?;
     c.moved = written.count as u64;
     let committed = stable_how(written.committed);
