@@ -2,8 +2,9 @@
 //! again, cause no call, by our server and the kernel's, until a local process of the server's host or
 //! another client wants them. nfs-ganesha delegates nothing.
 
+use std::cell::Cell;
 use std::fs;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -142,6 +143,34 @@ fn files_that_are_read_again_cause_no_call() {
     for _ in 0..3 {
         assert!(read_all(&other, name) >= FILES as u64);
     }
+}
+
+/// The attributes in the reply that delegates a file are true as long as it is delegated.
+#[test]
+fn a_delegated_file_is_opened_again_without_a_call() {
+    need_root();
+    let scratch = Scratch::new();
+    let export = scratch.mkdir("export");
+    create_files(&export);
+    let server = Serve::openly(&export).start();
+    let mount = Mount::new(&server, &export, "vers=4.2,lane=off,acregmin=600,acregmax=600");
+    // Without fstat(2), which would ask for the time of the first reading.
+    let read_all = || {
+        for number in 0..FILES {
+            let mut buffer = [0; 64];
+            let count = fs::File::open(mount.join(name(number))).expect("opened").read(&mut buffer);
+            assert_eq!(&buffer[..count.expect("read")], name(number).as_bytes());
+        }
+        calls(&mount)
+    };
+    assert!(read_all() >= FILES as u64, "each file is opened once");
+    let before = Cell::new(calls(&mount));
+    wait_for("the CLOSEs of the first reading", || {
+        std::thread::sleep(LONGER / 4);
+        (before.replace(calls(&mount)) == calls(&mount)).then_some(())
+    });
+    let again = read_all() - before.get();
+    assert!(again < FILES as u64 / 2, "{again} calls: more than the CLOSEs of the second reading");
 }
 
 /// The kernel's server delegates files to our mount, and a process in the guest changes one of them.

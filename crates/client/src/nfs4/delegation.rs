@@ -108,7 +108,7 @@ pub(super) struct GrantedDelegation {
 /// When an OPEN was sent.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SentOpen {
-    at: Instant,
+    pub(super) at: Instant,
     /// [`HeldState::attribute_changes`] then.
     attribute_changes: u64,
 }

@@ -6,7 +6,7 @@
 //! content must have room in it.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use client_state::Share;
 use proto::nfs4::{
@@ -24,7 +24,7 @@ use super::state::{
     CURRENT, ChangeInFlight, ClosesAlong, HeldState, OpenOwner, READ_ACCESS, WRITE_ACCESS, WireOpen,
     open_args, state_id,
 };
-use super::{Nfs4, got_handle, reply_attributes};
+use super::{Nfs4, Report, got_handle, reply_attributes};
 use crate::attribute_sink::PreOpAttributes;
 use crate::error::{Error, Result, Status};
 use crate::operations::{FileTarget, OpenPlan, OpenReply, Operations as _, open_without_state};
@@ -81,7 +81,8 @@ struct OpenResults {
 
 /// How an OPEN was answered.
 enum Opened {
-    File(Box<OpenResults>, WireOpen),
+    /// With the time when the OPEN was sent whose results these are.
+    File(Box<OpenResults>, WireOpen, Instant),
     /// The name's file isn't regular.
     Other,
     /// The file was created, and isn't found.
@@ -221,7 +222,8 @@ async fn send_open(client: Arc<SessionClient>, call: OpenCall) -> Result<Opened>
         let (id, attributes) = (state_id(results.stateid), results.file.attributes);
         let opened = OpenedFile { share, id, access, flags, delegation, attributes, sent };
         if let Some(open) = client.opened(reply.session, &mut opening, &results.file.handle, &opened) {
-            break Ok(Opened::File(created.unwrap_or(results), open));
+            let (results, asked) = created.unwrap_or((results, sent.at));
+            break Ok(Opened::File(results, open, asked));
         }
         if let Some(delegation) = delegation {
             // The server may have it still, if the client id is the same.
@@ -232,7 +234,7 @@ async fn send_open(client: Arc<SessionClient>, call: OpenCall) -> Result<Opened>
             // The file is there; only its open was lost.
             compound = open_handle(&results.file.handle, share, want, &owner);
             kind = OpenKind::File(results.file.handle.clone());
-            created = Some(results);
+            created = Some((results, sent.at));
         }
     };
     client.update(|held| {
@@ -392,7 +394,9 @@ impl Nfs4 {
             source: std::io::Error::other(error),
         })??;
         match (opened, place) {
-            (Opened::File(results, open), place) => {
+            (Opened::File(results, open, asked), place) => {
+                // A delegation is as old: with it the attributes stay true.
+                let report = Report { asked, ..report };
                 report.send(&results.file.handle, None, results.file.attributes);
                 if let (Some((before, attributes)), Some((directory, _))) = (results.directory, place) {
                     report.send(directory, before, attributes);
