@@ -395,7 +395,7 @@ impl Nfs4 {
         })??;
         match (opened, place) {
             (Opened::File(results, open, asked), place) => {
-                // A delegation is as old: with it the attributes stay true.
+                // A delegation in this reply begins at this time. While it lasts, the attributes stay true.
                 let report = Report { asked, ..report };
                 report.send(&results.file.handle, None, results.file.attributes);
                 if let (Some((before, attributes)), Some((directory, _))) = (results.directory, place) {
