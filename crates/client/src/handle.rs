@@ -38,6 +38,9 @@ pub(crate) const HEAD: usize = 8;
 /// The length of the seal in bytes.
 const SEAL: usize = 16;
 
+/// The longest identity of a handle that has a seal, in bytes.
+pub(crate) const IDENTITY_MAX: usize = HANDLE_MAX - SEAL;
+
 /// The scheme of handles that contain the filesystem's own handle. Only these can be made by a client.
 const KERNEL_SCHEME: u8 = 1;
 
@@ -132,7 +135,7 @@ impl Handle {
         let kind = u8::try_from(kind).ok()?;
         let identity = HEAD + 1 + kernel_handle.len();
         let mut bytes = [0; HANDLE_MAX];
-        if identity + SEAL > HANDLE_MAX {
+        if identity > IDENTITY_MAX {
             return None;
         }
         bytes[..HEAD].copy_from_slice(&head);

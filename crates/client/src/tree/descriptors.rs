@@ -9,17 +9,19 @@ use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use ahash::HashMap;
+use ahash::RandomState;
+use indexmap::IndexMap;
 use parking_lot::Mutex;
 
+use super::identity::FileIdentity;
 use crate::handle::{Handle, WeakHandle};
 
 /// A file of the tree.
 #[derive(Debug)]
 pub(crate) struct Descriptor {
     pub(super) file: OwnedFd,
-    /// What names it: [`Handle::identity`].
-    pub(super) identity: Box<[u8]>,
+    /// What names it.
+    pub(super) identity: FileIdentity,
     /// False if that isn't known.
     pub(super) is_directory: bool,
     /// The handle that was made of it last. A cached descriptor keeps no handle in use: what is out of use
@@ -52,9 +54,7 @@ pub(crate) struct DescriptorCache {
 
 #[derive(Debug, Default)]
 struct Clock {
-    /// The slots' indices by identity.
-    indices: HashMap<Box<[u8]>, usize>,
-    slots: Vec<Slot>,
+    slots: IndexMap<FileIdentity, Slot, RandomState>,
     /// The number of slots with something else than a directory.
     files: usize,
     /// Where the next search begins.
@@ -77,8 +77,7 @@ impl DescriptorCache {
     /// The descriptor of the file with this identity.
     pub(crate) fn get(&self, identity: &[u8]) -> Option<Arc<Descriptor>> {
         let mut clock = self.clock.lock();
-        let index = *clock.indices.get(identity)?;
-        let slot = &mut clock.slots[index];
+        let slot = clock.slots.get_mut(identity)?;
         slot.used = true;
         Some(Arc::clone(&slot.descriptor))
     }
@@ -87,15 +86,13 @@ impl DescriptorCache {
     /// that one was faster.
     pub(crate) fn insert(&self, new: Descriptor) -> Arc<Descriptor> {
         let mut clock = self.clock.lock();
-        if let Some(index) = clock.indices.get(&new.identity) {
-            return Arc::clone(&clock.slots[*index].descriptor);
+        if let Some(slot) = clock.slots.get(&new.identity) {
+            return Arc::clone(&slot.descriptor);
         }
-        let evicted = if clock.slots.len() >= self.budget { Some(clock.evict()) } else { None };
+        let evicted = if clock.slots.len() >= self.budget { clock.evict() } else { None };
         let descriptor = Arc::new(new);
         clock.files += usize::from(!descriptor.is_directory);
-        let index = clock.slots.len();
-        clock.indices.insert(descriptor.identity.clone(), index);
-        clock.slots.push(Slot { descriptor: Arc::clone(&descriptor), used: false });
+        clock.slots.insert(descriptor.identity, Slot { descriptor: Arc::clone(&descriptor), used: false });
         drop(clock);
         drop(evicted);
         descriptor
@@ -119,7 +116,7 @@ impl DescriptorCache {
     /// Removes a file's descriptor.
     pub(crate) fn remove(&self, identity: &[u8]) {
         let mut clock = self.clock.lock();
-        let removed = clock.indices.get(identity).copied().map(|index| clock.remove(index));
+        let removed = clock.slots.get_index_of(identity).and_then(|index| clock.remove(index));
         drop(clock);
         drop(removed);
     }
@@ -127,7 +124,7 @@ impl DescriptorCache {
     /// Removes half of the descriptors, because the process or the system has too many.
     pub(crate) fn halve(&self) {
         let mut clock = self.clock.lock();
-        let evicted: Vec<_> = (0..clock.slots.len().div_ceil(2)).map(|_| clock.evict()).collect();
+        let evicted: Vec<_> = (0..clock.slots.len().div_ceil(2)).map_while(|_| clock.evict()).collect();
         drop(clock);
         drop(evicted);
     }
@@ -137,11 +134,11 @@ impl DescriptorCache {
         let mut idle = Vec::new();
         let mut clock = self.clock.lock();
         let mut index = 0;
-        while let Some(slot) = clock.slots.get_mut(index) {
+        while let Some((_, slot)) = clock.slots.get_index_mut(index) {
             if std::mem::take(&mut slot.used) {
                 index += 1;
             } else {
-                idle.push(clock.remove(index));
+                idle.extend(clock.remove(index));
             }
         }
         drop(clock);
@@ -150,30 +147,26 @@ impl DescriptorCache {
 }
 
 impl Clock {
-    /// Removes the first descriptor from the hand on that wasn't used since the hand passed it. There must be
-    /// one.
-    fn evict(&mut self) -> Arc<Descriptor> {
+    /// Removes the first descriptor from the hand on that wasn't used since the hand passed it. `None` if
+    /// there is no descriptor.
+    fn evict(&mut self) -> Option<Arc<Descriptor>> {
         loop {
             if self.hand >= self.slots.len() {
                 self.hand = 0;
             }
-            if std::mem::take(&mut self.slots[self.hand].used) {
-                self.hand += 1;
-            } else {
+            let (_, slot) = self.slots.get_index_mut(self.hand)?;
+            if !std::mem::take(&mut slot.used) {
                 return self.remove(self.hand);
             }
+            self.hand += 1;
         }
     }
 
     /// Removes a slot; the last one takes its place.
-    fn remove(&mut self, index: usize) -> Arc<Descriptor> {
-        let removed = self.slots.swap_remove(index).descriptor;
-        self.files -= usize::from(!removed.is_directory);
-        self.indices.remove(&removed.identity);
-        if let Some(moved) = self.slots.get(index) {
-            self.indices.insert(moved.descriptor.identity.clone(), index);
-        }
-        removed
+    fn remove(&mut self, index: usize) -> Option<Arc<Descriptor>> {
+        let (_, Slot { descriptor, .. }) = self.slots.swap_remove_index(index)?;
+        self.files -= usize::from(!descriptor.is_directory);
+        Some(descriptor)
     }
 }
 
@@ -186,7 +179,8 @@ mod tests {
     /// Every third one is a directory's.
     fn descriptor(number: u32) -> Descriptor {
         let file = File::open("/dev/null").expect("a descriptor").into();
-        let (identity, is_directory) = (number.to_be_bytes().into(), number.is_multiple_of(3));
+        let identity = FileIdentity::new(&[&number.to_be_bytes()]).expect("short");
+        let is_directory = number.is_multiple_of(3);
         Descriptor { file, identity, is_directory, handle: Mutex::default() }
     }
 
@@ -197,12 +191,8 @@ mod tests {
     /// The numbers below `end` that the cache has, without marking them as used.
     fn held(cache: &DescriptorCache, end: u32) -> Vec<u32> {
         let clock = cache.clock.lock();
-        assert_eq!(clock.indices.len(), clock.slots.len());
-        for (identity, index) in &clock.indices {
-            assert_eq!(clock.slots[*index].descriptor.identity, *identity);
-        }
-        assert_eq!(clock.files, clock.slots.iter().filter(|slot| !slot.descriptor.is_directory).count());
-        (0..end).filter(|number| clock.indices.contains_key(&number.to_be_bytes()[..])).collect()
+        assert_eq!(clock.files, clock.slots.values().filter(|slot| !slot.descriptor.is_directory).count());
+        (0..end).filter(|number| clock.slots.contains_key(&number.to_be_bytes()[..])).collect()
     }
 
     #[test]

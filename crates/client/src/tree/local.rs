@@ -21,6 +21,7 @@ use user_ids::Identity;
 
 use super::descriptors::{Descriptor, DescriptorCache};
 use super::failure::{Failure, Result};
+use super::identity::FileIdentity;
 use super::open_dirs::OpenDirs;
 use crate::attribute_sink::{AttributeSink, AttributeUpdate, PreOpAttributes};
 use crate::error::Status;
@@ -139,7 +140,7 @@ impl LocalTree {
             .ok(),
             root: Arc::new(Descriptor {
                 file: root,
-                identity: handle.identity().into(),
+                identity: FileIdentity::new(&[handle.identity()])?,
                 is_directory: true,
                 handle: Mutex::default(),
             }),
@@ -317,9 +318,9 @@ impl LocalTree {
     }
 
     /// The identity in the handle of a file.
-    pub(super) fn identity(&self, kernel: &KernelHandle) -> Result<Box<[u8]>> {
+    pub(super) fn identity(&self, kernel: &KernelHandle) -> Result<FileIdentity> {
         let kind = u8::try_from(kernel.kind()).map_err(|_| Failure::NotLocal)?;
-        Ok([&self.head, &[kind][..], kernel.as_bytes()].concat().into())
+        FileIdentity::new(&[&self.head, &[kind], kernel.as_bytes()]).ok_or(Failure::NotLocal)
     }
 
     /// A new handle of the file of this identity, which was found by this name.

@@ -20,6 +20,7 @@ mod create;
 mod descriptors;
 mod entries;
 mod failure;
+mod identity;
 mod local;
 mod open;
 mod open_dirs;
