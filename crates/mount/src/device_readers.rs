@@ -10,8 +10,8 @@
 //! has handled a request goes to the end. A thread that always woke up would do so on another CPU than the
 //! caller's most of the time, which takes longer.
 //!
-//! A thread that has come to a call that may wait for a disk makes it itself, as long as enough others are
-//! left for further requests.
+//! A thread makes calls that may wait for a disk itself, as long as enough others are left for further
+//! requests.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -25,11 +25,11 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
 use tokio::io::Interest;
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit};
 
 use crate::fuse::device::WatchedDevice;
 use crate::replies::ReplyChannel;
-use crate::requests::{Accepted, AcceptedRequest, DiskJob, Requests};
+use crate::requests::{Accepted, AcceptedRequest, Requests};
 use crate::runtime::prepare_thread;
 
 /// The threads. Two are as fast as more while none waits for a disk.
@@ -68,7 +68,8 @@ struct Readers {
     notice: Notify,
     /// Held while a request is read and accepted, so that FORGET and RELEASE take effect in order.
     reading: Mutex<()>,
-    disk_waits: AtomicUsize,
+    /// Threads that handle a request, and may wait for a disk.
+    may_wait: AtomicUsize,
     /// Whether threads can read: without memory or descriptors for them, the task does for good.
     has_threads: AtomicBool,
     /// Readable at the end.
@@ -109,7 +110,7 @@ pub(crate) async fn serve(requests: &Arc<Requests>, device: WatchedDevice, max_l
         changed: Condvar::new(),
         notice: Notify::new(),
         reading: Mutex::new(()),
-        disk_waits: AtomicUsize::new(0),
+        may_wait: AtomicUsize::new(0),
         has_threads: AtomicBool::new(true),
         stop: eventfd(0, EventfdFlags::CLOEXEC)?,
     });
@@ -237,10 +238,7 @@ impl Readers {
                 Read::Request(request) => {
                     let permit =
                         self.requests.permit_now().or_else(|| runtime.block_on(self.requests.permit()));
-                    self.requests.handle(request, permit, |job| {
-                        self.wait_for_disk(job);
-                        None
-                    });
+                    self.handle(request, permit);
                 }
                 Read::Nothing => {}
                 Read::Empty => continue,
@@ -273,14 +271,18 @@ impl Readers {
         }
     }
 
-    /// Runs a job on this thread, or, if too few are left, on one of the runtime's.
-    fn wait_for_disk(&self, job: DiskJob) {
-        if self.disk_waits.fetch_add(1, Relaxed) < MAX_DISK_WAITS {
-            job.run();
+    /// Handles a request on this thread. It waits for a disk on one of the runtime's if too few threads are
+    /// left.
+    fn handle(&self, request: AcceptedRequest, permit: Option<OwnedSemaphorePermit>) {
+        if self.may_wait.fetch_add(1, Relaxed) < MAX_DISK_WAITS {
+            self.requests.handle_blocking(request, permit);
         } else {
-            drop(tokio::task::spawn_blocking(|| job.run()));
+            self.requests.handle(request, permit, |job| {
+                drop(tokio::task::spawn_blocking(|| job.run()));
+                None
+            });
         }
-        self.disk_waits.fetch_sub(1, Relaxed);
+        self.may_wait.fetch_sub(1, Relaxed);
     }
 
     /// From now on the task reads.

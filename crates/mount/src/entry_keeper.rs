@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 
 use crate::queues::{Inbox, message};
 use crate::replies::ReplyChannel;
-use crate::requests::{Accepted, DiskJob, Requests};
+use crate::requests::{Accepted, Requests};
 
 /// What others want of a keeper.
 #[derive(Debug, Default)]
@@ -176,7 +176,7 @@ impl EntryKeeper {
             self.shared.begun();
             let replied = match accepted {
                 Accepted::Request(request) => {
-                    self.requests.handle(request, self.requests.permit_now(), DiskJob::run)
+                    self.requests.handle_blocking(request, self.requests.permit_now())
                 }
                 Accepted::Done(entry) => entry,
             };

@@ -217,6 +217,24 @@ impl Requests {
         }
     }
 
+    /// As [`Requests::handle`], on a thread that may wait for a disk. Calls that may have to aren't tried
+    /// without waiting first.
+    pub(crate) fn handle_blocking(
+        self: &Arc<Self>,
+        request: AcceptedRequest,
+        permit: Option<OwnedSemaphorePermit>,
+    ) -> Option<FuseEntry> {
+        let AcceptedRequest { work, guard } = request;
+        match work {
+            Work::Operation(header, operation) => {
+                let caller = WaitingCaller::new(header, &operation);
+                let work = self.handler(header, operation, permit);
+                self.disk_job(caller, work, guard).run()
+            }
+            Work::Close(closing) => self.close(closing, guard, permit),
+        }
+    }
+
     fn handle_operation(
         self: &Arc<Self>,
         header: Header,

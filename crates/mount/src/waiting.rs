@@ -4,11 +4,12 @@
 //! mount of the kernel's client, only a fatal signal counts: the request is aborted if the caller is dying,
 //! now or later, because the kernel sends INTERRUPT only once. The server may still execute the call.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ahash::HashMap;
 use futures_util::future::AbortHandle;
 use parking_lot::Mutex;
 
