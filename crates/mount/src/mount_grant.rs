@@ -316,6 +316,26 @@ impl MountGrants {
         mounted.id == id && mounted.parent == self.fuse
     }
 
+    /// Mounts a copy of the mount `mounted`, which is at `path` on the clone, at the same path of the FUSE
+    /// filesystem. The error is the reason in words.
+    ///
+    /// The user who has mounted it may own the directories above, and put a link in their place between two
+    /// lookups. So both paths are looked up without links, and the mount is recognised by its number.
+    fn carry_over(&self, clone: u64, mounted: u64, path: &Path, fuse: &OwnedFd) -> Result<(), String> {
+        // This one first: it may wait for the server, and a descriptor of the clone would keep that busy.
+        let place = attached_mount::below(fuse, path)
+            .map_err(|error| format!("on the FUSE filesystem: {}", in_words(error)))?;
+        let root = attached_mount::top(&self.at).map_err(|error| format!("the mountpoint: {error}"))?;
+        if attached_mount::mount_id(&root) != Ok(Some(clone)) {
+            return Err("the export's mount isn't at the mountpoint any more".to_owned());
+        }
+        match attached_mount::attach_copy(mounted, root, path, place) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err("another mount is at its path".to_owned()),
+            Err(error) => Err(format!("its copy: {}", in_words(error))),
+        }
+    }
+
     /// Detaches the clone, unless something else is mounted on its root: then new opens don't reach it, and
     /// it is detached when that has been unmounted.
     fn recall(&self) {
@@ -341,9 +361,9 @@ impl MountGrants {
         for mounted in below() {
             let Ok(path) = mounted.at.strip_prefix(&self.at) else { continue };
             // Not locked: the FUSE filesystem looks the path up, which may wait for the server.
-            if let Err(error) = attached_mount::attach_copy(&mounted.at, &*fuse, path) {
+            if let Err(reason) = self.carry_over(id, on_top(&table, mounted).id, path, &fuse) {
                 let at = mounted.at.display();
-                tracing::warn!(%at, %error, "it is detached with the export's mount");
+                tracing::warn!(%at, reason, "it is detached with the export's mount");
             }
         }
         drop(fuse);
@@ -361,6 +381,25 @@ impl MountGrants {
             Ok(false) => {}
             Err(error) => tracing::error!(at = %self.at.display(), %error, "it can't be detached"),
         }
+    }
+}
+
+/// The last one of the mounts that are mounted on each other's root. An automounted filesystem is on top of
+/// autofs, for example.
+fn on_top<'a>(table: &'a [MountEntry], lowest: &'a MountEntry) -> &'a MountEntry {
+    let mut top = lowest;
+    while let Some(next) = table.iter().find(|mounted| mounted.parent == top.id && mounted.at == top.at) {
+        top = next;
+    }
+    top
+}
+
+/// Why a path can't be taken.
+fn in_words(error: Errno) -> String {
+    match error {
+        Errno::LOOP => "a symbolic link is in its path".to_owned(),
+        Errno::XDEV => "another mount is in its path".to_owned(),
+        error => error.to_string(),
     }
 }
 

@@ -6,7 +6,7 @@
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, open, statx};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags, open, openat2, statx};
 use rustix::io::Errno;
 use rustix::mount::{
     FsPickFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, fsconfig_reconfigure, fspick, move_mount,
@@ -20,6 +20,10 @@ use crate::mount::{
 const MOUNT_ATTR_ATIME: u64 = 0x70;
 const MOUNT_ATTR_NOATIME: u64 = 0x10;
 const MOUNT_ATTR_NOSYMFOLLOW: u64 = 0x20_0000;
+
+const PATH_ONLY: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+const NO_LINKS: ResolveFlags =
+    ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 
 /// Options of an attached mount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,25 +84,48 @@ pub fn attach(mount: OwnedFd, options: AttachedOptions, at: impl AsFd) -> rustix
     set_attributes(&mount, options.attributes())?;
     // The numbers of mounts were new in Linux 5.8.
     let id = mount_id(&mount)?.ok_or(Errno::NOSYS)?;
-    move_to(&mount, at, c"")?;
+    move_to(&mount, at)?;
     Ok(id)
 }
 
-/// Attaches a copy of the mount on top at the absolute path `from`, with everything mounted below it, at the
-/// path `to` below the directory `directory`.
+/// Attaches a copy of the mount with this number ([`mount_id`]), with everything mounted below it, on top of
+/// what is at the file or directory `at`. The mount must be on top at the path `path` below `root`, and be
+/// mounted on the mount of `root`. Returns whether it was there. Needs `CAP_SYS_ADMIN`.
+///
+/// Other users may rename the directories on the path meanwhile. So no symbolic link is followed, and only
+/// the last step leads to another mount.
 ///
 /// # Errors
-/// Those of open_tree(2) and move_mount(2), and of opening both paths.
-pub fn attach_copy(from: &Path, directory: impl AsFd, to: &Path) -> rustix::io::Result<()> {
-    let flags =
-        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
-    let copy = open_tree(CWD, from, flags)?;
-    move_to(&copy, directory, to)
+/// openat2(2)'s: `ELOOP` for a symbolic link, `EXDEV` for another mount on the way and for a path that leads
+/// out of `root`. Those of open_tree(2) and move_mount(2).
+pub fn attach_copy(id: u64, root: impl AsFd, path: &Path, at: impl AsFd) -> rustix::io::Result<bool> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Err(Errno::INVAL) };
+    let parent = below(root, if parent.as_os_str().is_empty() { Path::new(".") } else { parent })?;
+    let mounted = openat2(parent, name, PATH_ONLY, Mode::empty(), NO_LINKS)?;
+    if mount_id(&mounted)? != Some(id) {
+        return Ok(false);
+    }
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_EMPTY_PATH
+        | OpenTreeFlags::AT_RECURSIVE;
+    move_to(&open_tree(mounted, c"", flags)?, at)?;
+    Ok(true)
 }
 
-fn move_to(mount: &OwnedFd, directory: impl AsFd, path: impl rustix::path::Arg) -> rustix::io::Result<()> {
+/// The file or directory at the path `path` below `directory`, as a descriptor that can't be read from. It is
+/// on the same mount, and no symbolic link leads there.
+///
+/// # Errors
+/// openat2(2)'s (Linux 5.6): `ELOOP` for a symbolic link, `EXDEV` for another mount and for a path that leads
+/// out of `directory`.
+pub fn below(directory: impl AsFd, path: &Path) -> rustix::io::Result<OwnedFd> {
+    openat2(directory, path, PATH_ONLY, Mode::empty(), NO_LINKS | ResolveFlags::NO_XDEV)
+}
+
+fn move_to(mount: &OwnedFd, at: impl AsFd) -> rustix::io::Result<()> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-    move_mount(mount, c"", directory, path, flags)
+    move_mount(mount, c"", at, c"", flags)
 }
 
 /// The number that /proc/self/mountinfo has for the mount of an open file; `None` before Linux 5.8. It isn't
@@ -108,7 +135,8 @@ fn move_to(mount: &OwnedFd, directory: impl AsFd, path: impl rustix::path::Arg) 
 /// statx(2)'s.
 pub fn mount_id(file: impl AsFd) -> rustix::io::Result<Option<u64>> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let found = statx(file, c"", flags, StatxFlags::MNT_ID)?;
+    // The kernel gives the number unasked. Any request is refused on a FUSE filesystem of another user.
+    let found = statx(file, c"", flags, StatxFlags::empty())?;
     Ok((found.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(found.stx_mnt_id))
 }
 
