@@ -71,6 +71,38 @@ fn kill(pid: u32, signal: Signal) {
     kill_process(pid, signal).expect("the process is there");
 }
 
+/// A mount shows old attributes for a while after a change by others. A copy onto the same file, or of a
+/// directory into itself, is refused nevertheless.
+#[test]
+fn nothing_is_copied_onto_itself_through_a_mount() {
+    for options in ["", "lane=off", "vers=3,lane=off"] {
+        let share = Share::new(&[]);
+        let (file, url) = (share.export.join("file"), format!("{}/file", share.url()));
+        fs::create_dir_all(share.export.join("deep/er")).expect("own directory");
+        let mount = share.mount(options);
+        let through = mount.join("file");
+        let copy = |arguments: &[&str]| {
+            let mut command = Command::new(binary());
+            command.arg("cp").args(arguments).env("SAMEHOST_RUN_DIR", share.server.run_dir());
+            run(&mut command)
+        };
+        let path = |path: &Path| path.to_str().expect("UTF-8").to_owned();
+        for (from, to) in [(path(&through), url.clone()), (url, path(&through))] {
+            fs::metadata(&through).expect("mounted");
+            let changed = format!("{} and more", read(&file));
+            fs::write(&file, &changed).expect("own file");
+            assert_output(&copy(&[&from, &to]), 1, &["is the same file as"]);
+            assert_eq!(read(&file), changed);
+        }
+        for into in ["new", "deep/er/"] {
+            let to = format!("{}/{into}", share.url());
+            assert_output(&copy(&["-r", &path(mount.path()), &to]), 1, &["can't be copied into itself"]);
+        }
+        let left = run_ok(Command::new("find").arg(&share.export).args(["-name", ".samehost*"]));
+        assert_eq!(left, "", "markers are removed");
+    }
+}
+
 #[test]
 fn mount_returns_when_mounted_and_unmount_removes_everything() {
     let share = Share::new(&[]);

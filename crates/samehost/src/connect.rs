@@ -75,6 +75,10 @@ impl Connector {
             return Ok(link);
         }
         let found = session.walk(session.target(), follow).await;
+        let found = match found {
+            Ok(found) if names_directory(url) => require_directory(&session, url, found).await,
+            found => found,
+        };
         Ok((session, found))
     }
 
@@ -104,6 +108,28 @@ impl Connector {
         for session in self.sessions.into_inner().into_values() {
             session.close().await;
         }
+    }
+}
+
+/// Whether the path of a URL can only be that of a directory (path_resolution(7)).
+pub fn names_directory(url: &Url) -> bool {
+    url.path().ends_with(b"/") || url.path().ends_with(b"/.")
+}
+
+/// The error for `url`, which names a directory but belongs to something else.
+pub fn not_a_directory(url: &Url) -> Error {
+    Error::Status { object: url.to_string(), status: Status::NotDirectory }
+}
+
+async fn require_directory(session: &Session, url: &Url, found: Found) -> client::Result<Found> {
+    let attributes = match found.attributes {
+        Some(attributes) => attributes,
+        None => session.attributes(&found.handle).await?,
+    };
+    if attributes.kind == FileKind::Directory {
+        Ok(Found { attributes: Some(attributes), ..found })
+    } else {
+        Err(not_a_directory(url))
     }
 }
 
@@ -196,7 +222,7 @@ fn next_step(status: Status) -> Option<&'static str> {
             Some("check the mode of the file and of the directories above it; root may be squashed")
         }
         Status::NotPermitted => Some("only the owner may do this; root may be squashed (no_root_squash)"),
-        Status::ReadOnly => Some("export it with rw"),
+        Status::ReadOnly => Some("export it with rw; directories above exports can't be changed"),
         Status::NotEmpty => Some("use rm -r"),
         Status::Stale | Status::BadHandle => Some("name it again; it was removed or replaced on the server"),
         Status::NoSpace | Status::Quota => Some("make room; samehost df shows how much there is"),

@@ -131,6 +131,88 @@ fn a_file_is_not_copied_onto_itself() {
     }
 }
 
+/// Sources with one name would overwrite each other at the destination, at the same time even.
+#[test]
+fn what_a_command_has_made_is_not_replaced_by_it() {
+    let server = Server::start();
+    for (directory, byte) in [("a", b'A'), ("b", b'B')] {
+        fs::create_dir_all(server.beside(directory).join("sub")).unwrap();
+        fs::write(server.beside(directory).join("sub/file"), vec![byte; 3_000_000]).unwrap();
+    }
+    let (a, b) = (server.beside("a/sub"), server.beside("b/sub"));
+    let said = ["/sub/file", "was just made by this command"];
+    for (number, lane) in LANE_OPTIONS.into_iter().enumerate() {
+        let name = format!("one-{number}");
+        let made = server.export().join(&name);
+        let whole = |file: &str| fs::read(made.join(file)).unwrap() == vec![b'A'; 3_000_000];
+        fs::create_dir(&made).unwrap();
+        let to = format!("{{}}{name}");
+        server.run(&["cp", "-r", lane, path(&a), path(&b), &to]).exits(1).complains(&said);
+        assert!(whole("sub/file"));
+        let (a, b) = (a.join("file"), b.join("file"));
+        server.run(&["cp", lane, path(&a), path(&b), &to]).exits(1).complains(&said[1..]);
+        assert!(whole("file"));
+        // The contents of directories without a name.
+        let (a, b) = (server.beside("a/sub/."), server.beside("b/sub/."));
+        let to = format!("{{}}{name}/sub");
+        server.run(&["cp", "-r", lane, path(&a), path(&b), &to]).exits(1).complains(&said);
+        assert!(whole("sub/file"));
+    }
+    for directory in ["p", "q", "into"] {
+        fs::create_dir(server.export().join(directory)).unwrap();
+        fs::write(server.export().join(directory).join("x"), directory).unwrap();
+    }
+    let said = ["into/x", "was just made by this command", "next:"];
+    server.run(&["mv", "{}p/x", "{}q/x", "{}into"]).exits(1).complains(&said);
+    let read = |name: &str| fs::read_to_string(server.export().join(name)).unwrap();
+    assert_eq!([read("into/x"), read("q/x")], ["p", "q"]);
+}
+
+/// path_resolution(7): a path with a slash at its end is a directory's.
+#[test]
+fn a_slash_at_the_end_names_a_directory() {
+    let server = Server::start();
+    let export = server.export();
+    fs::write(export.join("file"), b"file").unwrap();
+    fs::write(export.join("other"), b"other").unwrap();
+    fs::create_dir(export.join("dir")).unwrap();
+    symlink("dir", export.join("link")).unwrap();
+    let (local, new) = (server.beside("local"), server.beside("new"));
+    let missing = format!("{}/", path(&server.beside("missing")));
+    fs::write(&local, b"local").unwrap();
+    let refused: [&[&str]; 11] = [
+        &["cat", "{}file/"],
+        &["ls", "{}file/"],
+        &["stat", "{}file/."],
+        &["rm", "{}file/"],
+        &["rm", "-r", "{}file/"],
+        &["rm", "{}link/"],
+        &["mv", "{}file/", "{}new"],
+        &["mv", "{}other", "{}file/"],
+        &["cp", "{}file/", path(&new)],
+        &["cp", path(&local), "{}file/"],
+        &["mv", "{}link/", "{}new"],
+    ];
+    for args in refused {
+        server.run(args).exits(1).complains(&["not a directory"]);
+    }
+    for args in
+        [&["cp", path(&local), "{}new/"], &["cp", "{}file", &missing[..]], &["mv", "{}file", "{}new/"]]
+    {
+        server.run(args).exits(1).complains(&["isn't a directory", "mkdir"]);
+    }
+    assert!(!export.join("new").exists() && !server.beside("missing").exists());
+    assert_eq!(fs::read(export.join("file")).unwrap(), b"file");
+    // As for directories themselves.
+    server.run(&["ls", "{}link/"]).exits(0);
+    server.run(&["mv", "{}dir/", "{}moved/"]).exits(0);
+    server.run(&["cp", "-r", "{}moved/", "{}copy/"]).exits(0);
+    server.run(&["cp", path(&local), "{}copy/"]).exits(0);
+    assert_eq!(fs::read(export.join("copy/local")).unwrap(), b"local");
+    server.run(&["rm", "-r", "{}copy/"]).exits(0);
+    assert!(!export.join("copy").exists());
+}
+
 /// The destination's times change during the copy, which must not hide that it is the same directory.
 #[test]
 fn a_directory_is_not_copied_into_itself() {
@@ -385,7 +467,14 @@ fn directories_are_made_moved_and_removed() {
     server.run(&["rm", "-r", "{}x"]).exits(0);
     assert!(!export.join("x").exists());
     assert!(server.beside("outside/kept").exists(), "rm -r went through a link");
-    server.run(&["rm", "-r", "{}"]).exits(1).complains(&["next:"]);
+    // An export can't be removed, so its contents aren't either; nor are they by the directories above it.
+    fs::write(export.join("kept"), b"kept").unwrap();
+    let above = format!("nfs://127.0.0.1:{}{}", server.port, path(export.parent().unwrap()));
+    for target in ["{}", &above] {
+        let removed = server.run(&["rm", "-r", target]).exits(1);
+        removed.complains(&["is an export or another filesystem", "next:"]);
+    }
+    assert!(export.join("kept").exists());
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! `cat`: writes files to standard output, with several reads in flight.
 
-use client::{File, OpenOptions, Url};
+use client::{File, Follow, OpenOptions, Url};
 use futures_util::{StreamExt, stream};
 
 use crate::cli::{CatArgs, Global};
-use crate::connect::{Connector, failure};
+use crate::connect::{Connector, failure, names_directory};
 use crate::exit::{CommandResult, Stop};
 use crate::output::{Output, Reporter};
 
@@ -32,6 +32,9 @@ pub async fn cat(global: &Global, args: CatArgs) -> CommandResult {
 
 async fn one(connector: &Connector, url: &Url, output: &mut Output) -> Result<(), Stop> {
     let session = connector.session(url).await?;
+    if names_directory(url) {
+        connector.find(url, Follow::Yes).await?;
+    }
     let to_failure = |error| failure(url, error);
     let file = session.open(session.target(), &OpenOptions::reading()).await.map_err(to_failure)?;
     let size = file.attributes().await.map_err(to_failure)?.size;

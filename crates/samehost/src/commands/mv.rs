@@ -1,9 +1,11 @@
 //! `mv`: renames files on one server.
 
+use std::collections::HashSet;
+
 use client::{FileKind, Follow, Status, Url};
 
 use crate::cli::{Global, MvArgs};
-use crate::connect::{Connector, TargetName, child, failure};
+use crate::connect::{Connector, TargetName, child, failure, names_directory, not_a_directory};
 use crate::exit::{CommandResult, Failure};
 use crate::output::Reporter;
 
@@ -29,8 +31,9 @@ pub async fn mv(global: &Global, args: MvArgs) -> CommandResult {
         )
         .into());
     }
+    let mut moved = HashSet::new();
     for source in from {
-        if let Err(failure) = one(&connector, &source.url, &to.url, into.as_ref()).await {
+        if let Err(failure) = one(&connector, &source.url, &to.url, into.as_ref(), &mut moved).await {
             reporter.report(&failure);
         }
     }
@@ -50,20 +53,60 @@ async fn directory(connector: &Connector, url: &Url) -> Result<Option<TargetName
         None => session.attributes(&found.handle).await.map_err(|error| failure(url, error))?,
     };
     let is_directory = attributes.kind == FileKind::Directory;
+    if !is_directory && names_directory(url) {
+        return Err(failure(url, not_a_directory(url)));
+    }
     Ok(is_directory.then(|| TargetName { session, directory: found.handle, name: Vec::new() }))
 }
 
-async fn one(connector: &Connector, from: &Url, to: &Url, into: Option<&TargetName>) -> Result<(), Failure> {
+/// Moves one file. `moved` are the names that this command has made in the directory `into`.
+async fn one(
+    connector: &Connector,
+    from: &Url,
+    to: &Url,
+    into: Option<&TargetName>,
+    moved: &mut HashSet<Vec<u8>>,
+) -> Result<(), Failure> {
     let source = connector.target_name(from).await?;
+    if names_directory(from) || into.is_none() && names_directory(to) {
+        require_directory(&source, from, to).await?;
+    }
     let (goal, url) = match into {
         Some(into) => (TargetName { name: source.name.clone(), ..into.clone() }, child(to, &source.name)),
         None => (connector.target_name(to).await?, to.clone()),
     };
+    if into.is_some() && moved.contains(&goal.name) {
+        return Err(Failure::new(
+            url.to_string(),
+            format!("was just made by this command, and isn't replaced by {from}"),
+        )
+        .next("move files of one name into different directories"));
+    }
     let renamed = source.session.rename(&source.directory, &source.name, &goal.directory, &goal.name).await;
     renamed.map_err(|error| {
         let across = error.status() == Some(Status::CrossDevice);
         let said = failure(from, error);
         let failure = Failure { reason: format!("can't be moved to {url}: {}", said.reason), ..said };
         if across { failure.next("copy it with cp -r and remove it with rm -r") } else { failure }
-    })
+    })?;
+    moved.insert(goal.name);
+    Ok(())
+}
+
+/// Fails unless `source`, which is named `from` and is to get the name `to`, is a directory. One of the two
+/// can only be a directory's name.
+async fn require_directory(source: &TargetName, from: &Url, to: &Url) -> Result<(), Failure> {
+    let found = source.session.lookup(&source.directory, &source.name).await;
+    let found = found.map_err(|error| failure(from, error))?;
+    let attributes = match found.attributes {
+        Some(attributes) => attributes,
+        None => source.session.attributes(&found.handle).await.map_err(|error| failure(from, error))?,
+    };
+    if attributes.kind == FileKind::Directory {
+        return Ok(());
+    }
+    if names_directory(from) {
+        return Err(failure(from, not_a_directory(from)));
+    }
+    Err(Failure::new(to.to_string(), "isn't a directory").next("make it with mkdir first"))
 }

@@ -5,7 +5,7 @@ use futures_util::{StreamExt, stream};
 
 use crate::ancestors::{Ancestors, FileId};
 use crate::cli::{Global, RmArgs};
-use crate::connect::{Connector, child, failure};
+use crate::connect::{Connector, child, failure, names_directory, not_a_directory};
 use crate::exit::{CommandResult, Failure};
 use crate::output::Reporter;
 
@@ -36,6 +36,9 @@ async fn one(connector: &Connector, args: &RmArgs, url: &Url, reporter: &Reporte
         None => target.session.attributes(&found.handle).await.map_err(|error| failure(url, error))?,
     };
     if attributes.kind != FileKind::Directory {
+        if names_directory(url) {
+            return Err(failure(url, not_a_directory(url)));
+        }
         return target
             .session
             .remove(&target.directory, &target.name)
@@ -44,6 +47,10 @@ async fn one(connector: &Connector, args: &RmArgs, url: &Url, reporter: &Reporte
     }
     if !args.recursive {
         return Err(Failure::new(url.to_string(), "is a directory").next("use rm -r"));
+    }
+    let parent = target.session.attributes(&target.directory).await.map_err(|error| failure(url, error))?;
+    if parent.fsid != attributes.fsid {
+        return Err(another_filesystem(url));
     }
     let top = PendingDirectory {
         parent: target.directory,
@@ -56,6 +63,13 @@ async fn one(connector: &Connector, args: &RmArgs, url: &Url, reporter: &Reporte
     };
     remove_tree(&target.session, top, reporter).await;
     Ok(())
+}
+
+/// The refusal of a directory with another filesystem than the one above it. It can't be removed itself, so a
+/// removal of its contents is hardly what was meant.
+fn another_filesystem(url: &Url) -> Failure {
+    Failure::new(url.to_string(), "is an export or another filesystem, and isn't removed")
+        .next("name what is to be removed in it")
 }
 
 /// A directory to be removed.
@@ -110,7 +124,7 @@ async fn remove_entries(
     stream::iter(entries)
         .map(|entry| async move {
             let url = child(&directory.url, &entry.name);
-            let ended = entry_of(session, directory, entry, &url).await;
+            let ended = entry_of(session, directory, entry, &url, reporter).await;
             ended.unwrap_or_else(|error| {
                 reporter.report(&failure(&url, error));
                 None
@@ -127,6 +141,7 @@ async fn entry_of(
     directory: &PendingDirectory,
     entry: DirEntry,
     url: &Url,
+    reporter: &Reporter,
 ) -> client::Result<Option<PendingDirectory>> {
     if entry.kind.is_some_and(|kind| kind != FileKind::Directory) {
         session.remove(&directory.handle, &entry.name).await?;
@@ -144,6 +159,10 @@ async fn entry_of(
         }
     };
     if attributes.kind == FileKind::Directory {
+        if attributes.fsid != directory.file.0 {
+            reporter.report(&another_filesystem(url));
+            return Ok(None);
+        }
         let (parent, file) = (directory.handle.clone(), (attributes.fsid, attributes.fileid));
         let (url, depth) = (url.clone(), directory.depth + 1);
         return Ok(Some(PendingDirectory {

@@ -8,6 +8,9 @@ use super::location::{CopyItem, EntryKind, Goal, Location, Open};
 use super::walk::Copy;
 use crate::exit::Failure;
 
+/// How often two files that may be one are compared while one of them changes.
+const MAX_COMPARISONS: u32 = 16;
+
 /// A regular file or a symbolic link, and where it goes.
 pub struct Job {
     pub item: CopyItem,
@@ -16,7 +19,6 @@ pub struct Job {
 
 /// Copies and reports the result.
 pub async fn run(copy: &Copy<'_>, job: Job) {
-    let _under_way = copy.comparison_lock.read().await;
     if copy.unreachable.get() {
         return;
     }
@@ -92,12 +94,25 @@ async fn refuse_same(job: &Job, there: &CopyItem) -> Result<(), Failure> {
         (Location::Remote(one), Location::Remote(other)) if one.url.host() == other.url.host() => {
             one.handle().await? == other.handle().await?
         }
-        _ => job.item.facts.same_file(&there.facts),
+        _ => job.item.facts.fileid == there.facts.fileid && is_one_file(&job.item.at, &there.at).await?,
     };
     if same {
         return Err(Failure::new(job.goal.show(), format!("is the same file as {}", job.item.at.show())));
     }
     Ok(())
+}
+
+/// Whether two names with one file number, of which at most one is on a certain server, are names of one
+/// file. One that changes all the time counts as the same.
+async fn is_one_file(one: &Location, other: &Location) -> Result<bool, Failure> {
+    for _ in 0..MAX_COMPARISONS {
+        let before = one.current_facts().await?;
+        let there = other.current_facts().await?;
+        if before.same_file(&one.current_facts().await?) {
+            return Ok(before.same_file(&there));
+        }
+    }
+    Ok(true)
 }
 
 async fn transfer(

@@ -48,6 +48,18 @@ pub fn facts(path: &Path, follow: Follow) -> Result<Facts, Failure> {
     metadata(path, follow).map(|metadata| of(&metadata)).map_err(|error| to_failure(path, error))
 }
 
+/// As [`facts`] of a file's target. A mount of a server may show older attributes until the file is opened
+/// (close-to-open consistency, nfs(5)).
+pub fn current_facts(path: &Path) -> Result<Facts, Failure> {
+    let opened = OpenOptions::new().read(true).custom_flags(careful(true)).open(path);
+    let metadata = match opened {
+        Ok(file) => file.metadata(),
+        // Without permission to read.
+        Err(_) => fs::metadata(path),
+    };
+    metadata.map(|metadata| of(&metadata)).map_err(|error| to_failure(path, error))
+}
+
 /// As [`facts`]; `None` if there is no such file.
 pub fn find(path: &Path, follow: Follow) -> Result<Option<Facts>, Failure> {
     match metadata(path, follow) {

@@ -8,7 +8,7 @@ use client::{Follow, Timestamp};
 use super::{local, remote};
 use crate::ancestors::FileId;
 use crate::cli::Operand;
-use crate::connect::Connector;
+use crate::connect::{Connector, names_directory};
 use crate::exit::Failure;
 use crate::human;
 
@@ -97,6 +97,8 @@ pub struct Goal {
     pub named: bool,
     /// This copy has made the directory, so it has no other entries.
     pub fresh: bool,
+    /// The name can only be a directory's: the user named it with a slash at its end.
+    pub directory_only: bool,
 }
 
 /// An open file.
@@ -137,13 +139,22 @@ impl Location {
             )
             .next("such a name can only come from a broken or hostile server; nothing was copied for it"));
         }
-        Ok(Goal { directory: self.clone(), name: name.to_vec(), named: false, fresh })
+        let (directory, name) = (self.clone(), name.to_vec());
+        Ok(Goal { directory, name, named: false, fresh, directory_only: false })
     }
 
     /// Its present attributes.
     pub async fn facts(&self) -> Result<Facts, Failure> {
         match self {
             Location::Local(path) => local::facts(path, Follow::No),
+            Location::Remote(remote) => remote.facts().await,
+        }
+    }
+
+    /// As [`Location::facts`], also if a mount shows older ones for a while.
+    pub async fn current_facts(&self) -> Result<Facts, Failure> {
+        match self {
+            Location::Local(path) => local::current_facts(path),
             Location::Remote(remote) => remote.facts().await,
         }
     }
@@ -280,14 +291,17 @@ pub async fn goal(connector: &Connector, operand: &Operand) -> Result<Result<Loc
     {
         return Ok(Ok(item.at));
     }
-    let (directory, name) = match operand {
-        Operand::Local(path) => local::split(path).map(|(parent, name)| (Location::Local(parent), name))?,
+    let (directory, name, directory_only) = match operand {
+        Operand::Local(path) => {
+            let (parent, name) = local::split(path)?;
+            (Location::Local(parent), name, local::ends_with_slash(path))
+        }
         Operand::Remote(operand) => {
             let (remote, name) = remote::split(connector, &operand.url).await?;
-            (Location::Remote(remote), name)
+            (Location::Remote(remote), name, names_directory(&operand.url))
         }
     };
-    Ok(Err(Goal { directory, name, named: true, fresh: false }))
+    Ok(Err(Goal { directory, name, named: true, fresh: false, directory_only }))
 }
 
 #[cfg(test)]

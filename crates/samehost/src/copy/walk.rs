@@ -1,10 +1,12 @@
 //! The walk through the source's directories, and the queue of files and links.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+use std::hash::{BuildHasher as _, RandomState};
 
 use client::Follow;
 use futures_util::{StreamExt, future, stream};
-use tokio::sync::{RwLock, mpsc};
+use tokio::sync::mpsc;
 
 use super::job::{self, Job};
 use super::location::{self, CopyItem, EntryKind, Facts, Goal, Location};
@@ -19,9 +21,6 @@ use crate::output::Reporter;
 
 /// Files in the queue at most. A long queue lets the progress bar show what is to come.
 const MAX_QUEUE: usize = 8192;
-
-/// How often two directories that may be one are compared while they change.
-const MAX_COMPARISONS: u32 = 16;
 
 /// The counts of what was copied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,9 +43,8 @@ pub struct Copy<'a> {
     pub copied: Cell<Copied>,
     /// A server can't be reached: the rest would fail in the same way.
     pub unreachable: Cell<bool>,
-    /// Held for reading by each job, and for writing by a comparison of directories, during which no job may
-    /// run.
-    pub comparison_lock: RwLock<()>,
+    /// The goals of all files and links so far, if two sources may have the same ones.
+    goals: Option<RefCell<HashSet<String>>>,
 }
 
 impl Copy<'_> {
@@ -98,7 +96,7 @@ pub async fn copy_all(
         progress,
         copied: Cell::default(),
         unreachable: Cell::new(false),
-        comparison_lock: RwLock::new(()),
+        goals: may_collide(from).then(RefCell::default),
     };
     let (queue, jobs) = mpsc::channel(MAX_QUEUE);
     let walk = async {
@@ -136,7 +134,9 @@ async fn one(
     }
     let goal = match (goal, name(operand)) {
         (Err(goal), _) => goal.clone(),
-        (Ok(into), Some(name)) => Goal { directory: into.clone(), name, named: true, fresh: false },
+        (Ok(into), Some(name)) => {
+            Goal { directory: into.clone(), name, named: true, fresh: false, directory_only: false }
+        }
         // "nfs://host/" and "." have no name: their contents are copied.
         (Ok(into), None) => return tree(&item, into.clone(), false, copy, queue, made).await,
     };
@@ -168,7 +168,7 @@ async fn tree(
     made: &mut Vec<CreatedDirectory>,
 ) -> Result<(), Failure> {
     let root = CopyItem { facts: into.facts().await?, at: into.clone() };
-    refuse_root(top, &root, copy).await?;
+    refuse_root(top, &root).await?;
     let mut stack = vec![(top.clone(), into, fresh, 0)];
     let mut ancestors = Ancestors::default();
     while let Some((source, into, fresh, depth)) = stack.pop() {
@@ -191,7 +191,7 @@ async fn tree(
             let entered = match (item, into.inside(&name, fresh)) {
                 (Ok(item), Ok(goal)) if item.facts.kind == EntryKind::Directory => {
                     let allowed = match ancestors.check(depth + 1, item.facts.file_id()) {
-                        Ok(()) => refuse_root(&item, &root, copy).await,
+                        Ok(()) => refuse_root(&item, &root).await,
                         Err(refusal) => Err(refusal.failure(&item.at.show(), "copied")),
                     };
                     match allowed {
@@ -213,33 +213,34 @@ async fn tree(
 }
 
 /// Whether the goal `root` is the directory about to be walked, which would copy it into itself for ever.
-async fn refuse_root(source: &CopyItem, root: &CopyItem, copy: &Copy<'_>) -> Result<(), Failure> {
-    if source.facts.fileid == root.facts.fileid && is_same(&source.at, &root.at, copy).await? {
+async fn refuse_root(source: &CopyItem, root: &CopyItem) -> Result<(), Failure> {
+    if source.facts.fileid == root.facts.fileid && is_same(&source.at, &root.at).await? {
         return Err(Failure::new(source.at.show(), "can't be copied into itself"));
     }
     Ok(())
 }
 
-/// Whether two names with one file number are names of one directory. For two names on one server the handles
-/// decide, otherwise the times. Each copied file changes its directory's times, so they are compared while no
-/// job runs, and only if they were the same before and after the other's were read. A directory that others
-/// keep changing counts as the same: a refused copy is better than an endless one.
-async fn is_same(one: &Location, other: &Location, copy: &Copy<'_>) -> Result<bool, Failure> {
+/// Whether two names with one file number are names of one directory. For two names on one server the
+/// handles decide. Otherwise what is made by one name must be found by the other: attributes can't tell,
+/// since a mount may show old ones.
+async fn is_same(one: &Location, other: &Location) -> Result<bool, Failure> {
     if let (Location::Remote(one), Location::Remote(other)) = (one, other)
         && (one.url.host(), one.url.port()) == (other.url.host(), other.url.port())
         && one.handle().await? == other.handle().await?
     {
         return Ok(true);
     }
-    let _still = copy.comparison_lock.write().await;
-    for _ in 0..MAX_COMPARISONS {
-        let before = one.facts().await?;
-        let there = other.facts().await?;
-        if before.same_file(&one.facts().await?) {
-            return Ok(before.same_file(&there));
-        }
-    }
-    Ok(true)
+    // Nobody has asked for this name before, so no cache answers.
+    let name = format!(".samehost-cp-{:016x}", RandomState::new().hash_one(()));
+    let marker = other.inside(name.as_bytes(), false)?;
+    let Ok(made) = marker.create(0o600).await else {
+        // A copy into this directory fails, too, and ends.
+        return Ok(false);
+    };
+    drop(made);
+    let found = one.inside(name.as_bytes(), false)?.existing().await;
+    marker.remove().await?;
+    Ok(found?.is_some())
 }
 
 async fn submit(
@@ -250,6 +251,17 @@ async fn submit(
 ) -> Result<(), Failure> {
     if item.facts.kind == EntryKind::Other {
         return Err(Failure::new(item.at.show(), "is a device, pipe or socket and wasn't copied"));
+    }
+    if goal.directory_only {
+        return Err(Failure::new(goal.show(), "isn't a directory").next("make it with mkdir first"));
+    }
+    if let Some(goals) = &copy.goals
+        && !goals.borrow_mut().insert(goal.show())
+    {
+        let reason = format!("was just made by this command, and isn't replaced by {}", item.at.show());
+        return Err(
+            Failure::new(goal.show(), reason).next("copy files of one name into different directories")
+        );
     }
     if item.facts.kind == EntryKind::File {
         copy.progress.found(item.facts.size);
@@ -271,6 +283,13 @@ async fn finish(copy: &Copy<'_>, made: Vec<CreatedDirectory>) {
             copy.failed(&failure);
         }
     }
+}
+
+/// Whether files of different sources may get the same name at the goal: contents of sources without a name
+/// may have any.
+fn may_collide(from: &[Operand]) -> bool {
+    let names: Option<Vec<Vec<u8>>> = from.iter().map(name).collect();
+    names.map_or(from.len() > 1, |names| names.iter().collect::<HashSet<_>>().len() < names.len())
 }
 
 /// The last name of a source's path; `None` for "/", "." and "..".
