@@ -327,6 +327,33 @@ fn a_holder_that_changes_its_files_name_or_mode_keeps_its_delegation() {
     }
 }
 
+/// The holder has opened the file by itself, and then changed its mode. The server learns of the open when
+/// the delegation is recalled.
+#[test]
+fn a_mode_that_the_holder_has_changed_takes_no_open_from_it() {
+    let scratch = Scratch::new();
+    let (_server, (mut one, root), _) = two(&scratch);
+    let owner = common::sys(1000, 1000, &[]);
+    std::os::unix::fs::chown(scratch.at("f"), Some(1000), Some(1000)).unwrap();
+    one.wire.credential = owner.clone();
+    let (delegation, file) = open_f(&mut one, &root, WRITE_DELEG).unwrap();
+    let delegate_stateid = delegation.expect("nobody has it open");
+    assert_eq!(one.set(&file, attributes::MODE, &0o444_u32), NFS_OK);
+    let by_name = || OpenClaim4::DelegateCur(OpenClaimDelegateCur4 { delegate_stateid, file: Opaque(b"f") });
+    one.open(&root, by_name(), false).unwrap();
+    one.open(&file, OpenClaim4::DelegCurFh(delegate_stateid), false).unwrap();
+    // The mode binds those who open it now, and other users in any case.
+    let access = Some(Nfsstat4::Access as u32);
+    assert_eq!(one.open(&file, OpenClaim4::Fh, false).err(), access);
+    one.wire.credential = common::sys(2000, 2000, &[]);
+    assert_eq!(one.open(&root, by_name(), false).err(), access);
+    assert_eq!(one.open(&file, OpenClaim4::DelegCurFh(delegate_stateid), false).err(), access);
+    // It takes a delegation that the client still has.
+    one.wire.credential = owner;
+    assert_eq!(delegreturn(&mut one, delegate_stateid, &file), NFS_OK);
+    assert_ne!(one.open(&root, by_name(), false).err(), None);
+}
+
 #[test]
 fn the_holder_of_a_write_delegation_writes_and_local_readers_wait() {
     let scratch = Scratch::new();

@@ -72,6 +72,39 @@ fn a_retransmission_is_answered_and_not_executed_again() {
     assert_eq!(session.run(&other).status, Nfsstat4::SeqFalseRetry as u32);
 }
 
+/// `sa_highest_slotid` is a property of the moment of sending (RFC 8881 section 18.46.3).
+#[test]
+fn a_retransmission_may_have_another_highest_slot() {
+    let scratch = Scratch::new();
+    let server = scratch.serve(ANYBODY);
+    let mut session = Session::new(&server, 1, b"one");
+    session.reclaim_complete();
+    let root = session.walk(&scratch.export());
+    let (sessionid, sequenceid) = (session.id, session.sequence + 1);
+    let remove = |highest_slotid, cachethis, name| {
+        let args = Sequence4Args { sessionid, sequenceid, slotid: 0, highest_slotid, cachethis };
+        Ops::new()
+            .op(Operation::Sequence, &args)
+            .op(Operation::Putfh, &Putfh4Args { object: Opaque(&root) })
+            .op(Operation::Remove, &Name4Args { name: Opaque(name) })
+    };
+    std::fs::write(scratch.at("f"), "").unwrap();
+    let first = session.run(&remove(0, true, b"f"));
+    assert_eq!(first.status, NFS_OK);
+    std::fs::write(scratch.at("f"), "another").unwrap();
+    for highest in [3, 0, 1] {
+        assert_eq!(session.run(&remove(highest, true, b"f")).bytes, first.bytes);
+    }
+    let false_retry = Nfsstat4::SeqFalseRetry as u32;
+    assert_eq!(session.run(&remove(3, true, b"g")).status, false_retry, "another name");
+    assert_eq!(session.run(&remove(3, true, b"f").op(Operation::Getfh, &())).status, false_retry, "more");
+    let other = compound(&mut session.wire, 2, &remove(0, true, b"f"));
+    assert_eq!(other.status, false_retry, "another minor version");
+    session.wire.credential = common::sys(1000, 1000, &[]);
+    assert_eq!(session.run(&remove(0, true, b"f")).status, false_retry, "another user");
+    assert!(scratch.at("f").exists());
+}
+
 #[test]
 fn misplaced_operations_are_refused() {
     let scratch = Scratch::new();

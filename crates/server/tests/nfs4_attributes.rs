@@ -204,6 +204,46 @@ fn getattr_and_readdir_return_the_same_attributes() {
     }
 }
 
+/// Clients keep the listings of directories, and what isn't in them, until the change attribute changes.
+#[test]
+fn the_directories_of_the_pseudo_filesystem_change_with_the_exports() {
+    let scratch = Scratch::new();
+    let above = scratch.dir.path();
+    std::fs::create_dir(above.join("another")).unwrap();
+    let line = |name: &str| format!("{} {ANYBODY}\n", above.join(name).display());
+    let list = above.join("list");
+    std::fs::write(&list, line("export")).unwrap();
+    let config = Config { exports: vec![], export_files: vec![list.clone()], ..scratch.config("") };
+    let server = Server::start(config.clone()).unwrap();
+    let facts = Bitmap4::of(&[attributes::CHANGE, attributes::TIME_METADATA, attributes::TIME_MODIFY]);
+    // The change attribute, ctime and mtime in nanoseconds.
+    let stamps = |client: &mut AnyClient| {
+        let parts = above.as_os_str().as_bytes().split(|byte| *byte == b'/').filter(|part| !part.is_empty());
+        let root = client.root();
+        let at = parts.fold(root, |at, part| client.lookup(&at, part));
+        let found = client.getattr(&at, facts).unwrap();
+        let values: Fattr4<'_> = get(&found);
+        let mut from = Decoder::new(values.attr_vals.0);
+        let change = from.u64().unwrap();
+        let mut time = || from.u64().unwrap() * 1_000_000_000 + u64::from(from.u32().unwrap());
+        (change, time(), time())
+    };
+    let mut client = AnyClient::new(&server, 2);
+    let mut before = stamps(&mut client);
+    for exports in [line("export") + &line("another"), line("export")] {
+        assert_eq!(stamps(&mut client), before, "nothing has changed");
+        std::fs::write(&list, exports).unwrap();
+        server.reload().unwrap();
+        let after = stamps(&mut client);
+        assert!(after.0 > before.0 && after.1 > before.1 && after.2 > before.2, "{before:?}, {after:?}");
+        before = after;
+    }
+    server.stop();
+    let server = Server::start(config).unwrap();
+    let after = stamps(&mut AnyClient::new(&server, 2));
+    assert!(after.0 > before.0 && after.1 > before.1, "{before:?}, {after:?}: another run of the server");
+}
+
 /// Each page continues where the last one ended: each entry is listed once, and the list ends.
 #[test]
 fn a_pseudo_directory_is_listed_in_pages() {

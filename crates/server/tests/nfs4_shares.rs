@@ -51,6 +51,28 @@ fn a_greedy_client_leaves_opens_locks_and_names_for_others() {
         Err(status) => Some(status),
     });
     assert_eq!(refused, Some(Nfsstat4::Delay as u32));
+    // An OPEN that is delayed has done nothing.
+    let create = |session: &mut Session, name: &str, how: fn(Fattr4<'static>) -> Createhow4<'static>| {
+        let attr_vals = Opaque(&[0; 8]);
+        let attributes = Fattr4 { attrmask: Bitmap4::of(&[attributes::SIZE]), attr_vals };
+        let args = Open4Args {
+            seqid: 0,
+            share_access: SHARE_ACCESS_BOTH,
+            share_deny: 0,
+            owner: StateOwner4 { clientid: session.clientid, owner: Opaque(b"opener") },
+            openhow: Openflag4::Create(how(attributes)),
+            claim: OpenClaim4::Null(Opaque(name.as_bytes())),
+        };
+        session.on(&root, Operation::Open, &args).0
+    };
+    for how in [Createhow4::Unchecked as fn(_) -> _, Createhow4::Guarded, |_| Createhow4::Exclusive([7; 8])] {
+        assert_eq!(create(&mut greedy, "new", how), Nfsstat4::Delay as u32);
+        assert!(!scratch.at("new").exists());
+    }
+    std::fs::write(scratch.at("299"), "data").unwrap();
+    assert_eq!(create(&mut greedy, "299", Createhow4::Unchecked), Nfsstat4::Delay as u32);
+    assert_eq!(std::fs::read(scratch.at("299")).unwrap(), b"data", "it isn't truncated");
+    assert_eq!(create(&mut greedy, "0", Createhow4::Unchecked), NFS_OK, "this owner has it open already");
     assert!((40..=100).contains(&opened.len()), "{} of about 200", opened.len());
     // Lock owners on one file.
     let mut other = Session::from(stranger(&server), 1, b"greedy, too");

@@ -191,6 +191,14 @@ impl Client {
         &self.identity.principal
     }
 
+    /// Checks that it has fewer than `max` states.
+    ///
+    /// # Errors
+    /// `Delay`.
+    pub fn check_room(&self, max: usize) -> Result<(), Error> {
+        if self.states.len() + self.revoked.len() < max { Ok(()) } else { Err(Error::Delay) }
+    }
+
     /// The client's [`instance`].
     pub fn instance(&self) -> &[u8] {
         &self.instance

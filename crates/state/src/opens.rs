@@ -6,7 +6,7 @@ use std::hash::Hash;
 use crate::conflicts::AccessKind;
 use crate::engine::{Engine, Time};
 use crate::error::Error;
-use crate::ids::StateId;
+use crate::ids::{ClientId, StateId};
 use crate::owner_index::OwnerKey;
 use crate::principal::Requester;
 use crate::share::Share;
@@ -40,12 +40,37 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// # Errors
     /// Those of [`Engine::open`].
     pub fn check_open(&mut self, now: Time, args: &OpenRequest<'_, K>) -> Result<(), Error> {
-        self.check_grace(now, args.by.client, args.reclaim)?;
+        self.find_open(now, args).map(drop)
+    }
+
+    /// Checks that the client has room for an open of a file that the caller is about to create.
+    ///
+    /// # Errors
+    /// `Delay` when the client has too much state, `StaleClientid`.
+    pub fn check_room_for_new(&mut self, now: Time, client: ClientId) -> Result<(), Error> {
+        self.check_room_for_open(now, client, true)
+    }
+
+    fn check_room_for_open(&mut self, now: Time, client: ClientId, opens_file: bool) -> Result<(), Error> {
+        let max = self.config.limits.states;
+        self.clients.confirmed_mut(client)?.check_room(max)?;
+        self.check_room(now, client, usize::from(opens_file))
+    }
+
+    /// The open that the owner already has; otherwise there is room for one. Makes all checks of an open.
+    fn find_open(&mut self, now: Time, args: &OpenRequest<'_, K>) -> Result<Option<u64>, Error> {
+        let OpenRequest { by, key, owner, .. } = *args;
+        self.check_grace(now, by.client, args.reclaim)?;
         // An owner's denials apply to itself, too (RFC 8881 section 9.7).
-        match self.check_conflicts(now, Some(args.by.client), args.key, AccessKind::Open(args.share)) {
-            Err(Error::ShareDenied) if args.reclaim => Err(Error::ReclaimConflict),
-            other => other,
+        match self.check_conflicts(now, Some(by.client), key, AccessKind::Open(args.share)) {
+            Err(Error::ShareDenied) if args.reclaim => return Err(Error::ReclaimConflict),
+            other => other?,
         }
+        let found = self.opens.find(&OwnerKey { client: by.client, key, owner });
+        if found.is_none() {
+            self.check_room_for_open(now, by.client, self.files.charged(key).is_none())?;
+        }
+        Ok(found)
     }
 
     /// OPEN: opens the file for the owner, or adds to the access that the owner has.
@@ -54,15 +79,10 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// `ShareDenied`, `Grace`, `NoGrace`, `ReclaimConflict`, `StaleClientid`; `Delay` when the client has too
     /// much state, and while another client's delegation is being recalled.
     pub fn open(&mut self, now: Time, args: &OpenRequest<'_, K>) -> Result<StateId, Error> {
-        self.check_open(now, args)?;
         let OpenRequest { by, key, owner, .. } = *args;
-        let number = match self.opens.find(&OwnerKey { client: by.client, key, owner }) {
+        let number = match self.find_open(now, args)? {
             Some(number) => number,
-            None => {
-                let is_charged = self.files.charged(key).is_some();
-                self.check_room(now, by.client, usize::from(!is_charged))?;
-                self.add_open(by, key, owner)?
-            }
+            None => self.add_open(by, key, owner)?,
         };
         self.opens.add_share(number, &by.principal, args.share);
         if !args.under_delegation {

@@ -96,9 +96,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         let (max, client) = (self.config.limits.states, by.client);
         let number = self.new_state_number(client);
         let holder = self.clients.confirmed_mut(client)?;
-        if holder.states.len() + holder.revoked.len() >= max {
-            return Err(Error::Delay);
-        }
+        holder.check_room(max)?;
         holder.states.add(number, kind == StateKind::Delegation);
         let peer = holder.peer();
         self.record_client(client);

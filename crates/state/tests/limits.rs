@@ -84,7 +84,12 @@ fn locks_count_as_states_and_are_limited_together_with_opens() {
     }
     assert_eq!(lock(&[99]), Err(Error::Delay));
     assert_eq!(engine.open(NOW, &open(me, "another", &2, 1, 0)), Err(Error::Delay));
+    // Those who are about to create or truncate a file learn it before they do.
+    assert_eq!(engine.check_open(NOW, &open(me, "another", &2, 1, 0)), Err(Error::Delay));
+    assert_eq!(engine.check_open(NOW, &open(me, "o", &1, 1, 0)), Ok(()), "this owner has it open already");
+    assert_eq!(engine.check_room_for_new(NOW, me), Err(Error::Delay));
     let (other, _) = client(&mut engine, NOW, "other");
+    assert_eq!(engine.check_room_for_new(NOW, other), Ok(()));
     engine.open(NOW, &open(other, "o", &1, 3, 0)).expect("each client has its own limit");
 }
 
@@ -110,6 +115,7 @@ fn the_states_of_all_clients_are_limited_and_silent_clients_make_room() {
     engine.open(NOW, &open(other, "o", &2, 3, 0)).unwrap();
     assert_eq!(lock(&mut engine, NOW, 5), Err(Error::Delay));
     assert_eq!(engine.open(NOW, &open(other, "o", &3, 3, 0)), Err(Error::Delay));
+    assert_eq!(engine.check_room_for_new(NOW, other), Err(Error::Delay));
     engine.open(NOW, &open(other, "o", &2, 1, 0)).expect("this owner has it open already");
     assert!(engine.delegate_begin(NOW, &common::wants(&root(other), &2, true)).is_err());
     // Released state counts for nobody's share.

@@ -9,5 +9,7 @@ pub(crate) mod mount3;
 pub(crate) mod nfs3;
 pub(crate) mod nfs4;
 pub(crate) mod request;
+#[cfg(test)]
+mod retransmissions;
 pub(crate) mod rpcbind;
 mod tree_grants;

@@ -15,8 +15,6 @@ mod lookup;
 mod read;
 mod readdir;
 mod remove;
-#[cfg(test)]
-mod retransmissions;
 mod write;
 
 use std::ops::RangeInclusive;

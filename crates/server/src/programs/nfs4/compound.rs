@@ -28,6 +28,7 @@ struct Compound<'a> {
     context: Context<'a>,
     /// The request, by which the duplicate-request cache knows a retransmission.
     request: &'a [u8],
+    /// The request's entry in that cache, which keeps the reply if [`Context::drc_keeps`] says so.
     drc_entry: Option<drc::Ticket<'a>>,
 }
 
@@ -37,8 +38,10 @@ enum Stop {
     Failed(Nfsstat4),
     /// The request is a retransmission: this is its reply.
     Replay(Arc<[u8]>),
-    /// The request is a retransmission of one in execution, whose reply serves both.
-    Drop,
+    /// The request of 4.0 is a retransmission of one in execution. Silence isn't allowed: the client doesn't
+    /// repeat a call while the connection lasts (RFC 7530 section 3.1.1). An error would be wrong: the
+    /// operation is executed, and its answer is what uses up the owner's sequence number, if it has one.
+    Running,
 }
 
 impl From<Nfsstat4> for Stop {
@@ -90,11 +93,12 @@ pub(super) fn run(
         to.patch_u32(start, Nfsstat4::Resource as u32);
         return Ok(());
     }
-    let fingerprint = Fingerprint::of(request, cx.credential);
+    let fingerprint = Fingerprint::of(request.len(), minor, (operations, args.rest()), cx.credential);
     let context = Context::new(service, cx, minor, operations, fingerprint, reply, start);
     let mut compound = Compound { context, request, drc_entry: None };
     let end = compound.run(args)?;
-    let Compound { context: Context { ticket, cache_this, index, reply, .. }, drc_entry, .. } = compound;
+    let Compound { context: Context { ticket, cache_this, drc_keeps, index, reply, .. }, drc_entry, .. } =
+        compound;
     let is_answered = service.cluster.as_ref().is_none_or(ClusterGate::is_open);
     match end {
         End::Replay(kept) => {
@@ -104,7 +108,7 @@ pub(super) fn run(
         End::With(status) => {
             reply.encoder().patch_u32(start, status as u32);
             reply.encoder().patch_u32(count_at, index);
-            if let Some(entry) = drc_entry {
+            if let Some(entry) = drc_entry.filter(|_| drc_keeps) {
                 entry.finish(reply.results());
             }
             if let Some(ticket) = ticket {
@@ -151,7 +155,7 @@ impl Compound<'_> {
                     Ok(()) => self.check_result(spec, status_at),
                     Err(Stop::Failed(status)) => Err(status),
                     Err(Stop::Replay(reply)) => return Ok(End::Replay(reply)),
-                    Err(Stop::Drop) => return Err(CallError::Drop),
+                    Err(Stop::Running) => return Err(CallError::Disconnect),
                 },
             };
             if let Some(spec) = spec {
@@ -192,18 +196,27 @@ impl Compound<'_> {
         };
         c.check_room(needs)?;
         let handler = spec.handler(c.minor)?;
-        if c.minor == MinorVersion::V0 && spec.cached && self.drc_entry.is_none() {
+        let find_owner = spec.seqid(c.minor);
+        let is_v40 = c.minor == MinorVersion::V0;
+        if is_v40 && (spec.cached || find_owner.is_some()) && self.drc_entry.is_none() {
             // The operations before it are idempotent.
             match c.service.drc.begin(Key::new(c.cx, nfs4::PROGRAM, nfs4::COMPOUND, self.request)) {
                 Seen::Before(reply) => return Err(Stop::Replay(reply)),
-                Seen::InProgress => return Err(Stop::Drop),
+                Seen::InProgress => return Err(Stop::Running),
                 Seen::New(entry) => self.drc_entry = Some(entry),
             }
+        }
+        if is_v40 && spec.cached && !c.drc_keeps {
             // From here on the bound of a reply that is kept applies, too.
             c.drc_keeps = true;
             c.check_room(needs)?;
         }
-        match spec.seqid(c.minor) {
+        let _running = if is_v40 && spec.operation == Operation::Write {
+            Some(c.service.writes.begin(c.cx, self.request).ok_or(Stop::Running)?)
+        } else {
+            None
+        };
+        match find_owner {
             Some(find_owner) => owner_seqid::run(c, find_owner, handler, args)?,
             None => handler(c, args)?,
         }

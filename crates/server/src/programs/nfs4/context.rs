@@ -55,7 +55,9 @@ pub(super) struct Context<'a> {
 /// The hasher of [`Fingerprint`], with keys of this process.
 static HASHER: LazyLock<ahash::RandomState> = LazyLock::new(ahash::RandomState::new);
 
-/// Tells a request from another one in the same slot.
+/// Tells a request from another one in the same slot. SEQUENCE is left out: the session compares its session,
+/// slot and sequence id, and `sa_highest_slotid` is the client's highest slot at the moment of sending, which
+/// may be another one when the request is sent again (RFC 8881 section 18.46.3).
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fingerprint {
     pub hash: u64,
@@ -64,15 +66,25 @@ pub(super) struct Fingerprint {
 }
 
 impl Fingerprint {
-    /// How much of a request is hashed, in bytes.
+    /// How much of the operations is hashed, in bytes.
     const HASHED: usize = 1024;
+    /// The length of SEQUENCE with its arguments, in bytes.
+    const SEQUENCE: usize = 36;
 
-    pub fn of(request: &[u8], credential: &Credential) -> Self {
+    /// The fingerprint of a request of `length` bytes. `operations` are so many, undecoded; the first one is
+    /// SEQUENCE.
+    pub fn of(
+        length: usize,
+        minor: MinorVersion,
+        (count, operations): (u32, &[u8]),
+        credential: &Credential,
+    ) -> Self {
+        let behind = operations.get(Self::SEQUENCE..).unwrap_or_default();
         let mut hasher = HASHER.build_hasher();
-        hasher.write(&request[..request.len().min(Self::HASHED)]);
-        hasher.write_usize(request.len());
+        hasher.write(&behind[..behind.len().min(Self::HASHED)]);
+        (length, minor as u32, count).hash(&mut hasher);
         claimed_principal(credential).hash(&mut hasher);
-        Self { hash: hasher.finish(), length: request.len() }
+        Self { hash: hasher.finish(), length }
     }
 }
 

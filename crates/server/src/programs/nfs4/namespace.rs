@@ -42,6 +42,7 @@ pub(super) struct Namespace {
     /// The directories above exports, by the exports' numbers.
     above: HashMap<u32, PseudoId>,
     root: Option<Arc<ExportEntry>>,
+    change: u64,
 }
 
 impl PseudoId {
@@ -87,9 +88,10 @@ impl PseudoId {
 }
 
 impl Namespace {
-    /// Joins those exports of `table` that are `visible` and have a store.
-    pub fn of(table: &ExportTable, visible: impl Fn(&Arc<ExportEntry>) -> bool) -> Self {
-        let mut made = Self { directories: HashMap::new(), above: HashMap::new(), root: None };
+    /// Joins those exports of `table` that are `visible` and have a store. `change` is the change attribute
+    /// of all directories.
+    pub fn of(table: &ExportTable, change: u64, visible: impl Fn(&Arc<ExportEntry>) -> bool) -> Self {
+        let mut made = Self { directories: HashMap::new(), above: HashMap::new(), root: None, change };
         let root = PseudoId::root();
         made.directories.insert(root, PseudoDirectory { parent: root, children: BTreeMap::new() });
         let mut entries: Vec<_> =
@@ -142,6 +144,11 @@ impl Namespace {
         self.root.as_ref()
     }
 
+    /// The change attribute of all directories.
+    pub const fn change(&self) -> u64 {
+        self.change
+    }
+
     pub fn directory(&self, id: PseudoId) -> Option<&PseudoDirectory> {
         self.directories.get(&id)
     }
@@ -175,7 +182,7 @@ mod tests {
         };
         let table =
             ExportTable::open(&Exports::parse(&text, "t").unwrap(), &opening, &ExportTable::default());
-        let names = Namespace::of(&table, |_| true);
+        let names = Namespace::of(&table, 0, |_| true);
         let mut at = PseudoId::root();
         for part in base.split('/').filter(|part| !part.is_empty()) {
             let Some(Child::Pseudo(next)) = names.directory(at).unwrap().children.get(part.as_bytes()) else {
@@ -189,7 +196,7 @@ mod tests {
         assert!(matches!(&children[&b"a"[..]], Child::Export(entry) if entry.id == 1));
         assert!(matches!(&children[&b"b"[..]], Child::Pseudo(_)));
         assert_eq!(names.above(3), None, "it is entered from the outer export");
-        let inner = Namespace::of(&table, |entry| entry.id == 3);
+        let inner = Namespace::of(&table, 0, |entry| entry.id == 3);
         assert_eq!(inner.directory(at).unwrap().children.len(), 1, "only exports of the client are visible");
         let c = PseudoId::of(format!("{base}/b/c").as_bytes());
         assert_eq!(

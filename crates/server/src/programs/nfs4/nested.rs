@@ -22,7 +22,9 @@ use crate::programs::nfs3::requester;
 /// The exports under one root, as the client may see them now. An export is visible, too, while it can't be
 /// decided yet whether the client is admitted.
 pub(super) fn namespace(c: &Context<'_>) -> Namespace {
-    Namespace::of(&c.service.access.table(), |entry| {
+    // Read before the table. If that is replaced in between, the next request finds a change.
+    let change = c.service.state.since.saturating_add(c.service.access.generation());
+    Namespace::of(&c.service.access.table(), change, |entry| {
         !matches!(c.service.access.admit_to(entry, requester(c.cx)), Err(Refusal::NotExported))
     })
 }

@@ -126,7 +126,8 @@ pub(crate) struct StateManager {
     pub scope: [u8; 16],
     /// The length of a lease.
     pub lease: Duration,
-    /// The start in nanoseconds since 1970: the change attribute of pseudo directories.
+    /// The start in nanoseconds since 1970. The change attribute of pseudo directories begins with it, and
+    /// grows by 1 with each change of the exports: a later run begins with a greater one.
     pub since: u64,
 }
 

@@ -20,7 +20,7 @@ impl<'a> Context<'a> {
     /// The attributes of a directory of the pseudo-filesystem.
     pub fn pseudo_attributes(&self, namespace: &Namespace, id: PseudoId) -> Result<ObjectAttributes<'a>> {
         let children = namespace.directory(id).ok_or(Nfsstat4::Stale)?.children.len();
-        let attributes = of_pseudo(id, children, self.service.state.since);
+        let attributes = of_pseudo(id, children, namespace.change());
         Ok(ObjectAttributes {
             minor: self.minor,
             attributes,

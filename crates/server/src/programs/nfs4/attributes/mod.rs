@@ -149,7 +149,8 @@ pub(super) struct ObjectAttributes<'a> {
 /// The pseudo-filesystem.
 pub(super) const PSEUDO_FSID: Fsid4 = Fsid4 { major: 0, minor: 0 };
 
-/// The attributes of a directory of the pseudo-filesystem. They change when the server starts.
+/// The attributes of a directory of the pseudo-filesystem. Its times are the change attribute, in nanoseconds
+/// since 1970.
 pub(super) fn of_pseudo(id: PseudoId, children: usize, change: u64) -> Attributes {
     let since =
         Timestamp { seconds: (change / 1_000_000_000) as i64, nanoseconds: (change % 1_000_000_000) as u32 };

@@ -59,7 +59,7 @@ pub(crate) fn open(c: &mut Context<'_>, args: Open4Args<'_>) -> Result<()> {
             let name = check_name(name.0)?;
             match args.openhow {
                 Openflag4::Nocreate => existing(&user_context, &here, name)?,
-                Openflag4::Create(how) => create(c, &user_context, &here, name, &how)?,
+                Openflag4::Create(how) => create(c, client, &user_context, &here, name, &how)?,
             }
         }
         OpenClaim4::DelegateCur(claim) => {
@@ -82,14 +82,14 @@ pub(crate) fn open(c: &mut Context<'_>, args: Open4Args<'_>) -> Result<()> {
         OpenClaim4::DelegatePrev(_) | OpenClaim4::DelegPrevFh => return Err(Nfsstat4::Notsupp),
     };
     check_regular(c.minor, &opened.node)?;
+    let was_delegated = matches!(args.claim, OpenClaim4::DelegateCur(_) | OpenClaim4::DelegCurFh(_));
     if !opened.is_new {
-        check_access(&user_context, &opened.node, share)?;
+        check_access(&user_context, &opened.node, share, was_delegated)?;
         check_deny(&user_context, &opened.node, share)?;
     }
     let key = *opened.node.handle();
     let by = c.requester(client);
-    let under_delegation = c.minor >= MinorVersion::V1
-        && matches!(args.claim, OpenClaim4::DelegateCur(_) | OpenClaim4::DelegCurFh(_));
+    let under_delegation = c.minor >= MinorVersion::V1 && was_delegated;
     let owner = args.owner.owner.0;
     let request = OpenRequest { by: &by, owner, key: &key, share, reclaim, under_delegation };
     let refusal = |error| match error {
@@ -196,14 +196,23 @@ fn share(minor: MinorVersion, access: u32, deny: u32) -> Result<Share> {
     Ok(Share { access: plain as u8, deny: deny as u8 })
 }
 
-/// Whether the permissions of a file that exists let the user open it with this share access.
-fn check_access(user_context: &UserContext<'_>, node: &Node, share: Share) -> Result<()> {
+/// Whether the permissions of a file that exists let the user open it with this share access. The client has
+/// already made an open that `was_delegated`, and the mode may have changed since: it binds the owner no more
+/// than it does when the file is read or written.
+fn check_access(
+    user_context: &UserContext<'_>,
+    node: &Node,
+    share: Share,
+    was_delegated: bool,
+) -> Result<()> {
     let mode = match share.access {
         1 => AccessMode::Read,
         2 => AccessMode::Write,
         _ => AccessMode::ReadWrite,
     };
-    user_context.may_open_found(node, mode).map_err(status::of_store)
+    let checked =
+        if was_delegated { user_context.may(node, mode) } else { user_context.may_open_found(node, mode) };
+    checked.map_err(status::of_store)
 }
 
 /// Whether the user may deny others access to the file: only with write permission. A share reservation binds
@@ -246,6 +255,7 @@ fn existing(user_context: &UserContext<'_>, directory: &File, name: &[u8]) -> Re
 /// Creates the file, or takes the existing one, as `how` says.
 fn create(
     c: &Context<'_>,
+    client: ClientId,
     user_context: &UserContext<'_>,
     directory: &File,
     name: &[u8],
@@ -258,7 +268,7 @@ fn create(
                 Err(Nfsstat4::Noent) => {}
                 found => return found.map(|found| unchecked(found, &settable)),
             }
-            match guarded(c, user_context, directory, name, &settable) {
+            match guarded(c, client, user_context, directory, name, &settable) {
                 // Another request has created it meanwhile.
                 Err(Nfsstat4::Exist) => {
                     existing(user_context, directory, name).map(|found| unchecked(found, &settable))
@@ -268,11 +278,11 @@ fn create(
         }
         Createhow4::Guarded(attributes) => {
             let settable = settable::decode(attributes, c.minor, &c.service.owners)?;
-            guarded(c, user_context, directory, name, &settable)
+            guarded(c, client, user_context, directory, name, &settable)
         }
         Createhow4::Exclusive(verifier) => {
             let mask = Bitmap4::of(&[number::TIME_ACCESS, number::TIME_MODIFY]);
-            create_file(c, user_context, directory, name, &CreateHow::Exclusive(*verifier, 0), mask)
+            create_file(c, client, user_context, directory, name, &CreateHow::Exclusive(*verifier, 0), mask)
         }
         Createhow4::Exclusive41(both) => {
             let settable = settable::decode(&both.attrs, c.minor, &c.service.owners)?;
@@ -290,7 +300,7 @@ fn create(
             // The bits that system calls leave out are set afterwards.
             let mode = set.mode.unwrap_or(0);
             let how = CreateHow::Exclusive(both.verf, mode & 0o777);
-            let opened = create_file(c, user_context, directory, name, &how, mask)?;
+            let opened = create_file(c, client, user_context, directory, name, &how, mask)?;
             // Setting a size would change the times, which hold the verifier: a retransmission would find
             // another client's file.
             let set = SetAttributes { size: None, mode: set.mode.filter(|mode| mode & 0o7000 != 0), ..set };
@@ -308,6 +318,7 @@ fn create(
 /// Creates the file, which must not exist.
 fn guarded(
     c: &Context<'_>,
+    client: ClientId,
     user_context: &UserContext<'_>,
     directory: &File,
     name: &[u8],
@@ -315,7 +326,7 @@ fn guarded(
 ) -> Result<Opened> {
     let acls = settable.acls(user_context, &directory.node, false)?;
     let how = CreateHow::Guarded(settable.for_new(user_context, &directory.node)?);
-    let opened = create_file(c, user_context, directory, name, &how, settable.mask)?;
+    let opened = create_file(c, client, user_context, directory, name, &how, settable.mask)?;
     settable::set_acls(user_context, &opened.node, acls.as_ref())?;
     Ok(opened)
 }
@@ -331,12 +342,16 @@ fn unchecked(mut opened: Opened, settable: &Settable) -> Opened {
 
 fn create_file(
     c: &Context<'_>,
+    client: ClientId,
     user_context: &UserContext<'_>,
     directory: &File,
     name: &[u8],
     how: &CreateHow,
     set: Bitmap4,
 ) -> Result<Opened> {
+    // A file that is left behind by an OPEN that is delayed would be in the way of the next attempt.
+    let room = c.service.state.run(|engine, now| engine.check_room_for_new(now, client));
+    room.map_err(status::of_state)?;
     c.expect_sync(directory);
     let mut wcc = Wcc::default();
     let created = user_context.create(&directory.node, name, how, &mut wcc);

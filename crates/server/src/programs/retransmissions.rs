@@ -1,6 +1,7 @@
 //! Tests over TCP: a call that is still running is neither run nor answered a second time.
 //!
-//! The first run is simulated by its entry in the cache, so that the tests decide when it ends.
+//! The first run is simulated by its entry in the cache, or waits for a lock that the test holds, so that the
+//! tests decide when it ends.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -9,8 +10,10 @@ use std::time::Duration;
 
 use exports::Exports;
 use proto::nfs3::{self, Procedure, Remove3Args, StableHow, Write3Args};
+use proto::nfs4::{self, Operation};
 use rpc::message::{AuthSys, CallHeader, Credential};
 use rpc::server::{CallContext, Peer};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use store::HandleKey;
 use xdr::{Encode, Encoder, Opaque};
 
@@ -118,10 +121,18 @@ impl Rig {
         Key::new(&cx, nfs3::PROGRAM, procedure.number(), args)
     }
 
-    fn record(&self, xid: u32, procedure: Procedure, args: &[u8]) -> Vec<u8> {
+    /// The key of a COMPOUND in the server's cache.
+    fn compound_key(&self, xid: u32, args: &[u8]) -> Key {
+        let peer = self.peer();
+        let cx = CallContext::new(xid, nfs4::VERSION, &peer, &self.credential);
+        Key::new(&cx, nfs4::PROGRAM, nfs4::COMPOUND, args)
+    }
+
+    fn record(&self, xid: u32, version: u32, procedure: u32, args: &[u8]) -> Vec<u8> {
         let mut to = Encoder::new();
         to.u32(0);
-        CallHeader::encode(&mut to, xid, nfs3::PROGRAM, nfs3::VERSION, procedure.number(), &self.credential);
+        // NFS has one program number for all versions.
+        CallHeader::encode(&mut to, xid, nfs3::PROGRAM, version, procedure, &self.credential);
         to.raw(args);
         let mark = rpc::record::mark(to.position() - 4).unwrap();
         to.patch_u32(0, mark);
@@ -130,8 +141,21 @@ impl Rig {
 
     /// Sends a call on the current connection.
     fn send(&mut self, xid: u32, procedure: Procedure, args: &[u8]) {
-        let record = self.record(xid, procedure, args);
+        let record = self.record(xid, nfs3::VERSION, procedure.number(), args);
         self.stream.write_all(&record).unwrap();
+    }
+
+    /// Sends a COMPOUND on the current connection.
+    fn send_compound(&mut self, xid: u32, args: &[u8]) {
+        let record = self.record(xid, nfs4::VERSION, nfs4::COMPOUND, args);
+        self.stream.write_all(&record).unwrap();
+    }
+
+    /// Asserts that a COMPOUND isn't answered: its connection ends. The next one is open then.
+    fn assert_disconnected(&mut self, xid: u32, args: &[u8]) {
+        self.send_compound(xid, args);
+        assert_eq!(self.stream.read(&mut [0; 4]).unwrap(), 0, "it is running already");
+        self.stream = connect(self.address);
     }
 
     /// The next reply: its xid and its results.
@@ -160,6 +184,17 @@ fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(REPLY_TIMEOUT)).unwrap();
     stream
+}
+
+/// A COMPOUND of version 4.0: PUTFH, and one operation.
+fn compound(file: &[u8], operation: Operation, args: &[u8]) -> Vec<u8> {
+    let mut to = Encoder::new();
+    to.opaque(b"");
+    [0, 2, Operation::Putfh.number()].iter().for_each(|word| to.u32(*word));
+    to.opaque(file);
+    to.u32(operation.number());
+    to.raw(args);
+    to.into_vec()
 }
 
 fn encoded(value: &impl Encode) -> Vec<u8> {
@@ -244,5 +279,87 @@ fn a_running_write_is_not_run_concurrently_but_can_be_repeated() {
         rig.send(10, Procedure::Write, &first);
         assert_eq!(rig.reply().1[..4], OK, "after the first run it can be repeated");
         assert_eq!(std::fs::read(&path).unwrap(), b"one");
+    }
+}
+
+/// A client of NFSv4.0 doesn't repeat a call while the connection lasts: silence would be for ever.
+#[test]
+fn a_retransmission_of_a_running_compound_is_disconnected() {
+    let mut rig = Rig::new();
+    let path = rig.directory.path().join("f");
+    std::fs::write(&path, "data").unwrap();
+    let root = rig.handle(None);
+    let service = Arc::clone(&rig.service);
+    let args = compound(&root, Operation::Remove, &encoded(&Opaque::<255>(b"f")));
+    let Seen::New(running) = service.drc.begin(rig.compound_key(10, &args)) else { panic!() };
+    rig.assert_disconnected(10, &args);
+    rig.assert_disconnected(10, &args);
+    assert!(path.exists(), "it hasn't been removed");
+    let answered = [&OK[..], b"what the first run has answered."].concat();
+    running.finish(&answered);
+    rig.send_compound(10, &args);
+    assert_eq!(rig.reply(), (10, answered));
+    assert!(path.exists(), "the cached reply is sent and nothing removed");
+    rig.send_compound(20, &args);
+    assert_eq!(rig.reply().1[..4], OK);
+    assert!(!path.exists());
+}
+
+/// A failure would use the owner's sequence number up, and the first run uses it up, too.
+#[test]
+fn a_running_compound_of_an_owner_or_with_a_write_is_not_run_concurrently() {
+    let mut rig = Rig::new();
+    std::fs::write(rig.directory.path().join("f"), "data").unwrap();
+    let file = rig.handle(Some("f"));
+    let service = Arc::clone(&rig.service);
+    let stateid = nfs4::Stateid4 { seqid: 1, other: [9; 12] };
+    let owner = nfs4::StateOwner4 { clientid: 1, owner: Opaque(b"owner") };
+    let open = nfs4::Open4Args {
+        seqid: 1,
+        share_access: nfs4::SHARE_ACCESS_BOTH,
+        share_deny: 0,
+        owner,
+        openhow: nfs4::Openflag4::Nocreate,
+        claim: nfs4::OpenClaim4::Null(Opaque(b"f")),
+    };
+    let close = nfs4::Close4Args { seqid: 1, open_stateid: stateid };
+    let (locktype, offset, length) = (nfs4::NfsLockType4::Write, 0, 1);
+    let lock_stateid = stateid;
+    let unlock = nfs4::Locku4Args { locktype, seqid: 1, lock_stateid, offset, length };
+    let data = Opaque(&b"new"[..]);
+    let write = nfs4::Write4Args { stateid, offset, stable: nfs4::StableHow4::Unstable, data };
+    let calls = [
+        (Operation::Open, encoded(&open)),
+        (Operation::Close, encoded(&close)),
+        (Operation::Locku, encoded(&unlock)),
+        (Operation::Write, encoded(&write)),
+    ];
+    for (number, (operation, args)) in calls.iter().enumerate() {
+        let (xid, args) = (number as u32, compound(&file, *operation, args));
+        let (other_xid, mut first) = (xid + 100, connect(rig.address));
+        std::mem::swap(&mut rig.stream, &mut first);
+        // The first run can't end while the engine is locked: it doesn't know the client or the state.
+        service.state.run(|_, _| {
+            let record = rig.record(xid, nfs4::VERSION, nfs4::COMPOUND, &args);
+            first.write_all(&record).unwrap();
+            rig.stream.write_all(&record).unwrap();
+            let mut both = [&first, &rig.stream].map(|stream| PollFd::new(stream, PollFlags::IN));
+            let timeout = Timespec { tv_sec: REPLY_TIMEOUT.as_secs() as i64, tv_nsec: 0 };
+            assert_eq!(poll(&mut both, Some(&timeout)).unwrap(), 1, "{operation}: one of the two runs");
+            let is_first_over = !both[0].revents().is_empty();
+            if is_first_over {
+                std::mem::swap(&mut rig.stream, &mut first);
+            }
+            assert_eq!(rig.stream.read(&mut [0; 4]).unwrap(), 0, "{operation}: the other one ends");
+        });
+        rig.stream = first;
+        let (answered, results) = rig.reply();
+        assert_eq!(answered, xid);
+        assert_ne!(results[..4], OK, "{operation}");
+        // It is over, and can be repeated.
+        rig.send_compound(xid, &args);
+        assert_eq!(rig.reply(), (xid, results.clone()));
+        rig.send_compound(other_xid, &args);
+        assert_eq!(rig.reply(), (other_xid, results));
     }
 }
