@@ -5,7 +5,7 @@
 //! listens, so a socket that refuses connections belongs to a dead server, and the next start removes it.
 
 use crate::nonce::{Commitment, Instance, hex, parse_instance};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::ffi::OsStr;
@@ -138,7 +138,7 @@ pub fn listen(path: &Path, backlog: i32) -> io::Result<OwnedFd> {
     let (address, _dir) = address(&binding)?;
     rustix::net::bind(&socket, &address)?;
     let listening = (|| {
-        std::fs::set_permissions(&binding, std::fs::Permissions::from_mode(0o666))?;
+        admit_all_users(&binding)?;
         rustix::net::listen(&socket, backlog)?;
         std::fs::rename(&binding, path)
     })();
@@ -147,6 +147,29 @@ pub fn listen(path: &Path, backlog: i32) -> io::Result<OwnedFd> {
         return Err(error);
     }
     Ok(socket)
+}
+
+/// Gives a socket that this process has bound the mode 0666. Another process that may write to the directory
+/// can have put something else there, so only a socket of this process's user is changed, and no link is
+/// followed.
+fn admit_all_users(path: &Path) -> io::Result<()> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty())?;
+    let stat = rustix::fs::fstat(&file)?;
+    let is_socket = FileType::from_raw_mode(stat.st_mode) == FileType::Socket;
+    if !is_socket || stat.st_uid != rustix::process::geteuid().as_raw() {
+        let what = format!("another process has replaced the socket {}", path.display());
+        return Err(io::Error::other(what));
+    }
+    let mode = Mode::from_raw_mode(0o666);
+    match sys::empty_path::chmod(&file, mode) {
+        // Before Linux 6.6.
+        Err(Errno::NOSYS) => {
+            let entry = format!("/proc/self/fd/{}", file.as_raw_fd());
+            Ok(rustix::fs::chmod(entry, mode).map_err(|errno| sys::proc_error(errno.into()))?)
+        }
+        other => Ok(other?),
+    }
 }
 
 /// A non-blocking SOCK_SEQPACKET socket in the calling thread's network namespace.
@@ -199,6 +222,34 @@ mod tests {
         assert_eq!(found.len(), 1);
         assert_eq!(lane_name(&found[0].0), "00112233445566778899aabbccddeeff.lane");
         assert!(sockets(&dir.path().join("none"), "lane").is_err());
+    }
+
+    #[test]
+    fn only_a_socket_of_this_user_is_opened_to_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let [secret, link, socket, link_to_socket] =
+            ["secret", "link", "socket", "link-to-socket"].map(|name| dir.path().join(name));
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let private = || std::fs::Permissions::from_mode(0o600);
+        std::fs::write(&secret, "").unwrap();
+        std::fs::set_permissions(&secret, private()).unwrap();
+        std::os::unix::fs::symlink(&secret, &link).unwrap();
+        let _socket = listen(&socket, 8).unwrap();
+        std::fs::set_permissions(&socket, private()).unwrap();
+        std::os::unix::fs::symlink(&socket, &link_to_socket).unwrap();
+        for replaced in [&secret, &link, &link_to_socket] {
+            let error = admit_all_users(replaced).unwrap_err().to_string();
+            assert_eq!(error, format!("another process has replaced the socket {}", replaced.display()));
+        }
+        assert_eq!((mode(&secret), mode(&socket)), (0o600, 0o600));
+        // Only root can make it another user's.
+        if std::os::unix::fs::chown(&socket, Some(4711), None).is_ok() {
+            admit_all_users(&socket).unwrap_err();
+            assert_eq!(mode(&socket), 0o600);
+            std::os::unix::fs::chown(&socket, Some(rustix::process::geteuid().as_raw()), None).unwrap();
+        }
+        admit_all_users(&socket).unwrap();
+        assert_eq!(mode(&socket), 0o666);
     }
 
     #[test]

@@ -4,7 +4,10 @@ mod common;
 
 use common::{FakeServer, LONG, Raw, World, as_user, by_name, content, memory, root};
 use lane::message::{self, LaneReply, LaneRequest, MAX_MESSAGE};
-use lane::{LaneCredential, LaneState, Nonce, OpenError, OpenStatus, Reason, Rendezvous, RendezvousOptions};
+use lane::{
+    LaneCredential, LaneState, Nonce, OpenError, OpenRequest, OpenStatus, Reason, Rendezvous,
+    RendezvousOptions, Target,
+};
 use samehost_lane as lane;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -433,4 +436,38 @@ fn an_untrusted_server_learns_nothing() {
     options.trusted_uids.push(4711);
     let _candidates = runtime.block_on(Rendezvous::register(options)).unwrap();
     assert!(accept().receive().is_some());
+}
+
+/// In a directory the client would use its own rights, and anyone can get a descriptor of any directory.
+#[test]
+fn a_server_whose_user_was_named_is_asked_for_files_only() {
+    let fake = || FakeServer { version: *message::VERSIONS.end(), ..FakeServer::new() };
+    let (Some(named), own) = (as_user(4711, 4711, &[], fake), fake()) else { return };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    for (server, is_asked) in [(named, false), (own, true)] {
+        runtime.block_on(async {
+            let mut options = server.client_options();
+            options.trusted_uids.push(4711);
+            let (lane, raw, _memory) = server.lane_with(options).await;
+            let who = root();
+            for target in [Target::Tree(b"root"), Target::Mount(b"root"), Target::Handle(b"file")] {
+                let access = lane::Access::ReadWrite;
+                let open = lane.open(OpenRequest { target, access, credential: &who });
+                // Nobody answers.
+                let answer = tokio::time::timeout(Duration::from_millis(20), open).await;
+                if is_asked || matches!(target, Target::Handle(_)) {
+                    assert!(answer.is_err(), "{target:?}: {answer:?}");
+                    let (bytes, _) = raw.receive().unwrap();
+                    let Ok(LaneRequest::Open { target: asked, .. }) = message::decode(&bytes) else {
+                        panic!("no Open: {bytes:?}");
+                    };
+                    assert_eq!(asked, target);
+                } else {
+                    let error = answer.unwrap().unwrap_err();
+                    assert_eq!(error, OpenError::FilesOnly);
+                    assert!(error.to_string().contains("--trust-uid"), "{error}");
+                }
+            }
+        });
+    }
 }

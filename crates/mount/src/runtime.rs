@@ -7,9 +7,10 @@ const MAX_WORKERS: usize = 8;
 ///
 /// The workers lack CAP_FSETID, and raise it only for what a user does who has it: they write to granted
 /// files on behalf of other users, and the kernel writes to passed-through files with this process's
-/// credentials. Where CAP_SYS_RESOURCE permits it, they are marked with PR_SET_IO_FLUSHER: under memory
-/// pressure the kernel then neither waits for this process to write back pages of its own mount, nor
-/// throttles its writes.
+/// credentials. They lack CAP_SYS_RESOURCE for the same reason: with it, all users could exceed their quotas.
+///
+/// Where that capability permits it, they are first marked with PR_SET_IO_FLUSHER: under memory pressure the
+/// kernel then neither waits for this process to write back pages of its own mount, nor throttles its writes.
 ///
 /// There isn't a worker for every processor, because applications and perhaps the server need processors,
 /// too, and a request that one worker handles alone costs less than one that passes between several.
@@ -37,9 +38,11 @@ const SERVING_NICE: i32 = -5;
 
 /// Sets what every thread that handles requests has (see [`runtime`]).
 pub(crate) fn prepare_thread() {
-    // Without the permission the mount behaves as any other FUSE filesystem.
+    // Without the permission the mount behaves as any other FUSE filesystem. A thread that another of these
+    // threads has started lacks it, and has inherited the mark.
     let _ = rustix::process::configure_io_flusher_behavior(true);
     user_ids::drop_fsetid();
+    user_ids::drop_sys_resource();
 }
 
 /// As [`prepare_thread`], for a thread on a CPU that serves the requests of that CPU. It has a greater weight
@@ -55,4 +58,37 @@ pub(crate) fn prepare_serving_thread() {
     // A thread with a realtime policy keeps it.
     let _ = sys::scheduling::preempt_no_other();
     prepare_thread();
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::is_io_flusher;
+    use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
+
+    use super::*;
+
+    #[test]
+    fn threads_for_requests_lack_the_capabilities_that_users_lack_and_are_marked_before() {
+        let check = || {
+            let sets = capabilities(None).unwrap();
+            assert!(!sets.effective.intersects(CapabilitySet::FSETID | CapabilitySet::SYS_RESOURCE));
+            // Asking takes the capability, too.
+            if sets.permitted.contains(CapabilitySet::SYS_RESOURCE) {
+                let effective = sets.effective | CapabilitySet::SYS_RESOURCE;
+                set_capabilities(None, CapabilitySets { effective, ..sets }).unwrap();
+                assert!(is_io_flusher().unwrap());
+                set_capabilities(None, sets).unwrap();
+            }
+        };
+        let runtime = runtime().unwrap();
+        runtime.block_on(async {
+            tokio::spawn(async move {
+                check();
+                // On a thread that this one starts.
+                tokio::task::spawn_blocking(check).await.unwrap();
+            })
+            .await
+            .unwrap();
+        });
+    }
 }

@@ -21,7 +21,7 @@ use std::sync::LazyLock;
 
 use rustix::fs::{Gid, Uid};
 use rustix::io::Errno;
-use rustix::thread::{CapabilitySet, capabilities, set_capabilities, set_thread_groups};
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_thread_groups};
 use sys::credentials::{set_fsgid, set_fsuid};
 
 /// Why a thread doesn't have the ids that it should.
@@ -195,6 +195,21 @@ impl ProcessIds {
     }
 }
 
+/// Drops `CAP_SYS_RESOURCE` from this thread's effective set: for a thread that writes for other users with
+/// the process's own ids, and so could exceed their quotas.
+pub fn drop_sys_resource() {
+    drop_effective(CapabilitySet::SYS_RESOURCE);
+}
+
+/// Drops capabilities from this thread's effective set.
+fn drop_effective(dropped: CapabilitySet) {
+    // A thread may always read its own sets and reduce the effective one.
+    if let Ok(sets) = capabilities(None) {
+        let effective = sets.effective - dropped;
+        let _ = set_capabilities(None, CapabilitySets { effective, ..sets });
+    }
+}
+
 /// Runs `work` on this thread with the process's own filesystem user id and therefore its capabilities.
 /// Restores the user's id afterwards, also when `work` panics.
 ///
@@ -357,6 +372,25 @@ mod tests {
             assert_eq!(no_user, Err(Error::Refused(Errno::INVAL)));
             restore_process_ids();
             assert_eq!((fsuid(), fsgid(), rustix::process::getgroups().expect("groups")), before);
+        })
+        .join()
+        .expect("ran");
+    }
+
+    /// Quotas would be exceeded after the thread has acted as a user, too.
+    #[test]
+    fn the_right_to_exceed_quotas_stays_dropped() {
+        std::thread::spawn(|| {
+            let before = capabilities(None).expect("capabilities");
+            drop_sys_resource();
+            let expected =
+                CapabilitySets { effective: before.effective - CapabilitySet::SYS_RESOURCE, ..before };
+            assert_eq!(capabilities(None).expect("capabilities"), expected);
+            if can_act_as_others().is_ok() {
+                UserIds::of(&user(1000, &[])).assume_ids().expect("root may");
+                restore_process_ids();
+                assert_eq!(capabilities(None).expect("capabilities"), expected);
+            }
         })
         .join()
         .expect("ran");

@@ -6,13 +6,11 @@
 
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 
+use crate::drop_effective;
+
 /// Drops CAP_FSETID from this thread's effective set.
 pub fn drop_fsetid() {
-    // A thread may always read its own sets and reduce the effective one.
-    if let Ok(sets) = capabilities(None) {
-        let effective = sets.effective - CapabilitySet::FSETID;
-        let _ = set_capabilities(None, CapabilitySets { effective, ..sets });
-    }
+    drop_effective(CapabilitySet::FSETID);
 }
 
 /// Runs `work`, with CAP_FSETID if `keep` is set and the capability is in the thread's permitted set.

@@ -302,13 +302,17 @@ impl Inner {
         }
     }
 
-    /// Runs `f` with the granted descriptor. `shared` says that others may write through it from now on.
+    /// Runs `f` with the granted descriptor. `shared` says that others use it from now on: `None` if they may
+    /// not.
     pub(super) fn with_fd<R>(
         self: &Arc<Self>,
         shared: bool,
         f: impl FnOnce(BorrowedFd<'_>) -> R,
     ) -> Option<R> {
         let grant = self.usable_grant()?;
+        if shared && grant.grant.is_files_only() {
+            return None;
+        }
         let Some(flight) = grant.grant.try_get() else { return self.abandon(grant) };
         if self.write && shared {
             grant.mark_shared();

@@ -95,7 +95,7 @@ impl LaneManager {
                 true,
             )),
             Ok(Err(OpenError::TooOld)) => Err(refusal("the server's version gives no mounts", false)),
-            Ok(Err(error)) => Err(refusal(&error.to_string(), true)),
+            Ok(Err(error)) => Err(refusal(&error.to_string(), error != OpenError::FilesOnly)),
             Err(_) => Err(refusal("the server did not answer the request for its mount in time", true)),
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! A session that has a lane asks for the tree of its root, once for each lane and once after each recall.
 //! The server may refuse; the session then uses the lane for files only. A refusal because of another
-//! client's opens or of the server's grace period is temporary, and the session asks again.
+//! client's opens or of the server's grace period is temporary, and the session asks again. A server whose
+//! user is trusted only by name isn't asked ([`OpenError::FilesOnly`]).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -188,7 +188,8 @@ pub struct Options {
     pub lane: LaneMode,
     /// The directory with the servers' rendezvous sockets. Default: `/run/samehost`.
     pub run_dir: PathBuf,
-    /// The users whose endpoints are trusted besides uid 0's and this process's own. Default: none.
+    /// The users whose endpoints are trusted besides uid 0's and this process's own, with the files that they
+    /// grant, and not with directories. Default: none.
     pub trusted_uids: Vec<u32>,
     /// Whether to look for rendezvous sockets in the host's other network namespaces, too, where the process
     /// is permitted to. Default: true.

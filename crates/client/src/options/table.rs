@@ -306,8 +306,8 @@ pub const SESSION: &[Descriptor<Options>] = &[
             }
         }),
         default: None,
-        help: "Trust lanes of this user besides root's and your own: the user decides what your reads \
-               return. May be repeated",
+        help: "Trust lanes of this user besides root's and your own with files, not with directories: the \
+               user decides what your reads return. May be repeated",
     },
 ];
 

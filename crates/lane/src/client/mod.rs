@@ -14,7 +14,7 @@ use crate::interlock::{ClientSide, Control, ControlState};
 use crate::memory::InterlockMemory;
 use crate::message::{self, LaneRequest};
 use crate::nonce::Instance;
-use crate::request::{LaneCredential, OpenRequest, PrefetchTargets};
+use crate::request::{LaneCredential, OpenRequest, PrefetchTargets, Target};
 use crate::socket;
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -47,12 +47,15 @@ pub(crate) struct Established {
     pub(crate) slots: u32,
     pub(crate) instance: Instance,
     pub(crate) through: String,
+    /// The server isn't trusted with directories and mounts.
+    pub(crate) files_only: bool,
 }
 
 impl Lane {
     /// Begins a lane, within a runtime.
     pub(crate) fn begin(established: Established) -> std::io::Result<Self> {
-        let Established { socket, memory, version, outstanding, slots, instance, through } = established;
+        let Established { socket, memory, version, outstanding, slots, instance, through, files_only } =
+            established;
         let shared = Arc::new(ClientShared {
             socket: socket::watch(socket, Interest::READABLE)?,
             interlock: ClientSide::new(memory, slots as usize),
@@ -66,6 +69,7 @@ impl Lane {
             highest_descriptor: task::highest_descriptor(),
             instance,
             through,
+            files_only,
         });
         let owner = Arc::new(LaneHandle { shared: Arc::clone(&shared) });
         tokio::spawn(task::receive(Arc::clone(&shared), Arc::downgrade(&owner)));
@@ -82,6 +86,9 @@ impl Lane {
         let shared = &*self.owner.shared;
         if !request.fits() {
             return Err(OpenError::TooLong);
+        }
+        if shared.files_only && matches!(request.target, Target::Tree(_) | Target::Mount(_)) {
+            return Err(OpenError::FilesOnly);
         }
         if shared.version < request.target.since() {
             return Err(OpenError::TooOld);

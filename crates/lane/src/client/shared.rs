@@ -40,6 +40,15 @@ pub enum OpenError {
     /// The server's version of the lane doesn't support it.
     #[error("the server is too old for that")]
     TooOld,
+    /// A directory or a mount of a server that is trusted only because its user was named
+    /// ([`RendezvousOptions::trusted_uids`](crate::RendezvousOptions::trusted_uids)). An open file has the
+    /// server's rights. In a directory this process would use its own, and anyone can get a descriptor of
+    /// any directory.
+    #[error(
+        "the server is neither root's nor this user's: with --trust-uid it is trusted with files, not with \
+         directories"
+    )]
+    FilesOnly,
 }
 
 /// Receives the prefetched files, each with its index in the request, on the receiving task. Dropped instead
@@ -97,6 +106,8 @@ pub(super) struct ClientShared {
     pub(super) highest_descriptor: i32,
     pub(super) instance: Instance,
     pub(super) through: String,
+    /// Directories and mounts aren't requested of this server.
+    pub(super) files_only: bool,
 }
 
 impl ClientShared {
@@ -271,6 +282,14 @@ impl Grant {
         let mut derived = Self::new(file, self.id, self.expected, Arc::clone(&self.owner), self.modes);
         derived.is_derived = true;
         Ok(derived)
+    }
+
+    /// Whether the server is trusted with its own rights to files only, because its user was named
+    /// ([`crate::RendezvousOptions::trusted_uids`]): the kernel, which opens a passed-through file again with
+    /// this process's rights, must not get this one.
+    #[must_use]
+    pub fn is_files_only(&self) -> bool {
+        self.owner.shared.files_only
     }
 
     /// Begins one I/O on the file: hold the guard around each read, write or sync. `None` means that the

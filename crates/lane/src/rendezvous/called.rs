@@ -51,7 +51,7 @@ impl Called {
             tokio::select! {
                 caller = self.accept(), if seen < MAX_CALLERS => {
                     seen += 1;
-                    match caller.map(|caller| caller.register(&self.options, self.commitment)) {
+                    match caller.map(|caller| self.register(caller)) {
                         Some(Ok(caller)) => callers.push(caller),
                         Some(Err(reason)) => reasons.push(reason),
                         None => {}
@@ -74,12 +74,16 @@ impl Called {
         }
     }
 
-    async fn accept(&self) -> Option<Candidate> {
+    fn register(&self, caller: OwnedFd) -> Result<Candidate, Reason> {
+        let through = "a call of the server's".into();
+        Candidate::register(caller, through, None, &self.options, self.commitment)
+    }
+
+    async fn accept(&self) -> Option<OwnedFd> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let accepted = self.listener.async_io(Interest::READABLE, |listener| {
             rustix::net::accept_with(listener.as_fd(), flags).map_err(io::Error::from)
         });
-        let socket = accepted.await.ok()?;
-        Some(Candidate { socket, through: "a call of the server's".into(), instance: None })
+        accepted.await.ok()
     }
 }

@@ -1,6 +1,6 @@
 //! A connection to a server that may be the one at the other end of the NFS connection.
 
-use super::options::RendezvousOptions;
+use super::options::{RendezvousOptions, trusts_unnamed};
 use super::reason::Reason;
 use crate::client::Established;
 use crate::memory::InterlockMemory;
@@ -11,13 +11,15 @@ use crate::socket::{self, Received};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 
-/// A connected candidate.
+/// A candidate with which this client has registered.
 pub(super) struct Candidate {
-    pub(super) socket: OwnedFd,
+    socket: OwnedFd,
     /// Where it was found.
     pub(super) through: String,
     /// The instance in the name under which it was found.
-    pub(super) instance: Option<Instance>,
+    instance: Option<Instance>,
+    /// Only the configuration trusts its user.
+    files_only: bool,
 }
 
 /// The state of a candidate.
@@ -33,23 +35,24 @@ pub(super) enum CandidateState {
 impl Candidate {
     /// Checks the user of the process at the other end and, if it is trusted, registers.
     pub(super) fn register(
-        self,
+        socket: OwnedFd,
+        through: String,
+        instance: Option<Instance>,
         options: &RendezvousOptions,
         commitment: Commitment,
     ) -> Result<Self, Reason> {
-        let through = || self.through.clone();
-        let failed = |error: Errno| Reason::Failed { through: through(), error: error.to_string() };
-        let peer = PeerCredentials::of(&self.socket).map_err(failed)?;
+        let failed = |error: Errno| Reason::Failed { through: through.clone(), error: error.to_string() };
+        let peer = PeerCredentials::of(&socket).map_err(failed)?;
         if !options.trusts(peer.uid) {
             return Err(match peer.uid {
-                Some(uid) => Reason::Untrusted { through: through(), uid },
-                None => Reason::UntrustedUnmapped { through: through(), overflow: sys::peer::overflow_uid() },
+                Some(uid) => Reason::Untrusted { through, uid },
+                None => Reason::UntrustedUnmapped { through, overflow: sys::peer::overflow_uid() },
             });
         }
         let register =
             LaneRequest::Register { lowest: *VERSIONS.start(), highest: *VERSIONS.end(), commitment };
-        socket::send(&self.socket, &message::encode(&register), &[]).map_err(failed)?;
-        Ok(self)
+        socket::send(&socket, &message::encode(&register), &[]).map_err(failed)?;
+        Ok(Self { socket, through, instance, files_only: !trusts_unnamed(peer.uid) })
     }
 
     /// Reads what it has sent by now.
@@ -114,6 +117,7 @@ impl Candidate {
             slots,
             instance,
             through: through(),
+            files_only: self.files_only,
         }))
     }
 }

@@ -204,10 +204,7 @@ impl Search<'_> {
 
     fn candidate(&mut self, instance: Instance, through: String, socket: io::Result<OwnedFd>) {
         let registered = match socket {
-            Ok(socket) => {
-                let candidate = Candidate { socket, through, instance: Some(instance) };
-                candidate.register(self.options, self.commitment)
-            }
+            Ok(socket) => Candidate::register(socket, through, Some(instance), self.options, self.commitment),
             Err(error) => Err(match Errno::from_io_error(&error) {
                 Some(Errno::CONNREFUSED) => Reason::Dead(through),
                 Some(Errno::AGAIN) => Reason::Busy(through),

@@ -410,7 +410,12 @@ impl FakeServer {
 
     /// A lane whose other end the test controls.
     pub async fn lane(&self) -> (Lane, Raw, sys::SharedMemory) {
-        let candidates = Rendezvous::register(self.client_options()).await.unwrap();
+        self.lane_with(self.client_options()).await
+    }
+
+    /// The same for a client with these options.
+    pub async fn lane_with(&self, options: RendezvousOptions) -> (Lane, Raw, sys::SharedMemory) {
+        let candidates = Rendezvous::register(options).await.unwrap();
         let raw = self.accept();
         let (bytes, _) = raw.receive().unwrap();
         assert!(matches!(message::decode(&bytes), Ok(LaneRequest::Register { .. })));
