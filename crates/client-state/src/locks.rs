@@ -264,11 +264,20 @@ impl<F: Clone + Ord, L: Clone + Ord> Locks<F, L> {
         self.get(file, owner).is_none()
     }
 
-    /// Whether [`Locks::is_free`] holds for each of these owners that has locked something in the file.
+    /// Whether [`Locks::is_free`] holds for each owner that has locked something in the file.
     #[must_use]
-    pub fn is_file_free(&self, file: &F, of: impl Fn(&L) -> bool) -> bool {
-        let mut on_file = self.owners.iter().filter(|((on, by), _)| on == file && of(by));
+    pub fn is_file_free(&self, file: &F) -> bool {
+        let mut on_file = self.owners.iter().filter(|((on, _), _)| on == file);
         on_file.all(|(_, locks)| locks.is_free())
+    }
+
+    /// As [`Locks::is_file_free`], for some owners: those that `are` meant, which follow each other in the
+    /// order of owners. `first` isn't behind the first of them.
+    #[must_use]
+    pub fn are_free(&self, file: &F, first: L, are: impl Fn(&L) -> bool) -> bool {
+        let behind = self.owners.range((file.clone(), first)..);
+        let mut theirs = behind.take_while(|((on, by), _)| on == file && are(by));
+        theirs.all(|(_, locks)| locks.is_free())
     }
 
     /// Whether the owner has a lock that serves for `kind`. The lease has to be valid, too

@@ -324,6 +324,14 @@ impl<F: Clone + Ord, O: Clone + Ord> Opens<F, O> {
         }
     }
 
+    /// Whether the owner has the file open several times as `open`: closing it changes nothing at the server.
+    #[must_use]
+    pub fn is_repeated(&self, open: &OpenRef<F, O>) -> bool {
+        let state = self.opens.get(&open.key);
+        let mut users = state.into_iter().flat_map(|state| state.users.iter().chain(&state.lost));
+        users.any(|users| users.number == open.number && users.count > 1)
+    }
+
     /// The state id for I/O. Its `seqid` is 0: the OPENs of other applications don't matter.
     ///
     /// # Errors

@@ -58,7 +58,8 @@ pub struct StateManager {
     test_again: Option<Instant>,
     /// The last test has found nothing, and the server hasn't said since that no state is revoked.
     was_fruitless: bool,
-    /// The status flags of the last SEQUENCE. A flag that stays set was dealt with already.
+    /// The status flags of the last SEQUENCE. A flag that stays set was dealt with already. The loss
+    /// of a connection makes [`CB_PATH_DOWN`] a new one.
     flags: u32,
     lease: Duration,
     /// When the last SEQUENCE that succeeded was sent.
@@ -285,6 +286,8 @@ impl StateManager {
     /// reclaims; if not, it may have lost the session's back channel, and says so in its reply.
     pub fn disconnected(&mut self, now: Instant) {
         self.disconnected = self.disconnected.max(Some(now));
+        // BIND_CONN_TO_SESSION brings no flags: the last ones may still say what it has repaired.
+        self.flags &= !CB_PATH_DOWN;
     }
 
     /// The connections are bound.

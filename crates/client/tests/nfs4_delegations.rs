@@ -6,6 +6,8 @@ use std::fs::OpenOptions as LocalOptions;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use proto::nfs4::{Nfsstat4, Operation as Operation4};
@@ -15,8 +17,8 @@ use client::{
     Access, ByteRange, File, Handle, LaneMode, LockKind, LockOwner, LockRequest, OpenOptions, Operation,
     Session, SetAttributes, Version,
 };
-use support::odd_v4::{OddServer, ScriptedAnswer, attributes_of, opened, soft};
-use support::{Served, wait_for};
+use support::odd_v4::{OddServer, ScriptedAnswer, attributes_of, opened, session_id, soft};
+use support::{BOUND, Served, wait_for};
 
 /// A session that asks for delegations, and a file of its server with its handle, opened and closed once.
 struct Delegated {
@@ -224,6 +226,82 @@ async fn servers_may_refuse_to_take_a_delegation_with_a_removal() {
         assert!(session.delegated_since(&handle).is_some());
         session.remove(&session.root(), b"file").await.unwrap();
         assert_eq!(*executed.lock(), expected);
+        session.close().await;
+        assert_eq!(*executed.lock(), expected);
+    }
+}
+
+/// The session is replaced before the reply to a request with DELEGRETURN and REMOVE comes: that says nothing
+/// of what the server has now, and that the name is removed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_delegation_that_is_returned_in_a_replaced_session_is_returned_again() {
+    use Operation4::{Delegreturn, Remove};
+    let cases: [(Nfsstat4, &[Operation4]); 2] = [
+        (Nfsstat4::Ok, &[Delegreturn, Remove, Delegreturn]),
+        (Nfsstat4::BadStateid, &[Delegreturn, Delegreturn, Remove]),
+    ];
+    for (answer, expected) in cases {
+        let executed = Executed::default();
+        // Whether DELEGRETURN is there, and a further session is used.
+        let (is_there, is_replaced) = <(Arc<AtomicBool>, AtomicBool)>::default();
+        let (log, there, is_open) = (executed.clone(), is_there.clone(), AtomicBool::new(false));
+        let server = OddServer::new(move |request| match request.operation {
+            Operation4::Sequence if request.args[..16] != session_id(1) => {
+                is_replaced.store(true, SeqCst);
+                ScriptedAnswer::Good
+            }
+            Operation4::Sequence if there.load(SeqCst) => ScriptedAnswer::Status(Nfsstat4::Badsession),
+            Operation4::Open => {
+                let is_first = !is_open.swap(true, SeqCst);
+                ScriptedAnswer::Ok(opened([1; 16], is_first.then_some([2; 16])))
+            }
+            Operation4::Close => ScriptedAnswer::Ok(vec![1; 16]),
+            Operation4::Getattr if request.compound.contains(&Operation4::Open) => {
+                let requested = xdr::Decoder::new(request.args).get().unwrap();
+                ScriptedAnswer::Ok(attributes_of(&requested, 1))
+            }
+            Delegreturn => {
+                log.lock().push(Delegreturn);
+                if there.swap(true, SeqCst) {
+                    return ScriptedAnswer::Status(Nfsstat4::BadStateid);
+                }
+                let begun = Instant::now();
+                while !is_replaced.load(SeqCst) {
+                    assert!(begun.elapsed() < BOUND, "no other session is used");
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                match answer {
+                    Nfsstat4::Ok => ScriptedAnswer::Good,
+                    refused => ScriptedAnswer::Status(refused),
+                }
+            }
+            Remove => {
+                log.lock().push(Remove);
+                // change_info4.
+                ScriptedAnswer::Ok(vec![0; 20])
+            }
+            _ => ScriptedAnswer::Good,
+        });
+        // The requests behind the one that waits for its reply go over other connections, in turn.
+        let options = soft().hard(true).timeo(BOUND).attempt_timeout(BOUND).nconnect(8).delegations(true);
+        let session = Session::connect(&server.url(), options).await.unwrap();
+        let (root, reading) = (session.root(), OpenOptions::reading());
+        let file = session.open(b"file", &reading).await.unwrap();
+        let handle = file.handle();
+        file.close().await.unwrap();
+        wait_for("the CLOSE", || session.counters().calls(Operation::Close) == 1).await;
+        assert!(session.delegated_since(&handle).is_some());
+        let replaced = async {
+            wait_for("DELEGRETURN", || is_there.load(SeqCst)).await;
+            session.attributes(&root).await.unwrap();
+        };
+        let (removed, ()) = tokio::join!(session.remove(&root, b"file"), replaced);
+        removed.unwrap();
+        wait_for("all of it", || executed.lock().len() >= expected.len()).await;
+        // What waits for the delegation's return ends.
+        let writing = OpenOptions::new().write(true);
+        let again = tokio::time::timeout(BOUND, session.open_handle(&handle, b"file", &writing)).await;
+        drop(again.expect("an end").unwrap());
         session.close().await;
         assert_eq!(*executed.lock(), expected);
     }

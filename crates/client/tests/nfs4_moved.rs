@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use proto::nfs4::attributes as number;
 use proto::nfs4::{Bitmap4, Nfsstat4, Operation as Op, SEQ4_LEASE_MOVED, Sequence4ResOk};
 use samehost_client as client;
@@ -227,6 +228,51 @@ async fn a_moved_lease_is_no_loss() {
     assert_eq!(counts(), [1, 1, 1], "opened, asked for and exchanged once, and nothing tested");
     assert_eq!(server.shared.sessions.load(SeqCst), 1);
     assert!(is_moved(&session.attributes(&file.handle()).await.unwrap_err()));
+}
+
+/// A file is on another server when it is closed. The server hasn't looked at the CLOSEs behind its own.
+#[tokio::test]
+async fn a_moved_file_is_closed_with_others_of_other_filesystems() {
+    const FILES: u8 = 5;
+    let (opens, closes) = (Arc::new(AtomicU32::new(0)), Arc::<Mutex<Vec<u8>>>::default());
+    let (count, log) = (opens.clone(), closes.clone());
+    let server = OddServer::new(move |request| match request.operation {
+        Op::Open => ScriptedAnswer::Ok(opened([count.fetch_add(1, SeqCst) as u8 + 1; 16], None)),
+        Op::Getfh if request.compound.contains(&Op::Open) => {
+            let handle = vec![b'h'; count.load(SeqCst) as usize];
+            ScriptedAnswer::Ok(encoded(&xdr::Opaque::<128>(&handle)))
+        }
+        Op::Getattr if request.compound.contains(&Op::Open) => {
+            ScriptedAnswer::Ok(attributes_of(&Decoder::new(request.args).get().unwrap(), 1))
+        }
+        Op::Getattr => match moved_to(&Decoder::new(request.args).get().unwrap(), 5) {
+            Some(locations) => ScriptedAnswer::Ok(locations),
+            None => ScriptedAnswer::Good,
+        },
+        Op::Close => {
+            let closes = request.compound.iter().filter(|operation| **operation == Op::Close).count();
+            let file = request.args[4];
+            log.lock().push(file);
+            match file {
+                1 => {
+                    assert_eq!(closes, FILES as usize);
+                    ScriptedAnswer::Status(Nfsstat4::Moved)
+                }
+                _ => ScriptedAnswer::Ok(vec![file; 16]),
+            }
+        }
+        _ => ScriptedAnswer::Good,
+    });
+    let session = Session::connect(&server.url(), soft().timeo(BOUND)).await.unwrap();
+    let mut files = Vec::new();
+    for file in 0..FILES {
+        files.push(session.open(&[b'a' + file], &OpenOptions::reading()).await.unwrap());
+    }
+    // This thread runs the task that sends CLOSEs, too: it begins when all files are closed.
+    drop(files);
+    wait_for("the CLOSEs", || closes.lock().len() >= FILES as usize).await;
+    session.close().await;
+    assert_eq!(*closes.lock(), (1..=FILES).collect::<Vec<_>>());
 }
 
 /// A server that delays the end of a session is asked again, and not for ever.

@@ -194,6 +194,46 @@ async fn an_open_that_is_revoked_costs_its_file_only() {
     assert_eq!(server.shared.sessions.load(SeqCst), sessions, "the session is the same");
 }
 
+/// A server has lost an open, and delays that it is opened again. A soft session's read fails meanwhile, and
+/// a hard session's waits for longer than the timeout.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_soft_read_does_not_wait_for_an_open_without_end() {
+    // The pauses double from 50 ms: five are longer than the timeout.
+    for (hard, delays) in [(false, u32::MAX), (true, 5)] {
+        let (opens, reads) = (AtomicU32::new(0), AtomicU32::new(0));
+        let server = OddServer::new(move |request| match request.operation {
+            Operation::Open => match opens.fetch_add(1, SeqCst) {
+                0 => ScriptedAnswer::Ok(opened(OPEN_ID, None)),
+                again if again <= delays => ScriptedAnswer::Status(Nfsstat4::Delay),
+                _ => ScriptedAnswer::Ok(opened(OPENED_AGAIN_ID, None)),
+            },
+            Operation::Getattr if request.compound.contains(&Operation::Open) => {
+                ScriptedAnswer::Ok(attributes_of(&Decoder::new(request.args).get().unwrap(), 1))
+            }
+            Operation::Read if reads.fetch_add(1, SeqCst) == 0 => {
+                ScriptedAnswer::Status(Nfsstat4::BadStateid)
+            }
+            Operation::Read => {
+                let mut to = Encoder::new();
+                to.bool(true);
+                to.opaque(b"data");
+                ScriptedAnswer::Ok(to.into_vec())
+            }
+            Operation::Close => ScriptedAnswer::Ok(request.args[4..].to_vec()),
+            _ => ScriptedAnswer::Good,
+        });
+        let session = Session::connect(&server.url(), soft().hard(hard)).await.unwrap();
+        let file = session.open(b"file", &OpenOptions::reading()).await.unwrap();
+        let read = tokio::time::timeout(BOUND, file.read_into(Vec::new(), 0, 10)).await.expect("an end");
+        if hard {
+            assert_eq!(read.unwrap(), b"data");
+        } else {
+            let error = read.unwrap_err();
+            assert_eq!(error.errno(), rustix::io::Errno::TIMEDOUT.raw_os_error(), "{error}");
+        }
+    }
+}
+
 /// What learns of revoked state in [`state_that_is_found_to_be_revoked_is_freed`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Finder {

@@ -80,6 +80,18 @@ fn a_lock_is_held_from_the_answer_on_until_it_is_unlocked() {
 }
 
 #[test]
+fn a_file_is_free_for_owners_without_the_locks_of_others() {
+    let mut table = Table::default();
+    for (file, owner) in [(1, 10), (2, 4), (2, 25), (3, 15)] {
+        assert!(matches!(table.lock(file, owner, bytes(0, 9), Read), LockAnswer::Ask(_)));
+    }
+    let are_free = |file: u32, tens: u32| table.are_free(&file, tens * 10, |owner| owner / 10 == tens);
+    assert_eq!([1, 2, 3].map(|file| are_free(file, 1)), [false, true, false]);
+    assert_eq!([0, 1, 2].map(|tens| are_free(2, tens)), [false, true, false]);
+    assert_eq!([1, 2, 3, 4].map(|file| table.is_file_free(&file)), [false, false, false, true]);
+}
+
+#[test]
 fn what_an_owner_has_unlocked_is_not_asked_for_before_the_server_knows() {
     let mut table = Table::default();
     locked(&mut table, bytes(0, 9), Write);

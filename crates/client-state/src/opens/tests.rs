@@ -48,6 +48,25 @@ fn the_last_close_closes() {
 }
 
 #[test]
+fn an_open_is_repeated_while_others_are_alike() {
+    let mut table = Table::default();
+    let [first, second] = [1, 2].map(|seqid| opened(&mut table, READ, id(1, seqid)));
+    let other = opened(&mut table, WRITE, id(1, 3));
+    assert!(table.is_repeated(&first) && table.is_repeated(&second) && !table.is_repeated(&other));
+    table.close(first);
+    assert_eq!(table.take_changes(), []);
+    assert!(!table.is_repeated(&second));
+    // Lost opens are counted by themselves.
+    let [first_lost, second_lost] = [4, 5].map(|seqid| opened(&mut table, DENIES, id(1, seqid)));
+    table.gone(&1, &1, id(1, 0));
+    assert_eq!(table.take_lost().len(), 1);
+    assert!(table.is_repeated(&first_lost));
+    table.close(first_lost);
+    assert!(!table.is_repeated(&second_lost));
+    table.close(second_lost);
+}
+
+#[test]
 fn access_that_is_no_longer_used_is_given_up() {
     let mut table = Table::default();
     let reads = opened(&mut table, READ, id(1, 1));

@@ -65,6 +65,26 @@ fn a_client_renews_its_lease_when_a_connection_was_lost() {
     assert_eq!(manager.step(at(11)), Step::Wait(at(11) + Duration::from_millis(200)));
 }
 
+/// The server may lose the back channel with each connection. No SEQUENCE between two losses says that the
+/// first one was repaired.
+#[test]
+fn each_lost_connection_is_bound_once_again() {
+    let (mut manager, now) = running();
+    manager.sequenced(1, now, 0);
+    for flag in [0x1, 0x200] {
+        for _ in 0..2 {
+            manager.disconnected(now);
+            manager.sequenced(1, now, flag);
+            assert_eq!(manager.step(now), Step::BindConnections);
+            manager.bound();
+            assert_ne!(manager.step(now), Step::BindConnections);
+        }
+        // A server that goes on saying so isn't asked again before the next loss.
+        manager.sequenced(1, now, flag);
+        assert_ne!(manager.step(now), Step::BindConnections);
+    }
+}
+
 #[test]
 fn a_lost_session_is_replaced() {
     let (mut manager, now) = running();

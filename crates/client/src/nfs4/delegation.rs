@@ -257,7 +257,7 @@ impl HeldState {
     /// An application locks a file. Returns whether to ask for a delegation first.
     pub(super) fn is_delegation_due(&mut self, file: &Handle) -> bool {
         let is_possible = !self.lacks_write_delegations && !self.delegations.contains(file);
-        is_possible && self.rewritten.locked(file, self.locks.is_file_free(file, |_| true))
+        is_possible && self.rewritten.locked(file, self.locks.is_file_free(file))
     }
 
     /// Whether an OPEN of a file for writing is to ask for a delegation.
@@ -460,8 +460,9 @@ impl ReturnAlong {
         }
         self.client.free_if_revoked(Some(self.id), status);
         let returned = |held: &mut HeldState| held.delegations.returned(&mut held.opens, &self.file, self.id);
-        self.client.update_in(session, returned);
-        self.is_ended = true;
+        // In a session that was replaced the answer tells what became of the name, and not what the server
+        // has now: the delegation is returned once more.
+        self.is_ended = self.client.update_in(session, returned).is_some();
         status == Nfsstat4::Ok
     }
 }
@@ -489,8 +490,9 @@ pub(super) async fn send_return(in_flight: ChangeInFlight, file: Handle, id: Sta
         return;
     }
     if let Some(waiting) = client.written_behind().and_then(|pool| pool.find(&file)) {
-        // A failure is reported to those who have written.
-        waiting.settle().await;
+        // As before an unlock: locks under the delegation may have ended already. A failure is reported to
+        // those who have written.
+        let _ = waiting.commit().await;
     }
     let compound = delegreturn(&file, id);
     let owner = client.owner.clone();

@@ -364,7 +364,7 @@ impl SessionClient {
 
     /// Waits for a part of a request that began at `started`: without a limit in a hard client, and in a soft
     /// one as long as for a reply.
-    async fn within<T>(&self, started: Instant, wait: impl Future<Output = T>) -> Result<T> {
+    pub(super) async fn within<T>(&self, started: Instant, wait: impl Future<Output = T>) -> Result<T> {
         if self.policy.hard {
             return Ok(wait.await);
         }

@@ -290,7 +290,8 @@ pub(super) async fn send_closes(in_flight: ChangeInFlight) {
         let owner = first.owner().clone();
         let compound = closes.iter().fold(Compound::once(), |to, (_, close)| open_change(to, close).compound);
         owner.user().session.counters.call(Operation::Close);
-        let reply = client.call(owner.user(), &compound, None).await;
+        // NFS4ERR_MOVED is the answer to one CLOSE: those behind it may be of other filesystems.
+        let reply = client.execute(owner.user(), &compound, None).await;
         let (session, answers, status) = match &reply {
             Ok(reply) => {
                 let (answers, status) = reply.results().map_or_else(

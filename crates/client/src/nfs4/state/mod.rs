@@ -81,7 +81,7 @@ pub(super) struct HeldState {
     pub(super) attribute_changes: u64,
     /// The number of the [`WireOpen`] through which a lock owner has locked something in a file last.
     pub(super) locked_through: BTreeMap<(Handle, OwnerOfLocks), u64>,
-    /// Opens that are closed once the file's locks are free.
+    /// Opens that are closed once the file's locks are free. The last of those that are alike waits for all.
     closing: Vec<OpenRef<Handle, OpenOwner>>,
     /// The CLOSEs to be sent.
     closes: QueuedCloses,
@@ -137,7 +137,9 @@ impl HeldState {
         for (file, owner) in owners {
             self.release(&file, &owner);
         }
-        self.closing.push(open);
+        // Only the last of those that are alike gives up anything at the server. If all of them waited, there
+        // would be ever more while some process holds a lock on the file.
+        if self.opens.is_repeated(&open) { self.opens.close(open) } else { self.closing.push(open) }
     }
 
     /// A lock owner has no locks on a file any more.
@@ -164,7 +166,8 @@ impl HeldState {
         let closing = std::mem::take(&mut self.closing);
         for open in closing {
             let session = open.owner().session();
-            let is_free = locks.is_file_free(open.file(), |by| by.through.session() == session);
+            let first = OwnerOfLocks { owner: LockOwner(0), through: open.owner().clone() };
+            let is_free = locks.are_free(open.file(), first, |by| by.through.session() == session);
             if is_free { opens.close(open) } else { self.closing.push(open) }
         }
     }
@@ -415,9 +418,11 @@ impl SessionClient {
     /// opened the file for that.
     ///
     /// # Errors
-    /// [`Status::Io`] if the open or locks on the file are lost.
+    /// [`Status::Io`] if the open or locks on the file are lost. A soft client's timeout, if they are
+    /// being recovered.
     pub(super) async fn io_id(&self, user: &User, file: &Handle, access: u8) -> Result<Option<StateId>> {
         let owner = OpenOwner::new(user);
+        let mut started = None;
         loop {
             let changed = self.state.changed.notified();
             let id = self.look(|held| match held.has_lost_locks(file, owner.session()) {
@@ -426,7 +431,10 @@ impl SessionClient {
             });
             match id {
                 Ok(id) => return Ok(id),
-                Err(NoState::Recovering) => changed.await,
+                Err(NoState::Recovering) => {
+                    let started = *started.get_or_insert_with(Instant::now);
+                    self.within(started, changed).await?;
+                }
                 Err(NoState::Lost) => {
                     return Err(Error::Status { object: shown(file), status: Status::Io });
                 }
@@ -569,3 +577,6 @@ async fn send_lock_change(in_flight: ChangeInFlight, change: LockChange<Handle, 
     )
     .await;
 }
+
+#[cfg(test)]
+mod tests;
