@@ -45,8 +45,12 @@ const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 /// How long an unmount waits for the last calls to the server.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Background requests at once (read-ahead, asynchronous direct I/O).
-const MAX_BACKGROUND: u16 = 64;
+/// Background requests at once: asynchronous direct I/O, and RELEASE. The kernel keeps further ones back, so
+/// a RELEASE behind that many comes after requests that the process makes later.
+const MAX_BACKGROUND: u16 = 256;
+
+/// Background requests with which the kernel reads no further ahead.
+const CONGESTION_THRESHOLD: u16 = 48;
 
 /// INIT flags that are requested if the kernel offers them.
 const INIT_FLAGS: u64 = init::ASYNC_READ
@@ -385,6 +389,7 @@ fn negotiate(
             max_readahead: max_readahead.max(READAHEAD),
             max_write,
             max_background: MAX_BACKGROUND,
+            congestion_threshold: CONGESTION_THRESHOLD,
         };
         let reply = FuseReply::default().init(&negotiated);
         device.reply(unique, &reply.0).map_err(|errno| failed("replying to INIT", errno))?;

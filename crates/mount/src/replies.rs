@@ -61,6 +61,9 @@ impl ReplyGuard {
         match result {
             Ok(outcome) => {
                 let sent = self.send(Ok(&outcome.reply.0));
+                if sent.is_err() {
+                    self.filesystem.return_references(&outcome);
+                }
                 self.filesystem.buffers().put(outcome.reply.0);
                 outcome.opened.filter(|_| sent.is_err())
             }

@@ -85,22 +85,35 @@ impl DiskJob {
     pub(crate) fn run(self) -> Option<FuseEntry> {
         let Self { requests, caller, mut work, reply, waiting } = self;
         let result = catch_unwind(AssertUnwindSafe(|| disk_waits::poll_blocking(&mut work)));
+        if let Ok(None) = result {
+            if caller.must_finish {
+                Requests::spawn_finishing(work, reply, waiting);
+                return None;
+            }
+            let guard = reply.lock().take();
+            if let Some(guard) = guard {
+                requests.spawn_abortable(work, guard, |abort| {
+                    waiting.set_abort(abort);
+                    waiting
+                });
+            }
+            return None;
+        }
         drop(waiting);
         let guard = reply.lock().take();
         match (result, guard) {
             (Ok(Some((result, _permit))), Some(guard)) => requests.reply_here(guard, result),
             // It was aborted.
-            (Ok(Some((Ok(Outcome { opened: Some(opened), .. }), _permit))), None) => {
-                requests.spawn_undo_open(opened);
-                None
-            }
-            (Ok(None), Some(guard)) => {
-                requests.spawn_handler(caller, work, guard);
+            (Ok(Some((Ok(outcome), _permit))), None) => {
+                requests.filesystem.return_references(&outcome);
+                if let Some(opened) = outcome.opened {
+                    requests.spawn_undo_open(opened);
+                }
                 None
             }
             // As for a task that panics.
             (Err(_), Some(guard)) => guard.send_here(Err(Errno::INTR)),
-            (_, None) => None,
+            _ => None,
         }
     }
 }
@@ -275,10 +288,39 @@ impl Requests {
         })
     }
 
-    /// Spawns the rest of a handler. INTERRUPT aborts it.
+    /// Spawns the rest of a handler. INTERRUPT aborts it, or, if it must finish, makes the reply.
     fn spawn_handler(self: &Arc<Self>, caller: WaitingCaller, work: Handler, guard: ReplyGuard) {
+        if caller.must_finish {
+            let reply = Arc::new(Mutex::new(Some(guard)));
+            let waiting = self.waiting.enter(caller, Abort::Reply(reply.clone()));
+            Self::spawn_finishing(work, reply, waiting);
+        } else {
+            self.spawn_abortable(work, guard, |abort| self.waiting.enter(caller, abort));
+        }
+    }
+
+    /// Spawns the rest of a handler, which ends also if the reply has been made.
+    fn spawn_finishing(work: Handler, reply: Arc<Mutex<Option<ReplyGuard>>>, waiting: WaitingGuard) {
+        tokio::spawn(async move {
+            let (result, _permit) = work.await;
+            drop(waiting);
+            let guard = reply.lock().take();
+            if let Some(guard) = guard {
+                // FLUSH opens nothing.
+                let _ = guard.deliver(result);
+            }
+        });
+    }
+
+    /// Spawns the rest of a handler, which is dropped when it is aborted. `enter` registers it.
+    fn spawn_abortable(
+        self: &Arc<Self>,
+        work: Handler,
+        guard: ReplyGuard,
+        enter: impl FnOnce(Abort) -> WaitingGuard,
+    ) {
         let (abort, registration) = AbortHandle::new_pair();
-        let waiting = self.waiting.enter(caller, Abort::Task(abort));
+        let waiting = enter(Abort::Task(abort));
         let requests = self.clone();
         let work = async move {
             let _waiting = waiting;

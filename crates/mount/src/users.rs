@@ -145,6 +145,12 @@ pub(crate) fn is_dying(pid: u32) -> bool {
     status_of(pid).is_none_or(|status| kill_is_pending(&status))
 }
 
+/// As [`is_dying`] for a thread that needn't exist: asynchronous I/O outlives the thread that has begun it,
+/// as io_uring's workers and libaio's callers do.
+pub(crate) fn is_being_killed(pid: u32) -> bool {
+    status_of(pid).is_some_and(|status| kill_is_pending(&status))
+}
+
 fn kill_is_pending(status: &[u8]) -> bool {
     const KILL: u64 = 1 << 8;
     status.split(|byte| *byte == b'\n').any(|line| {
@@ -171,6 +177,8 @@ mod tests {
         assert!(kill_is_pending(b"SigQ:\t1/2\nSigPnd:\t0000000000000100\nShdPnd:\t0000000000000000\n"));
         assert!(kill_is_pending(b"SigPnd:\t0000000000000000\nShdPnd:\t0000000000000100\n"));
         assert!(!kill_is_pending(b"SigPnd:\t0000000000004000\nShdPnd:\t0000000000000000\n"));
-        assert!(!is_dying(std::process::id()));
+        assert!(!is_dying(std::process::id()) && !is_being_killed(std::process::id()));
+        // What asynchronous I/O has begun may have ended.
+        assert!(is_dying(u32::MAX) && !is_being_killed(u32::MAX));
     }
 }

@@ -36,10 +36,14 @@ pub(crate) enum Abort {
 }
 
 impl Abort {
-    fn abort(&self) {
+    /// Returns false if the request isn't waiting in this way any more.
+    fn abort(&self) -> bool {
         match self {
-            Self::Task(handle) => handle.abort(),
-            Self::Reply(guard) => drop(guard.lock().take()),
+            Self::Task(handle) => {
+                handle.abort();
+                true
+            }
+            Self::Reply(guard) => guard.lock().take().is_some(),
         }
     }
 }
@@ -60,12 +64,16 @@ pub(crate) struct WaitingCaller {
     pid: u32,
     /// Whether any signal aborts it, as it does in fcntl(2) and flock(2). Otherwise a fatal one does.
     by_any_signal: bool,
+    /// Whether the request is executed also if its caller gets another reply: FLUSH, which comes for each
+    /// file that a dying process has open, and ends its locks.
+    pub(crate) must_finish: bool,
 }
 
 impl WaitingCaller {
     pub(crate) const fn new(header: Header, operation: &FileOperation) -> Self {
         let by_any_signal = matches!(operation, FileOperation::SetLock { waits: true, .. });
-        Self { unique: header.unique, pid: header.pid, by_any_signal }
+        let must_finish = matches!(operation, FileOperation::Flush { .. });
+        Self { unique: header.unique, pid: header.pid, by_any_signal, must_finish }
     }
 }
 
@@ -85,6 +93,15 @@ pub(crate) struct WaitingRequests(Mutex<State>);
 pub(crate) struct WaitingGuard {
     requests: Arc<WaitingRequests>,
     unique: u64,
+}
+
+impl WaitingGuard {
+    /// The request waits in another way from now on.
+    pub(crate) fn set_abort(&self, abort: Abort) {
+        if let Some(waiting) = self.requests.0.lock().requests.get_mut(&self.unique) {
+            waiting.abort = abort;
+        }
+    }
 }
 
 impl Drop for WaitingGuard {
@@ -145,8 +162,8 @@ impl WaitingRequests {
                 };
                 let WaitingCaller { pid, by_any_signal, .. } = waiting.caller;
                 // A caller outside of this PID namespace can't be checked.
-                if by_any_signal || pid == 0 || users::is_dying(pid) {
-                    waiting.abort.abort();
+                let is_due = by_any_signal || pid == 0 || users::is_dying(pid);
+                if is_due && waiting.abort.abort() {
                     return;
                 }
                 tokio::time::sleep(SIGNAL_CHECK_INTERVAL).await;
@@ -162,7 +179,7 @@ impl WaitingRequests {
             tokio::time::sleep(CALLER_CHECK_INTERVAL).await;
             let waiting: Vec<WaitingRequest> = self.0.lock().requests.values().cloned().collect();
             for WaitingRequest { abort, caller } in waiting {
-                if caller.pid != 0 && users::is_dying(caller.pid) {
+                if caller.pid != 0 && users::is_being_killed(caller.pid) {
                     abort.abort();
                 }
             }

@@ -37,6 +37,14 @@ for line in sys.stdin:
         elif words[0] == 'read':
             print(os.pread(fd, 100, 0).decode(), flush=True)
             continue
+        elif words[0] == 'fsync':
+            os.fsync(fd)
+        elif words[0] == 'share':
+            child = os.fork()
+            if not child:
+                signal.pause()
+            print(child, flush=True)
+            continue
         elif words[0] == 'write':
             os.pwrite(fd, words[1].encode(), 0)
         elif words[0] == 'alarm':
@@ -219,6 +227,44 @@ fn locks_outlive_a_killed_server() {
     assert_eq!(a.run("read"), "mine__");
     assert_eq!(a.run("posix un 0"), "ok");
     assert_eq!(b.run("posix sh 0"), "ok");
+}
+
+/// RFC 8881 section 10.3.2. Data that was only written would be written again after the restart.
+#[test]
+fn what_a_lock_protected_is_durable_when_it_ends() {
+    let mut served = Served::start();
+    fs::write(served.export().join("file"), b"before").unwrap();
+    let (one, two) = (by_v4(&served, Transport::Wire), by_v4(&served, Transport::Wire));
+    let (mut a, mut b) = (Locker::new(&one.path("file")), Locker::new(&two.path("file")));
+    for (locker, text) in [(&mut a, "first_"), (&mut b, "second")] {
+        for command in ["posix ex 1", &format!("write {text}"), "posix un 0"] {
+            assert_eq!(locker.run(command), "ok");
+        }
+    }
+    assert_eq!(b.run("fsync"), "ok");
+    served.kill();
+    served.restart();
+    assert_eq!(a.run("fsync"), "ok");
+    assert_eq!(fs::read(served.export().join("file")).unwrap(), b"second");
+}
+
+/// The file stays open in a child of the process, so only FLUSH tells of the process's end.
+#[test]
+fn the_locks_of_a_killed_process_end_although_the_file_stays_open() {
+    let served = Served::start();
+    fs::write(served.export().join("file"), b"before").unwrap();
+    let (one, two) = (by_v4(&served, Transport::Wire), by_v4(&served, Transport::Wire));
+    for _ in 0..10 {
+        let (mut a, mut b) = (Locker::new(&one.path("file")), Locker::new(&two.path("file")));
+        assert_eq!(a.run("posix ex 0"), "ok");
+        let child = a.run("share");
+        // FLUSH has to wait for the server.
+        assert_eq!(a.run("write locked"), "ok");
+        a.kill();
+        b.begin("posix ex 1");
+        assert_eq!(b.answer(), "ok");
+        assert!(Command::new("kill").args(["-9", &child]).status().unwrap().success());
+    }
 }
 
 #[test]

@@ -243,6 +243,34 @@ fn a_file_with_a_read_only_backing_file_can_be_opened_for_writing() {
     assert_eq!(fs::read(served.export().join("file")).unwrap(), b"again");
 }
 
+/// Without a lane a file that the kernel still writes to by itself is written to over the wire as well.
+#[test]
+fn a_file_that_stays_passed_through_shows_writes_over_the_wire_at_once() {
+    let mut served = Served::start();
+    let mounted = served.mount(Transport::Passed);
+    let path = mounted.path("file");
+    fs::write(&path, b"before").unwrap();
+    let open = || OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let passed = open();
+    mounted.mount.set_lane_mode(client::LaneMode::Off);
+    wait_for("the lane to end", || !mounted.mount.report().lane.local);
+    let over_the_wire = open();
+    let before = mounted.mount.report().counters.wire.writes;
+    over_the_wire.write_all_at(b"first_", 0).unwrap();
+    let mut read = [0; 6];
+    passed.read_exact_at(&mut read, 0).unwrap();
+    assert_eq!(&read, b"first_");
+    assert!(mounted.mount.report().counters.wire.writes > before);
+    passed.write_all_at(b"second", 0).unwrap();
+    passed.sync_all().unwrap();
+    // What a restarted server may have lost is written again, but not what it has made durable.
+    served.kill();
+    served.restart();
+    drop(over_the_wire);
+    drop(passed);
+    assert_eq!(fs::read(served.export().join("file")).unwrap(), b"second");
+}
+
 #[test]
 fn data_is_coherent_from_close_to_open() {
     let served = Served::start();

@@ -11,7 +11,7 @@ use std::sync::mpsc;
 
 use client::{Operation, Version};
 use samehost_mount::MountOptions;
-use support::{BOUND, Served, SmallFilesystem, Transport, pattern};
+use support::{BOUND, Served, SmallFilesystem, Transport, pattern, wait_for};
 
 /// Runs `work` on a thread of its own, and returns its result once there is one.
 fn within_bound<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
@@ -143,5 +143,32 @@ fn a_full_filesystem_is_reported_by_write_fsync_or_close() {
         assert!(String::from_utf8_lossy(&copied.stderr).contains("No space left"), "{copied:?}");
         fs::remove_file(mounted.path("copy")).unwrap();
         fs::remove_file(path).unwrap();
+    }
+}
+
+/// As on a local disk (Documentation/core-api/errseq.rst): each open that there is when a write fails is told.
+#[test]
+fn a_failed_write_is_reported_by_the_fsync_of_each_open() {
+    let mut served = Served::start();
+    let export = served.export();
+    let _small = SmallFilesystem::mount(&export);
+    served.restart();
+    fs::write(export.join("file"), b"").unwrap();
+    let mut space = File::create(export.join("space")).unwrap();
+    while space.write_all(&[0; 4096]).is_ok() {}
+    for version in [Version::V3, Version::V4_2] {
+        let mounted = served.mount_by(version, Transport::Wire, MountOptions::default());
+        let open = || OpenOptions::new().read(true).write(true).open(mounted.path("file")).unwrap();
+        let [writer, other, reader] = [open(), open(), File::open(mounted.path("file")).unwrap()];
+        let sent = || mounted.mount.session().counters().calls(Operation::Write);
+        let before = sent();
+        writer.write_all_at(&[1; 4096], 0).unwrap();
+        wait_for("the write to be sent", || sent() > before);
+        let is_full =
+            |synced: std::io::Result<()>| synced.is_err_and(|error| error.raw_os_error() == Some(28));
+        assert!(is_full(other.sync_all()) && is_full(reader.sync_all()) && is_full(writer.sync_all()));
+        for file in [writer, other, reader, open()] {
+            file.sync_all().unwrap();
+        }
     }
 }

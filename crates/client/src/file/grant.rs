@@ -43,6 +43,8 @@ pub(crate) struct FileGrant {
     verifier: Verifier,
     /// Written since the last sync began.
     is_dirty: AtomicBool,
+    /// A sync runs, which may be of writes that were done before.
+    is_syncing: AtomicBool,
     /// Others may write through the descriptor, so the grant always counts as dirty.
     is_shared: AtomicBool,
     syncs: SyncQueue,
@@ -70,6 +72,7 @@ impl FileGrant {
             lane,
             verifier,
             is_dirty: AtomicBool::new(false),
+            is_syncing: AtomicBool::new(false),
             is_shared: AtomicBool::new(false),
             syncs: SyncQueue::default(),
             nowait: NowaitChoice::new(nowait),
@@ -94,7 +97,8 @@ impl FileGrant {
     }
 
     pub(super) fn is_dirty(&self) -> bool {
-        self.is_dirty.load(SeqCst) || self.is_shared()
+        // In this order: a sync that has taken the note still runs, or has ended.
+        self.is_dirty.load(SeqCst) || self.is_syncing.load(SeqCst) || self.is_shared()
     }
 
     /// Notes a write. Callers do this after the write: a sync that begins between the two would clear an
@@ -118,15 +122,22 @@ impl FileGrant {
     /// Does not consult the interlock: acknowledged data must become durable even after a revocation.
     fn sync(&self, handle: &Handle) -> stdio::Result<bool> {
         self.syncs.run(|| {
-            if !self.is_dirty.swap(false, SeqCst) && !self.is_shared() {
-                return Ok(false);
-            }
-            // A length of 0 is the whole file, as in COMMIT.
-            trace::commit_start(handle.as_bytes(), 0, 0);
-            io::sync(&self.grant, Stability::FileSync)?;
-            trace::commit_done(handle.as_bytes(), 0, 0);
-            Ok(true)
+            self.is_syncing.store(true, SeqCst);
+            let synced = self.sync_if_dirty(handle);
+            self.is_syncing.store(false, SeqCst);
+            synced
         })
+    }
+
+    fn sync_if_dirty(&self, handle: &Handle) -> stdio::Result<bool> {
+        if !self.is_dirty.swap(false, SeqCst) && !self.is_shared() {
+            return Ok(false);
+        }
+        // A length of 0 is the whole file, as in COMMIT.
+        trace::commit_start(handle.as_bytes(), 0, 0);
+        io::sync(&self.grant, Stability::FileSync)?;
+        trace::commit_done(handle.as_bytes(), 0, 0);
+        Ok(true)
     }
 
     /// Whether direct I/O needs a second grant.

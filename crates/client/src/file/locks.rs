@@ -33,8 +33,14 @@ impl File {
     /// [`Status::NotSupported`](crate::Status::NotSupported) by NFSv3; the server's or the call's.
     pub async fn unlock(&self, owner: LockOwner, range: Option<ByteRange>) -> Result<()> {
         let inner = &self.inner;
-        // What the lock has protected must be at the server when another owner gets it.
-        inner.settle_writes().await;
+        // What the lock has protected must be at the server when another owner gets it, and be durable there
+        // (RFC 8881 section 10.3.2): written again after a restart, it would replace what that owner writes.
+        // A failure is reported by the next fsync or close.
+        if range.is_some() {
+            inner.commit_silently().await;
+        } else {
+            inner.settle_writes().await;
+        }
         let caller = &inner.session.caller;
         // Every close of a file comes here. A handle that needs a seal was in no call yet, and so in no LOCK.
         let unlocked = caller.perform(&[], |nfs, user| nfs.unlock(user, &inner.handle, owner, range)).await;

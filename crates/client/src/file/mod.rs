@@ -46,7 +46,7 @@ use crate::operations::{FileTarget, OpenPlan, OpenReply, Operations as _, WireOp
 use crate::options::OpenOptions;
 use crate::session::Session;
 use crate::types::{Access, Attributes, Handle};
-use crate::uncommitted_writes::{NOT_A_WRITER, UncommittedWrites};
+use crate::uncommitted_writes::UncommittedWrites;
 use grant::FileGrant;
 
 /// The path of a file's data.
@@ -82,7 +82,7 @@ pub(crate) struct Inner {
     uncommitted: OnceLock<Arc<UncommittedWrites>>,
     /// All that was in the file when it was opened, until it is taken.
     content: Mutex<Option<Box<[u8]>>>,
-    /// The failed writes of the file that this open was told of.
+    /// The failed writes of the file that this open was told of, or another one before it was opened.
     known_failures: AtomicU64,
     /// Held while a grant is requested.
     grant_request: tokio::sync::Mutex<()>,
@@ -104,6 +104,7 @@ impl File {
         let grant = opened
             .granted
             .map(|(grant, lane, verifier)| Arc::new(FileGrant::new(grant, lane, verifier, nowait)));
+        let known_failures = session.inner.uncommitted.known_failures(&opened.handle);
         let inner = Arc::new(Inner {
             session: session.clone(),
             handle: opened.handle,
@@ -119,7 +120,7 @@ impl File {
             sync_error: Mutex::new(None),
             uncommitted: OnceLock::new(),
             content: Mutex::new(content.map(Vec::into_boxed_slice)),
-            known_failures: AtomicU64::new(NOT_A_WRITER),
+            known_failures: AtomicU64::new(known_failures),
             grant_request: tokio::sync::Mutex::new(()),
             wire_state: OnceCell::new_with(opened.state),
         });
@@ -269,11 +270,7 @@ impl Inner {
 
     /// The file's uncommitted writes, for a write over the wire.
     fn uncommitted(&self) -> &Arc<UncommittedWrites> {
-        self.uncommitted.get_or_init(|| {
-            let uncommitted = self.session.inner.uncommitted.file(&self.handle, &self.name);
-            self.known_failures.store(uncommitted.known_failures(), Relaxed);
-            uncommitted
-        })
+        self.uncommitted.get_or_init(|| self.session.inner.uncommitted.file(&self.handle, &self.name))
     }
 
     /// The file's uncommitted writes, if there may be any by this or another open.
@@ -293,9 +290,20 @@ impl Inner {
     async fn commit_at_close(&self) -> Result<()> {
         if let Some(uncommitted) = self.existing_uncommitted() {
             let committed = uncommitted.commit().await;
-            uncommitted.report_failure_at_close(&self.known_failures).and(committed)?;
+            if self.write {
+                uncommitted.report_failure_at_close(&self.known_failures).and(committed)?;
+            }
         }
         self.sync_result(*self.sync_error.lock())
+    }
+
+    /// Makes durable what was written over the wire so far, and leaves failures to be reported later.
+    async fn commit_silently(&self) {
+        if let Some(uncommitted) = self.existing_uncommitted()
+            && let Err(error) = uncommitted.commit().await
+        {
+            tracing::debug!(file = %self.display_name(), %error, "not committed at an unlock");
+        }
     }
 
     /// Waits until the server has answered what was written behind so far.

@@ -8,8 +8,9 @@
 //! 1. A write waits until no overlapping one is under way: the server may execute WRITEs in any order.
 //! 2. The data has room in the pool until it is durable. One file's data on its way takes at most a share of
 //!    it ([`UncommittedPool::share`]); a write beyond that waits.
-//! 3. A failed write is reported to every open that has written to the file: by each close, and once by its
-//!    next write or fsync. A close doesn't end it, because an open has as many as it has descriptors, and
+//! 3. A failed write is reported to every open of the file that there is then: once by its next write or
+//!    fsync, and by each close of one for writing. If no open was told, it is reported to later ones (as by
+//!    the kernel's errseq_t). A close doesn't end it, because an open has as many as it has descriptors, and
 //!    most programs ignore it: a child process that begins another program closes those it has inherited.
 //!    Until the next commit that succeeds, the file's writes wait for the server.
 //! 4. Pending attributes (`pending`) are set behind the data that is sent next. Once an application has set
@@ -18,7 +19,10 @@
 use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -33,9 +37,6 @@ use crate::wire::WireCaller;
 
 /// How long data waits for a write that continues it.
 pub(super) const MAX_DELAY: Duration = Duration::from_millis(50);
-
-/// The number of failures that an open knows of which hasn't written to the file.
-pub(crate) const NOT_A_WRITER: u64 = u64::MAX;
 
 /// A write whose caller doesn't wait for the server.
 #[derive(Debug)]
@@ -310,8 +311,8 @@ impl UncommittedWrites {
         Some(Delivery { number, write, stability, pending, asked: None })
     }
 
-    /// The failures that an open knows of when it begins to write.
-    pub(crate) fn known_failures(&self) -> u64 {
+    /// The failures that an open isn't told of which begins now.
+    pub(super) fn known_failures(&self) -> u64 {
         let state = self.behind.state.lock();
         if state.is_reported { state.failures } else { 0 }
     }
@@ -328,11 +329,7 @@ impl UncommittedWrites {
 
     fn report(&self, known: &AtomicU64, is_known_now: bool) -> Result<()> {
         let mut state = self.behind.state.lock();
-        let reported = match known.load(Relaxed) {
-            NOT_A_WRITER if state.is_reported => state.failures,
-            NOT_A_WRITER => 0,
-            reported => reported,
-        };
+        let reported = known.load(Relaxed);
         if is_known_now {
             known.store(state.failures, Relaxed);
         }
@@ -348,6 +345,9 @@ impl UncommittedWrites {
 
     pub(super) fn note_failure(&self, error: Error) {
         let mut state = self.behind.state.lock();
+        if state.failures == 0 {
+            self.pool.failed.fetch_add(1, SeqCst);
+        }
         state.failures += 1;
         state.error = Some(Arc::new(error));
         (state.is_reported, state.has_failed) = (false, true);

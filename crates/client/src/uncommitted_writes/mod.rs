@@ -34,7 +34,7 @@ use crate::wire::WireCaller;
 use extents::UncommittedExtents;
 
 use behind::Behind;
-pub(crate) use behind::{Accepted, BehindWrite, NOT_A_WRITER};
+pub(crate) use behind::{Accepted, BehindWrite};
 pub(crate) use extents::Verifier;
 
 /// The maximum number of extents of a file, whatever their size. A write that finds more commits first.
@@ -330,6 +330,9 @@ impl UncommittedWrites {
 impl Drop for UncommittedWrites {
     fn drop(&mut self) {
         self.clear();
+        if self.failures() > 0 {
+            self.pool.failed.fetch_sub(1, SeqCst);
+        }
         self.pool.remove(&self.handle);
     }
 }
@@ -340,6 +343,8 @@ pub(crate) struct UncommittedPool {
     max: usize,
     /// Bytes kept and reserved.
     bytes: AtomicUsize,
+    /// The files of which writes have failed since they were opened first.
+    failed: AtomicUsize,
     /// The files with uncommitted writes, and open files that had some. Bounded by the number of open files.
     files: Mutex<HashMap<Handle, Weak<UncommittedWrites>>>,
     /// The files with attributes that the server doesn't have yet.
@@ -349,7 +354,13 @@ pub(crate) struct UncommittedPool {
 impl UncommittedPool {
     /// An empty pool for `max` bytes.
     pub(crate) fn new(max: usize) -> Arc<Self> {
-        Arc::new(Self { max, bytes: AtomicUsize::new(0), files: Mutex::default(), pending: Mutex::default() })
+        Arc::new(Self {
+            max,
+            bytes: AtomicUsize::new(0),
+            failed: AtomicUsize::new(0),
+            files: Mutex::default(),
+            pending: Mutex::default(),
+        })
     }
 
     /// The uncommitted writes of a file, shared by all its opens. `name` is for errors.
@@ -363,10 +374,19 @@ impl UncommittedPool {
         file
     }
 
-    /// The uncommitted writes of a file, if it has any, or a write is in flight.
+    /// The uncommitted writes of a file, if it has any, or a write is in flight, or has failed.
     #[inline]
     pub(crate) fn find(&self, handle: &Handle) -> Option<Arc<UncommittedWrites>> {
-        if self.bytes.load(Relaxed) == 0 { None } else { self.look_up(handle) }
+        let has_none = self.bytes.load(Relaxed) == 0 && self.failed.load(Relaxed) == 0;
+        if has_none { None } else { self.look_up(handle) }
+    }
+
+    /// The failed writes of a file that a new open isn't told of.
+    pub(crate) fn known_failures(&self, handle: &Handle) -> u64 {
+        if self.failed.load(SeqCst) == 0 {
+            return 0;
+        }
+        self.look_up(handle).map_or(0, |file| file.known_failures())
     }
 
     #[cold]

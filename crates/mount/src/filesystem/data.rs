@@ -13,7 +13,7 @@ use user_ids::with_set_id_kept;
 use super::Filesystem;
 use crate::fuse::reply::FuseReply;
 use crate::fuse::request::{ReadArgs, WriteArgs};
-use crate::inode::Inode;
+use crate::inode::{Inode, IoHold};
 use crate::open_table::OpenFile;
 
 impl Filesystem {
@@ -71,6 +71,10 @@ impl Filesystem {
             state.attributes.note_write(begun);
             !args.kill_set_id && state.has_set_id()
         };
+        // Other opens of the file write to it without this process. Data that is sent later, or again after
+        // a restart of the server, would replace theirs.
+        let is_beside_others = open.hold == IoHold::Passed && open.file.data_path() != DataPath::Lane;
+        let stability = if is_beside_others { Stability::FileSync } else { stability };
         let waits = is_direct || stability > Stability::Unstable;
         let options = WriteOptions { stability, keep_set_id, waits };
         let size = args.data.len();
@@ -88,6 +92,10 @@ impl Filesystem {
         self.kernel.invalidate_set_id(&open.inode);
         if is_direct {
             self.kernel.drop_pages(&open.inode, args.offset, size as u64).await;
+        } else if is_append && open.hold == IoHold::None {
+            // The kernel hasn't written through its cache, and before Linux 6.6 it keeps the old last page.
+            let end = known.map_or(args.offset, |attributes| attributes.size.min(args.offset));
+            self.kernel.drop_pages_behind(&open.inode, end).await;
         }
         let count = match written {
             Ok(()) => size,

@@ -31,7 +31,7 @@ impl Filesystem {
         let listing = tokio::sync::Mutex::new(listing);
         let fh = self.directories.insert(OpenDirectory { inode, user, listing });
         let reply = FuseReply::with_capacity(16).open(fh, cache, 0);
-        Ok(Outcome { reply, opened: Some(UndeliveredOpen::Directory(fh)) })
+        Ok(Outcome { opened: Some(UndeliveredOpen::Directory(fh)), ..Outcome::from(reply) })
     }
 
     /// The user's right to read a directory, of which the cache says `cached`, and a listing. Over the wire

@@ -3,7 +3,8 @@
 use rustix::io::Errno;
 
 use super::{Filesystem, Outcome, RequestContext};
-use crate::fuse::request::FileOperation;
+use crate::fuse::reply::ReplyEntries;
+use crate::fuse::request::{FileOperation, ReadDirArgs};
 
 impl Filesystem {
     /// Handles a request.
@@ -24,6 +25,7 @@ impl Filesystem {
     }
 
     async fn handle_any(&self, request: &RequestContext, operation: FileOperation) -> Result<Outcome, Errno> {
+        let entries = operation.entries();
         let reply = match operation {
             FileOperation::Open(args) => return self.open(request, &args).await,
             FileOperation::Create { name, mode, open } => {
@@ -65,7 +67,22 @@ impl Filesystem {
             FileOperation::LSeek { fh, offset, to } => Box::pin(self.seek(fh, offset, to)).await,
             FileOperation::CopyFileRange(args) => Box::pin(self.copy_range(request, &args)).await,
         };
-        reply.map(Outcome::from)
+        reply.map(|reply| Outcome { entries, ..Outcome::from(reply) })
+    }
+}
+
+impl FileOperation {
+    /// What the reply has of nodes.
+    const fn entries(&self) -> ReplyEntries {
+        match self {
+            Self::Lookup { .. }
+            | Self::Symlink { .. }
+            | Self::MkNod { .. }
+            | Self::MkDir { .. }
+            | Self::Link { .. } => ReplyEntries::One,
+            Self::ReadDir(ReadDirArgs { plus: true, .. }) => ReplyEntries::Listing,
+            _ => ReplyEntries::None,
+        }
     }
 }
 

@@ -79,6 +79,13 @@ impl KernelCache {
         }
     }
 
+    /// Drops all pages from that of `offset` on after data was written there.
+    pub(super) async fn drop_pages_behind(&self, inode: &Inode, offset: u64) {
+        if inode.pages.may_exist() {
+            self.invalidate_pages(inode, offset, 0).await;
+        }
+    }
+
     /// Makes the kernel write back and drop all pages of a file whose times are about to be set, if the file
     /// may have been written through a mapping. Otherwise the server would see that write at the last close
     /// and take it for a present change; on a local disk it has the time of the first store. Not for a call

@@ -63,7 +63,7 @@ use tokio::sync::{OnceCell, Semaphore};
 
 use crate::buffers::Buffers;
 use crate::fuse::device::Device;
-use crate::fuse::reply::{CacheTimes, FuseReply};
+use crate::fuse::reply::{CacheTimes, FuseReply, ReplyEntries};
 use crate::fuse::request::Header;
 use crate::inode::{Inode, InodeNumbers, InodeTable};
 use crate::open_table::{OpenDirectory, OpenFile, OpenTable};
@@ -131,6 +131,9 @@ pub(crate) struct Outcome {
     pub(crate) reply: FuseReply,
     /// What the reply opens. If the kernel doesn't take the reply, [`Filesystem::undo_open`] closes it.
     pub(crate) opened: Option<UndeliveredOpen>,
+    /// The nodes of which the reply gives references to the kernel, besides those of `opened`. If the kernel
+    /// doesn't take the reply, [`Filesystem::return_references`] returns them.
+    pub(crate) entries: ReplyEntries,
 }
 
 /// An open that the kernel isn't told of yet, by its file handle.
@@ -147,7 +150,7 @@ pub(crate) enum UndeliveredOpen {
 
 impl From<FuseReply> for Outcome {
     fn from(reply: FuseReply) -> Self {
-        Self { reply, opened: None }
+        Self { reply, opened: None, entries: ReplyEntries::None }
     }
 }
 

@@ -24,6 +24,9 @@ use crate::open_table::OpenFile;
 use crate::settings::Direct;
 use crate::users::User;
 
+/// The kernel must look the file up again, and get another inode for it.
+struct OtherInodeNeeded;
+
 impl OpenArgs {
     const fn has(&self, flag: OFlags) -> bool {
         self.flags.contains(flag)
@@ -123,7 +126,7 @@ impl Filesystem {
         let content = file.take_content().zip(room).map(|(data, room)| room.hold(data)).unwrap_or_default();
         let (fh, open) = self.enter_open(&inode, (file, content), args, AttributesReported::BeforeOpen)?;
         let reply = open.append_to(FuseReply::with_capacity(16), fh);
-        Ok(Outcome { reply, opened: Some(UndeliveredOpen::File(fh)) })
+        Ok(Outcome { opened: Some(UndeliveredOpen::File(fh)), ..Outcome::from(reply) })
     }
 
     /// O_TRUNC, which doesn't require an open for writing.
@@ -183,7 +186,7 @@ impl Filesystem {
         }
         let reply = FuseReply::with_capacity(144).entry(node, &entry.attributes, entry.times);
         let reply = open.append_to(reply, fh);
-        Ok(Outcome { reply, opened: Some(UndeliveredOpen::NewFile { node, fh }) })
+        Ok(Outcome { opened: Some(UndeliveredOpen::NewFile { node, fh }), ..Outcome::from(reply) })
     }
 
     async fn attributes_of_new(&self, session: &Session, file: &File) -> Result<Attributes, Errno> {
@@ -203,7 +206,12 @@ impl Filesystem {
         reported: AttributesReported,
     ) -> Result<(u64, OpenReply), Errno> {
         let mut state = inode.lock();
-        let reply = self.plan_open(inode, &mut state, &file, args)?;
+        let Ok(reply) = self.plan_open(inode, &mut state, &file, args) else {
+            // The table's lock comes before an inode's.
+            drop(state);
+            self.inodes.replace(inode);
+            return Err(Errno::STALE);
+        };
         // The kernel must not keep an old size, nor, where it will write by itself, old times.
         let is_first_writer = reply.hold == IoHold::Passed && args.write && !state.opens.has_kernel_writer();
         if state.attributes.is_reported_otherwise()
@@ -238,7 +246,7 @@ impl Filesystem {
         state: &mut InodeState,
         file: &File,
         args: &OpenArgs,
-    ) -> Result<OpenReply, Errno> {
+    ) -> Result<OpenReply, OtherInodeNeeded> {
         let is_granted = file.data_path() == DataPath::Lane;
         let is_direct = args.has(OFlags::DIRECT) && self.options.direct == Direct::Server;
         // The kernel would clear set-id bits for every writer and keep the cached ones. And it doesn't know
@@ -279,10 +287,7 @@ impl Filesystem {
             }
             IoPlan::Register | IoPlan::Cached => Ok(self.open_cached(inode, state, args)),
             IoPlan::Direct => Ok(OpenReply { flags: fopen::DIRECT_IO, backing: None, hold: IoHold::None }),
-            IoPlan::Replace => {
-                self.inodes.replace(inode);
-                Err(Errno::STALE)
-            }
+            IoPlan::Replace => Err(OtherInodeNeeded),
         }
     }
 
@@ -317,6 +322,13 @@ impl Filesystem {
                 self.forget(node, 1);
             }
             UndeliveredOpen::Directory(fh) => drop(self.release_dir(fh)),
+        }
+    }
+
+    /// Returns the references of a reply that the kernel didn't take: it won't send FORGET for them.
+    pub(crate) fn return_references(&self, outcome: &Outcome) {
+        for node in outcome.reply.nodes(outcome.entries) {
+            self.forget(node, 1);
         }
     }
 

@@ -213,7 +213,7 @@ impl FuseReply {
         self.u32(agreed.max_readahead);
         self.u32(agreed.flags as u32);
         self.u16(agreed.max_background);
-        self.u16(agreed.max_background / 4 * 3);
+        self.u16(agreed.congestion_threshold);
         self.u32(agreed.max_write);
         // The granularity of time stamps, in nanoseconds.
         self.u32(1);
@@ -225,6 +225,30 @@ impl FuseReply {
         self
     }
 
+    /// The nodes of which this reply gives the kernel a reference.
+    pub(crate) fn nodes(&self, entries: ReplyEntries) -> Vec<u64> {
+        let number = |at: usize| {
+            let bytes = self.0.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
+            bytes.map(u64::from_ne_bytes)
+        };
+        let mut nodes = Vec::new();
+        match entries {
+            ReplyEntries::None => {}
+            ReplyEntries::One => nodes.extend(number(0)),
+            ReplyEntries::Listing => {
+                let mut at = 0;
+                while let (Some(node), Some(lengths)) = (number(at), number(at + ENTRY + 16)) {
+                    nodes.push(node);
+                    // `namelen`, and behind it the type.
+                    let [a, b, c, d, ..] = lengths.to_ne_bytes();
+                    at += plus_len(u32::from_ne_bytes([a, b, c, d]) as usize);
+                }
+            }
+        }
+        nodes.retain(|node| *node != 0);
+        nodes
+    }
+
     /// Appends a `struct fuse_dirent`, or with `plus` a `fuse_direntplus`. Appends nothing and returns false
     /// if it doesn't fit into `limit` bytes.
     pub(crate) fn add_dirent(
@@ -233,8 +257,8 @@ impl FuseReply {
         dirent: &Dirent<'_>,
         plus: Option<&dyn Fn() -> Option<(u64, Attributes, CacheTimes)>>,
     ) -> bool {
-        let entry = if plus.is_some() { 128 } else { 0 };
-        let len = (entry + 24 + dirent.name.len()).next_multiple_of(8);
+        let name = dirent.name.len();
+        let len = if plus.is_some() { plus_len(name) } else { (DIRENT + name).next_multiple_of(8) };
         if self.0.len() + len > limit {
             return false;
         }
@@ -253,6 +277,27 @@ impl FuseReply {
         self.0.resize(end, 0);
         true
     }
+}
+
+/// The size of `struct fuse_entry_out` in bytes.
+const ENTRY: usize = 128;
+
+/// The size of `struct fuse_dirent` in bytes, without the name.
+const DIRENT: usize = 24;
+
+/// The size of a `struct fuse_direntplus` in bytes, with a name of this length.
+const fn plus_len(name: usize) -> usize {
+    (ENTRY + DIRENT + name).next_multiple_of(8)
+}
+
+/// What a reply has of nodes, of which the kernel then has a reference each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReplyEntries {
+    None,
+    /// It begins with a `struct fuse_entry_out`.
+    One,
+    /// It consists of `struct fuse_direntplus`.
+    Listing,
 }
 
 /// The preferred size of a transfer in bytes, `st_blksize`.
@@ -279,12 +324,32 @@ pub(crate) struct Negotiated {
     pub(crate) max_readahead: u32,
     /// Bytes of the largest WRITE and the largest READ; a multiple of 4096.
     pub(crate) max_write: u32,
+    /// Background requests that the kernel sends at once.
     pub(crate) max_background: u16,
+    /// Background requests with which it reads no further ahead.
+    pub(crate) congestion_threshold: u16,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_reply_names_its_nodes() {
+        let attributes = Attributes::default();
+        let found = |node| FuseReply::default().entry(node, &attributes, CacheTimes::default());
+        assert_eq!(found(7).nodes(ReplyEntries::One), [7]);
+        assert!(found(7).nodes(ReplyEntries::None).is_empty());
+        assert!(FuseReply::default().no_entry(Duration::ZERO).nodes(ReplyEntries::One).is_empty());
+        assert!(FuseReply::default().nodes(ReplyEntries::Listing).is_empty());
+        let mut listing = FuseReply::default();
+        for (node, name) in [(0, &b"."[..]), (1, b"a"), (2, b"12345678"), (0, b"x"), (3, b"a longer name")] {
+            let dirent = Dirent { ino: 1, offset: 1, kind: Some(FileKind::Regular), name };
+            let look_up = || (node != 0).then_some((node, attributes, CacheTimes::default()));
+            assert!(listing.add_dirent(4096, &dirent, Some(&look_up)));
+        }
+        assert_eq!(listing.nodes(ReplyEntries::Listing), [1, 2, 3]);
+    }
 
     #[test]
     fn structures_have_the_kernels_sizes() {
@@ -313,7 +378,13 @@ mod tests {
         assert_eq!(len(new().open(1, 0, 0)), 16);
         assert_eq!(len(new().lock(None)), 24);
         assert_eq!(len(new().statfs(&FsStat::default(), 255)), 80);
-        let agreed = Negotiated { flags: 0, max_readahead: 0, max_write: 4096, max_background: 1 };
+        let agreed = Negotiated {
+            flags: 0,
+            max_readahead: 0,
+            max_write: 4096,
+            max_background: 1,
+            congestion_threshold: 1,
+        };
         assert_eq!(len(new().init(&agreed)), 64);
     }
 
