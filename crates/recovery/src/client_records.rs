@@ -5,8 +5,9 @@
 //! the principal of the client's holder, if there is one (`for 192.0.2.1 as uid 0`); the instance follows,
 //! and a hash of both. Earlier versions wrote the instance alone: nobody may end such a record.
 //!
-//! A file is written under a temporary name, synced and renamed. One more file holds the longest lease that
-//! clients may have been promised.
+//! A file is written under a temporary name, synced and renamed. The directory is synced afterwards, once for
+//! all files that have changed meanwhile. One more file holds the longest lease that clients may have been
+//! promised.
 
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
@@ -91,14 +92,13 @@ impl RecoveryDirectory {
         format!("{:032x}", hash(instance))
     }
 
-    /// Writes a file, whole or not at all.
+    /// Writes a file, whole or not at all. Its name is durable when the directory is synced.
     fn put(&self, name: &str, content: &[u8]) -> io::Result<()> {
         let fresh = self.directory.join(format!("{name}{UNFINISHED}"));
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
         file.write_all(content)?;
         file.sync_all()?;
-        fs::rename(fresh, self.directory.join(name))?;
-        state_dir::sync(&self.directory)
+        fs::rename(fresh, self.directory.join(name))
     }
 
     /// Reads one entry of the directory into `into`.
@@ -158,7 +158,8 @@ impl RecoveryStore for RecoveryDirectory {
     }
 
     fn set_lease(&self, lease: Duration) -> io::Result<()> {
-        self.put(LEASE_FILE, lease.as_millis().to_string().as_bytes())
+        self.put(LEASE_FILE, lease.as_millis().to_string().as_bytes())?;
+        self.sync()
     }
 
     fn add_client(&self, client: &ClientRecord) -> io::Result<()> {
@@ -167,9 +168,12 @@ impl RecoveryStore for RecoveryDirectory {
 
     fn remove_client(&self, instance: &[u8]) -> io::Result<()> {
         match fs::remove_file(self.directory.join(Self::name(instance))) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            other => other?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
         }
+    }
+
+    fn sync(&self) -> io::Result<()> {
         state_dir::sync(&self.directory)
     }
 }

@@ -23,13 +23,14 @@ pub use recovered::{ClientRecord, RecordHolder, Recovered};
 
 /// Stable storage for the records of clients that may reclaim after a restart.
 ///
-/// An instance has one record. A change is durable when the method returns.
+/// An instance has one record. A client's record is durably changed when [`RecoveryStore::sync`] has returned
+/// after the change: several changes cost one.
 pub trait RecoveryStore: Send + Sync {
     /// The records of earlier runs, with which a grace period begins.
     fn load(&self) -> Recovered;
 
     /// Records the longest lease that clients may have been promised: the length of the grace period after
-    /// the next restart.
+    /// the next restart. It is durable when this returns.
     ///
     /// # Errors
     /// If it can't be recorded: after a restart clients may be too late to reclaim.
@@ -46,4 +47,10 @@ pub trait RecoveryStore: Send + Sync {
     /// # Errors
     /// If it can't be removed: the client might reclaim what another client has been given.
     fn remove_client(&self, instance: &[u8]) -> io::Result<()>;
+
+    /// Makes all changes before this durable.
+    ///
+    /// # Errors
+    /// If that isn't certain: any of the changes since the last call may be undone by a power failure.
+    fn sync(&self) -> io::Result<()>;
 }

@@ -490,6 +490,63 @@ fn a_mount_that_appears_below_recalls_trees() {
     });
 }
 
+/// The mount that a directory is on.
+fn mount_id(directory: &OwnedFd) -> String {
+    let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", directory.as_raw_fd())).unwrap();
+    info.lines().find(|line| line.starts_with("mnt_id:")).unwrap().to_owned()
+}
+
+/// A user with files open for writing can have as many mounts below an export come and go as it likes.
+#[test]
+fn mounts_below_take_few_cells_away_in_which_files_are_open_for_writing() {
+    const BUSY: usize = 16;
+    let scratch = Scratch::new();
+    let server = scratch.serve(OPEN);
+    let mut client = Client::new(&server);
+    let root = client.mnt(&scratch.export()).unwrap();
+    let point = scratch.at("point");
+    fs::create_dir(&point).unwrap();
+    let has_notice =
+        || server.notices().iter().any(|notice| notice.contains("directories that were recalled"));
+    run(async {
+        let lane = lane(&scratch, &mut client).await;
+        let admin = user(0, 0, &[]);
+        let (mut kept, mut files, mut mounts) = (Vec::new(), Vec::new(), Vec::new());
+        // An event of an earlier mount may come late, and take a tree away at once.
+        for _ in 0..3 * BUSY {
+            if kept.len() == BUSY + 4 {
+                break;
+            }
+            wait_for("the mount to be gone", || server.status().exports[0].tree == "given");
+            let Ok(tree) = open(&lane, Target::Tree(&root), Access::ReadWrite, &admin).await else {
+                continue;
+            };
+            let directory = keep(&tree);
+            if let Ok(file) = below(&directory, "w", OFlags::CREATE | OFlags::WRONLY) {
+                files.push(file);
+                mounts.push(mount_id(&directory));
+                kept.push(directory);
+            }
+            let mounted = Mounted::at(&point);
+            wait_for("the recall", || !tree.grant.is_live());
+            drop(mounted);
+        }
+        assert_eq!(kept.len(), BUSY + 4);
+        let last = kept.last().unwrap();
+        assert_eq!(change(last, "d"), Ok(()));
+        assert!(mounts[BUSY..].iter().all(|mount| *mount == mounts[BUSY]), "the cell is kept: {mounts:?}");
+        mounts.sort();
+        mounts.dedup();
+        assert_eq!(mounts.len(), BUSY + 1);
+        assert!(has_notice());
+        drop(files);
+        wait_for("some to be read-only", || !has_notice());
+        let _mounted = Mounted::at(&point);
+        wait_until_read_only(last);
+        wait_until_read_only(&kept[0]);
+    });
+}
+
 #[test]
 fn an_unmounted_filesystem_is_let_go() {
     let (scratch, disk) = (Scratch::new(), Disk::ext4(&[]));

@@ -132,8 +132,23 @@ impl RunningServer {
     pub(crate) fn notices(&self) -> Vec<String> {
         let mut notices = notices_of(&self.service.access.table());
         notices.extend(self.lane.iter().flat_map(|lane| lane.problems().iter().cloned()));
+        notices.extend(self.kept_cells());
         notices.extend(self.problems.lock().iter().cloned());
         notices
+    }
+
+    /// The exports whose cells a mount below doesn't take away at present, one sentence each.
+    fn kept_cells(&self) -> Vec<String> {
+        let (table, trees) = (self.service.access.table(), &self.service.trees);
+        let kept = table.entries().iter().filter(|entry| trees.has_busy_cells(entry.id));
+        kept.map(|entry| {
+            format!(
+                "{}: clients keep files open for writing in many directories that were recalled, so a mount \
+                 below it makes no others read-only until some of these are closed",
+                entry.export.path().display()
+            )
+        })
+        .collect()
     }
 
     pub(crate) fn reload(&self) -> Result<Reloaded, ReloadError> {
@@ -223,12 +238,15 @@ impl RunningServer {
 
     /// Takes the cells of the exports of a table that `which` selects away. The caller recalls the trees in
     /// these exports, and then retires the cells.
-    fn take_cells(table: &ExportTable, which: impl Fn(&ExportEntry) -> bool) -> (Vec<u32>, Vec<Arc<Cell>>) {
+    fn take_cells(
+        table: &ExportTable,
+        which: impl Fn(&ExportEntry) -> bool,
+    ) -> (Vec<u32>, Vec<(u32, Arc<Cell>)>) {
         let (mut exports, mut cells) = (Vec::new(), Vec::new());
         for entry in table.entries().iter().filter(|entry| which(entry)) {
             let Some(store) = entry.open_store() else { continue };
             exports.push(entry.id);
-            cells.extend(store.take_cells().into_iter().flatten());
+            cells.extend(store.take_cells().into_iter().flatten().map(|cell| (entry.id, cell)));
         }
         (exports, cells)
     }
@@ -248,9 +266,14 @@ impl RunningServer {
         let before = self.service.access.table();
         // A directory is given as a tree only while nothing is mounted in it.
         let trees = &self.service.trees;
-        let (covered, cells) = Self::take_cells(&before, |entry| {
-            entry.open_store().is_some_and(|store| store.has_mounts_below(&mounts))
-        });
+        let has_mounts =
+            |entry: &ExportEntry| entry.open_store().is_some_and(|store| store.has_mounts_below(&mounts));
+        let covered: Vec<_> =
+            before.entries().iter().filter(|entry| has_mounts(entry)).map(|entry| entry.id).collect();
+        // Unlike a change of the export, a user can cause this without end. With so many busy cells the
+        // export keeps those that it has, and gives them again when nothing is mounted below any more.
+        let (_, cells) =
+            Self::take_cells(&before, |entry| covered.contains(&entry.id) && !trees.has_busy_cells(entry.id));
         trees.recall(|export| covered.contains(&export));
         trees.retire(cells);
         let Some(MountChanges { table, news, recalls }) = before.follow(&mounts, &self.opening) else {

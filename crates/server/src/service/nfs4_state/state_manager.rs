@@ -508,6 +508,7 @@ mod tests {
     use std::path::Path;
 
     use recovery::open_client_records;
+    use state::{CreateSession, ExchangeId, Principal, Requester, Sequence, SessionId};
 
     use super::*;
 
@@ -543,5 +544,63 @@ mod tests {
         assert_eq!(promised(), Some(LEASE / 60));
         drop(start(scratch.path(), LEASE));
         assert_eq!(promised(), Some(LEASE), "a longer lease is recorded at once");
+    }
+
+    /// A new client that has nothing to reclaim, with a session. The reply to RECLAIM_COMPLETE depends on its
+    /// record.
+    fn admit(manager: &StateManager, owner: &[u8]) -> SessionId {
+        let principal = &Principal::Sys(0);
+        let peer = Peer::V4([127, 0, 0, 1]);
+        let exchange = ExchangeId { owner, peer, verifier: [1; 8], principal, update: false };
+        let found = manager.run(|engine, now| engine.exchange_id(now, &exchange)).unwrap();
+        let (client, sequence) = (found.client, found.sequence);
+        let create = CreateSession { client, sequence, principal, channel: LIMITS.channel };
+        let session = manager.run(|engine, now| engine.create_session(now, &create)).unwrap().session;
+        let requester = Requester { client, principal: principal.clone() };
+        manager.run(|engine, _| engine.reclaim_complete(&requester)).unwrap();
+        session
+    }
+
+    #[test]
+    fn other_clients_do_not_wait_while_records_are_written() {
+        let scratch = tempfile::tempdir().unwrap();
+        let manager = start(scratch.path(), LEASE);
+        let session = admit(&manager, b"reader");
+        let recorded = || open_client_records(scratch.path(), &[0; 16]).1.clients.len();
+        assert_eq!(recorded(), 1);
+        let (answer, answers) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            let blocked = manager.effects.block_writes();
+            for owner in [b"one", b"two"] {
+                let (manager, answer) = (&manager, answer.clone());
+                scope.spawn(move || {
+                    admit(manager, owner);
+                    answer.send(owner.as_slice()).unwrap();
+                });
+            }
+            // They have left the engine, also the second, and wait for their records.
+            let since = Instant::now();
+            while manager.effects.queued() < 2 && since.elapsed() < Duration::from_secs(30) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let queued = manager.effects.queued();
+            let (manager, answer) = (&manager, answer.clone());
+            scope.spawn(move || {
+                let (slot, highest_slot, fingerprint, length, operations) = (0, 0, 0, 100, 1);
+                let request =
+                    Sequence { session, sequence: 1, slot, highest_slot, fingerprint, length, operations };
+                manager.run(|engine, now| engine.sequence(now, &request)).unwrap();
+                answer.send(b"reader").unwrap();
+            });
+            let first = answers.recv_timeout(Duration::from_secs(30));
+            let recorded_meanwhile = recorded();
+            // Before any assertion: a panic would wait for the threads.
+            drop(blocked);
+            assert_eq!((queued, first, recorded_meanwhile), (2, Ok(&b"reader"[..]), 1));
+            let mut admitted: Vec<_> = answers.iter().take(2).collect();
+            admitted.sort_unstable();
+            assert_eq!(admitted, [b"one", b"two"]);
+            assert_eq!(recorded(), 3);
+        });
     }
 }
