@@ -48,7 +48,7 @@ impl Exports {
                 return Ok(path);
             }
         }
-        edited.merge(Self { exports: vec![new] }).map_err(EditError::Conflict)?;
+        edited.merge(Self::from_iter([new])).map_err(EditError::Conflict)?;
         *self = edited;
         Ok(path)
     }
@@ -75,6 +75,7 @@ impl Exports {
         }
         if clients.is_empty() {
             self.exports.remove(at);
+            self.without_clients.retain(|path| *path != old.path);
         }
         Ok(old.path)
     }
@@ -83,7 +84,7 @@ impl Exports {
 impl FromIterator<Export> for Exports {
     /// The exports of a table that was checked before.
     fn from_iter<T: IntoIterator<Item = Export>>(exports: T) -> Self {
-        Self { exports: exports.into_iter().collect() }
+        Self { exports: exports.into_iter().collect(), without_clients: Vec::new() }
     }
 }
 

@@ -22,6 +22,8 @@ pub(crate) struct ExportLine {
     pub position: Position,
     /// Without clients in the text: everybody, at the path's position.
     pub clients: Vec<(ExportClient, Position)>,
+    /// Whether the text names all clients: neither none nor only options.
+    pub names_clients: bool,
 }
 
 /// Reads the next line with an export; `None` at the end of the text. After an error the rest of the line is
@@ -46,6 +48,7 @@ fn line(lexer: &mut Lexer<'_>) -> Result<ExportLine, SyntaxError> {
     let path = path(word)?;
     let mut defaults = OptionReader::default();
     let mut clients: Vec<(ExportClient, Position)> = Vec::new();
+    let mut names_clients = true;
     loop {
         lexer.skip_blanks();
         match lexer.peek() {
@@ -54,7 +57,8 @@ fn line(lexer: &mut Lexer<'_>) -> Result<ExportLine, SyntaxError> {
                 lexer.bump();
                 options(lexer, &mut defaults, b"")?;
             }
-            Some(_) => {
+            Some(next) => {
+                names_clients &= next != b'(';
                 let client = client(lexer, &defaults, clients.is_empty())?;
                 if clients.iter().any(|(other, _)| other.spec == client.0.spec) {
                     return Err((
@@ -73,9 +77,10 @@ fn line(lexer: &mut Lexer<'_>) -> Result<ExportLine, SyntaxError> {
         }
     }
     if clients.is_empty() {
+        names_clients = false;
         clients.push((ExportClient { spec: ClientSpec::Anybody, options: defaults.finish()? }, position));
     }
-    Ok(ExportLine { path, position, clients })
+    Ok(ExportLine { path, position, clients, names_clients })
 }
 
 /// Checks an export's path and removes superfluous slashes.

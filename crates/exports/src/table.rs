@@ -26,10 +26,17 @@ pub struct Export {
     pub(crate) clients: Vec<ExportClient>,
 }
 
-/// All exports, each path once, in the order of the text.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// All exports, each path once, in the order of the text. Equal ones may be written in different ways.
+#[derive(Debug, Clone, Default, Eq)]
 pub struct Exports {
     pub(crate) exports: Vec<Export>,
+    pub(crate) without_clients: Vec<PathBuf>,
+}
+
+impl PartialEq for Exports {
+    fn eq(&self, other: &Self) -> bool {
+        self.exports == other.exports
+    }
 }
 
 impl Exports {
@@ -74,10 +81,15 @@ impl Exports {
         for export in other.exports {
             let clients =
                 export.clients.into_iter().map(|client| (client, Position { line: 1, column: 1 })).collect();
-            let line =
-                parse::ExportLine { path: export.path, position: Position { line: 1, column: 1 }, clients };
+            let line = parse::ExportLine {
+                path: export.path,
+                position: Position { line: 1, column: 1 },
+                clients,
+                names_clients: true, // the others are added below
+            };
             joined.add(line).map_err(|(_, message)| message)?;
         }
+        joined.without_clients.extend(other.without_clients);
         *self = joined;
         Ok(())
     }
@@ -88,7 +100,14 @@ impl Exports {
         &self.exports
     }
 
+    /// The directories of lines that name no client (`/srv`, `/srv (rw)`), and so export to everybody.
+    #[must_use]
+    pub fn without_clients(&self) -> &[PathBuf] {
+        &self.without_clients
+    }
+
     fn add(&mut self, line: parse::ExportLine) -> Result<(), (Option<Position>, String)> {
+        let without_clients = (!line.names_clients).then(|| line.path.clone());
         let fsid = |export: &Export| export.fsid();
         let new = Export {
             path: line.path,
@@ -119,6 +138,7 @@ impl Exports {
                 return Err((None, format!("more than {MAX_EXPORTS} exports")));
             }
             self.exports.push(new);
+            self.without_clients.extend(without_clients);
             return Ok(());
         };
         for (client, position) in &line.clients {
@@ -132,6 +152,7 @@ impl Exports {
             return Err((None, format!("{}: more than {MAX_CLIENTS} clients", new.path.display())));
         }
         existing.clients.extend(new.clients);
+        self.without_clients.extend(without_clients);
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! The grammar of exports(5), and the positions and texts of its errors.
 
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use samehost_exports::{ExportOptions, Exports, NoNames, Squash};
 
@@ -165,6 +165,17 @@ fn all_mistakes_are_reported_up_to_a_limit() {
     assert_eq!(Exports::parse("x\n".repeat(1000), "t").unwrap_err().len(), 100);
     assert!(Exports::parse(" ".repeat((1 << 20) + 1), "t").is_err());
     assert!(Exports::parse(format!("/{}", "x".repeat(1024)), "t").is_err());
+}
+
+#[test]
+fn lines_without_clients_are_known() {
+    let without = |text: &str| Exports::parse(text, "t").unwrap().without_clients().to_vec();
+    let text = "/a\n/b (rw)\n/c -ro\n/d *\n/e -ro *(rw)\n/f 10.0.0.1\n";
+    assert_eq!(without(text), ["/a", "/b", "/c"].map(PathBuf::from));
+    let mut all = Exports::parse("/g\n", "t").unwrap();
+    all.merge(Exports::parse(text, "u").unwrap()).unwrap();
+    all.unexport("/b").unwrap();
+    assert_eq!(all.without_clients(), ["/g", "/a", "/c"].map(PathBuf::from));
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod common;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
 
 use common::{Server, ready, run, samehost, wait_for};
@@ -67,6 +68,14 @@ fn a_failed_start_names_the_reason_and_the_next_step() {
     serve(&["--export", "/tmp *(rw,frobnicate)"]).exits(1).complains(&["frobnicate", "next:"]);
     serve(&["--export", "relative *(rw)"]).exits(1).complains(&["relative"]);
     serve(&["--export", "/nowhere *(rw)"]).exits(1).complains(&["/nowhere is not served: ", "next:"]);
+    fs::write(scratch.path().join("plain"), "").unwrap();
+    let plain = format!("{} *(rw)", scratch.path().join("plain").display());
+    let both = serve(&["--export", &plain, "--export", "/nowhere *(rw)"]).exits(1).complains(&[
+        "isn't a directory",
+        "No such file or directory",
+        "next: export the directory that contains it; create the directory",
+    ]);
+    assert!(!both.stderr.contains("os error"), "{}", both.stderr);
     serve(&["--export", "/tmp *(rw)", "--export", "/tmp  *(rw,bogus)"])
         .exits(1)
         .complains(&["--export#2:1:"]);
@@ -80,6 +89,39 @@ fn a_failed_start_names_the_reason_and_the_next_step() {
     serve(&["--export", &export, "--state-dir", scratch.path().join("file/state").to_str().unwrap()])
         .exits(1)
         .complains(&["--state-dir"]);
+}
+
+#[test]
+fn a_server_whose_status_is_closed_to_the_user_is_no_missing_one() {
+    let server = Server::start();
+    let status = fs::read_dir(server.run_dir()).unwrap().map(|entry| entry.unwrap().path());
+    let status = status.into_iter().find(|path| path.extension().unwrap() == "status").unwrap();
+    fs::set_permissions(&status, fs::Permissions::from_mode(0o000)).unwrap();
+    // A mode means nothing to root with all capabilities.
+    let as_user = |args: &[&str]| {
+        let mut command = std::process::Command::new("setpriv");
+        if rustix::process::geteuid().is_root() {
+            command.arg("--bounding-set=-dac_override,-dac_read_search");
+        }
+        command.arg(env!("CARGO_BIN_EXE_samehost")).args(args).env("SAMEHOST_RUN_DIR", server.run_dir());
+        run(&mut command)
+    };
+    let mount = status.with_extension("mount");
+    let _mount = std::os::unix::net::UnixListener::bind(&mount).unwrap();
+    fs::set_permissions(&mount, fs::Permissions::from_mode(0o000)).unwrap();
+    for (args, process, socket) in [
+        (&["ctl", "io-mode", "write", "direct"][..], "server", &status),
+        (&["ctl", "reload"], "server", &status),
+        (&["ctl", "lane", "off"], "mount", &mount),
+    ] {
+        let closed = format!("{process} at {}: Permission denied\n  next: run as the user", socket.display());
+        let ran = as_user(args).exits(1).complains(&[&closed]);
+        assert_eq!(ran.stderr.lines().count(), 2, "{}", ran.stderr);
+    }
+    let doctor = as_user(&["doctor", "mount"]);
+    for words in ["a server has a socket in", "closed to this user", "run `samehost doctor` as the user"] {
+        assert!(doctor.text().contains(words), "{words}: {}", doctor.text());
+    }
 }
 
 #[test]

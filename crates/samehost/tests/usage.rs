@@ -196,6 +196,12 @@ fn doctor_says_which_data_paths_this_host_can_have() {
 }
 
 #[test]
+fn the_help_of_serve_has_its_ready_line_and_notes() {
+    let help = run(&mut samehost(["serve", "--help"])).exits(0);
+    assert!(help.text().contains("`ready:`") && help.text().contains("`note:`"), "{}", help.text());
+}
+
+#[test]
 fn exports_files_are_shown_and_checked() {
     let scratch = tempfile::tempdir().unwrap();
     let file = scratch.path().join("exports");
@@ -211,4 +217,24 @@ fn exports_files_are_shown_and_checked() {
     assert_eq!(run(&mut samehost(["exports", "--check", path])).exits(0).text(), "");
     std::fs::write(&file, "/a *(rw,bogus)\n/b *(\n").unwrap();
     run(&mut samehost(["exports", "--check", path])).exits(1).complains(&[":1:9: option bogus", ":2:"]);
+}
+
+#[test]
+fn exports_that_are_not_served_as_meant_are_warnings() {
+    let scratch = tempfile::tempdir().unwrap();
+    let file = scratch.path().join("exports");
+    let (path, dir) = (file.to_str().unwrap(), scratch.path().display());
+    let text = format!("{dir} localhost(rw) nosuchhost.invalid(rw)\n{path} *(ro)\n/no/where (ro)\n");
+    std::fs::write(&file, text).unwrap();
+    for args in [&["exports", path][..], &["exports", "--check", path]] {
+        let ran = run(&mut samehost(args)).exits(0).complains(&[
+            &format!("warning: {dir}: its client nosuchhost.invalid isn't found"),
+            &format!("warning: {path}: it can't be served: it isn't a directory"),
+            "warning: /no/where: it can't be served: it doesn't exist\n  next: create the directory",
+            "warning: /no/where: its line names no client, so it is exported to everybody\n  next: write *(",
+        ]);
+        assert_eq!(ran.stderr.lines().count(), 8, "{}", ran.stderr);
+    }
+    std::fs::write(&file, format!("{dir} localhost(rw) *(ro)\n")).unwrap();
+    assert_eq!(run(&mut samehost(["exports", "--check", path])).exits(0).stderr, "");
 }

@@ -7,10 +7,11 @@ use clap::Args;
 use crate::config_file::{mount, serve};
 
 pub const LONG_HELP: &str = "\
-Reports every mistake with its line and column, also those of the exports that the file names.
+Reports every mistake with its line and column, also those of the exports that the file names. \
+Warns of what `samehost exports` warns of.
 
 Exit codes:
-  0  a server would accept the file
+  0  a server would accept the file; there may be warnings
   1  an exports file has mistakes or can't be read
   2  the configuration file has mistakes or can't be read";
 

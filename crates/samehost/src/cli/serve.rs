@@ -9,8 +9,9 @@ use clap::{ArgAction, Args, ValueEnum};
 use server::{IoMode, LaneOffer, MetricsAddress};
 
 pub const LONG_HELP: &str = "\
-The server runs in the foreground and writes one line to standard output when it accepts calls: \
-its addresses, its exports, its run directory, and its limitations without privileges.
+The server runs in the foreground. When it accepts calls it writes a line to standard output that \
+begins with `ready:` and has its exports, its addresses and its run directory, and then a line that \
+begins with `note:` for each of its limitations, such as an export that can't be served.
 
 Signals:
   SIGHUP            read the configuration and the exports files again; no client is disconnected

@@ -1,7 +1,7 @@
 //! `check-config`: checks a server's configuration file and the exports that it names, or the defaults of
 //! mounts.
 
-use super::serve;
+use super::{exports, serve};
 use crate::cli::CheckConfigArgs;
 use crate::config_file::mount::MountDefaults;
 use crate::config_file::serve::ServeFile;
@@ -15,9 +15,10 @@ pub fn check_config(args: &CheckConfigArgs) -> CommandResult {
         MountDefaults::read(Some(path)).map_err(Failure::from)?;
     } else {
         let (global, serve_args) = ServeFile::read(path).map_err(Failure::from)?.options()?;
-        serve::config(&global, serve_args)
+        let exports = serve::config(&global, serve_args)
             .read_exports()
             .map_err(|error| Failure::new("exports", error).next("samehost-exports(5) has the syntax"))?;
+        exports::warn(&exports);
     }
     let mut output = Output::stdout();
     output.line(format!("{}: valid", path.display()))?;

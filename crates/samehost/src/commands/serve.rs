@@ -200,6 +200,31 @@ fn stop_when_stdin_ends() -> Result<(), Stop> {
         .map_err(|error| Failure::new("watching standard input", error).into())
 }
 
+/// The next steps for directories that can't be served, each once.
+fn hints(reasons: &[String]) -> String {
+    let mut hints: Vec<&str> = Vec::new();
+    for reason in reasons {
+        let hint = if reason.ends_with("isn't a directory") {
+            "export the directory that contains it"
+        } else if reason.contains(": Permission denied") {
+            "run as root, or export a directory that this user may enter"
+        } else {
+            "create the directory, or correct its path in the exports"
+        };
+        if !hints.contains(&hint) {
+            hints.push(hint);
+        }
+    }
+    hints.join("; ")
+}
+
+/// A text without Rust's "(os error 2)".
+pub fn without_error_numbers(text: &str) -> String {
+    let mut parts = text.split(" (os error ");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| text + part.split_once(')').map_or(part, |(_, rest)| rest))
+}
+
 /// The next step for each failure of a start.
 fn explain(error: StartError) -> Failure {
     let failure = Failure::new("serve", &error);
@@ -208,8 +233,8 @@ fn explain(error: StartError) -> Failure {
         StartError::ExportsFile { .. } => failure
             .next("write lines such as `/srv 192.0.2.0/24(rw)` into it, or name another with --exports"),
         StartError::NoExports => failure.next("for example: samehost serve --export '/srv *(ro)'"),
-        StartError::NothingServed(_) => {
-            failure.next("create the directory, or correct its path in the exports")
+        StartError::NothingServed(reasons) => {
+            Failure { reason: without_error_numbers(&failure.reason), ..failure }.next(hints(reasons))
         }
         StartError::Listen { source, .. } => match source.kind() {
             io::ErrorKind::AddrInUse => failure.next(

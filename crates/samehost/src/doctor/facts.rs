@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use control::{Answers, Unresponsive};
 use rustix::fs::{Access, CWD, Mode, OFlags, access, open};
 use rustix::io::Errno;
 use rustix::process::{Resource, geteuid, getrlimit};
@@ -107,6 +108,8 @@ pub struct RunDir {
     pub open_to_others: bool,
     /// Servers that answered.
     pub servers: usize,
+    /// Servers whose status this user may not ask for.
+    pub closed_servers: usize,
 }
 
 /// A directory that is to be served.
@@ -125,7 +128,8 @@ pub struct ExportDirectory {
 impl Facts {
     /// Looks at everything. `directories` are those that are to be served.
     pub fn gather(run_dir: &Path, directories: &[PathBuf]) -> Self {
-        let servers = status::servers(run_dir).unwrap_or_default().answers;
+        let Answers { answers: servers, silent } = status::servers(run_dir).unwrap_or_default();
+        let is_closed = |silent: &&Unresponsive| silent.error.kind() == io::ErrorKind::PermissionDenied;
         let listens = |address: &String| address.ends_with(":2049");
         Self {
             kernel: kernel(),
@@ -146,7 +150,7 @@ impl Facts {
                 .and_then(|value| value.trim().parse().ok()),
             leases: read("/proc/sys/fs/leases-enable").is_none_or(|value| value.trim() != "0"),
             handles: ["/run", "/dev/shm", "/var", "/"].into_iter().find_map(handles),
-            run_dir: examine_run_dir(run_dir, servers.len()),
+            run_dir: examine_run_dir(run_dir, servers.len(), silent.iter().filter(is_closed).count()),
             nfs_port_taken: ["/proc/net/tcp", "/proc/net/tcp6"]
                 .into_iter()
                 .filter_map(read)
@@ -219,7 +223,7 @@ fn handles(directory: &str) -> Option<Result<(), Errno>> {
     }
 }
 
-fn examine_run_dir(path: &Path, servers: usize) -> RunDir {
+fn examine_run_dir(path: &Path, servers: usize, closed_servers: usize) -> RunDir {
     let metadata = path.metadata();
     let exists = metadata.is_ok();
     // What has to be created is created in the closest directory above that exists.
@@ -230,6 +234,7 @@ fn examine_run_dir(path: &Path, servers: usize) -> RunDir {
         writable: access(place, Access::WRITE_OK | Access::EXEC_OK).is_ok(),
         open_to_others: metadata.is_ok_and(|metadata| metadata.mode() & 0o022 != 0),
         servers,
+        closed_servers,
     }
 }
 

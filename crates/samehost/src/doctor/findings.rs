@@ -30,7 +30,7 @@ const EVERY_MOUNT: [DataPath; 4] = [Mount, MountUring, MountPassthrough, MountAt
 
 /// Everything that this host lacks, the most important first.
 pub fn findings(facts: &Facts) -> Vec<Finding> {
-    let checks: [fn(&Facts) -> Option<Finding>; 21] = [
+    let checks: [fn(&Facts) -> Option<Finding>; 22] = [
         old_kernel_for_server,
         old_kernel_for_mount,
         few_descriptors,
@@ -52,6 +52,7 @@ pub fn findings(facts: &Facts) -> Vec<Finding> {
         passthrough_privilege,
         requests_over_uring,
         no_server,
+        closed_servers,
     ];
     let mut findings: Vec<_> = checks.iter().filter_map(|check| check(facts)).collect();
     findings.extend(facts.directories.iter().filter_map(directory));
@@ -128,6 +129,14 @@ fn few_descriptors(facts: &Facts) -> Option<Finding> {
 fn taken_port(facts: &Facts) -> Option<Finding> {
     if !facts.nfs_port_taken || facts.nfs_port_ours {
         return None;
+    }
+    if facts.run_dir.closed_servers > 0 && facts.knfsd_threads == 0 {
+        return Some(
+            finding(Level::Note, Side::Server, "TCP port 2049")
+                .what("a process listens on it: perhaps a server whose status is closed to this user")
+                .why("`samehost serve` listens there by default")
+                .next("run `samehost doctor` as the user of that server, or as root, to know which"),
+        );
     }
     let (what, next) = match facts.knfsd_threads {
         0 => (
@@ -406,9 +415,24 @@ fn requests_over_uring(facts: &Facts) -> Option<Finding> {
     )
 }
 
+fn closed_servers(facts: &Facts) -> Option<Finding> {
+    let run_dir = &facts.run_dir;
+    (run_dir.closed_servers > 0).then(|| {
+        let servers = match run_dir.closed_servers {
+            1 => "a server has a socket".to_owned(),
+            several => format!("{several} servers have sockets"),
+        };
+        let path = run_dir.path.display();
+        finding(Level::Note, Side::Mount, "servers of this host")
+            .what(format!("{servers} in {path}, and the status is closed to this user"))
+            .why("doctor can't tell their addresses and exports; lanes don't need the status")
+            .next("for more, run `samehost doctor` as the user of the server, or as root")
+    })
+}
+
 fn no_server(facts: &Facts) -> Option<Finding> {
     let run_dir = &facts.run_dir;
-    (run_dir.servers == 0).then(|| {
+    (run_dir.servers == 0 && run_dir.closed_servers == 0).then(|| {
         let path = run_dir.path.display();
         finding(Level::Note, Side::Mount, "servers of this host")
             .what(format!("none has a socket in {path}"))
@@ -483,6 +507,7 @@ mod tests {
                 writable: true,
                 open_to_others: false,
                 servers: 1,
+                closed_servers: 0,
             },
             nfs_port_taken: true,
             nfs_port_ours: true,
@@ -587,6 +612,18 @@ mod tests {
         facts = best();
         facts.run_dir.servers = 0;
         assert_finding(&facts, Level::Note, &["none has a socket", "samehost probe"], &[]);
+        facts.run_dir.closed_servers = 1;
+        assert_finding(
+            &facts,
+            Level::Note,
+            &["a server has a socket", "closed to this user", "as root"],
+            &[],
+        );
+        // It may be the one that has the port.
+        facts.nfs_port_ours = false;
+        assert!(findings(&facts).iter().all(|finding| finding.level == Level::Note));
+        facts.knfsd_threads = 8;
+        assert_eq!(findings(&facts)[0].level, Level::Problem);
     }
 
     #[test]

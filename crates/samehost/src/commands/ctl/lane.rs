@@ -6,7 +6,7 @@ use control::ProcessAnswer;
 use mount::mountinfo;
 use mount::process::{MountRequest, MountStatus};
 
-use super::report;
+use super::{report, unanswered};
 use crate::cli::{Global, LaneArgs};
 use crate::commands::status::{self, mounts};
 use crate::exit::{CommandResult, Exit, Failure};
@@ -16,8 +16,15 @@ pub fn lane(global: &Global, args: &LaneArgs) -> CommandResult {
     let dir = global.run_dir.display().to_string();
     let all = mounts::query(&global.run_dir)
         .map_err(|error| Failure::new(&dir, error).next("run as the user who mounted it, or as root"))?;
-    status::report_unresponsive(&all.silent, "mount");
-    let mount = chosen(all.answers, args.mount.as_deref(), &dir)?;
+    let mount = match chosen(all.answers, args.mount.as_deref(), &dir) {
+        Err(failure) if failure.exit == Exit::Unreachable => {
+            return Err(unanswered(&all.silent, "mount").unwrap_or(failure).into());
+        }
+        chosen => {
+            status::report_unresponsive(&all.silent, "mount");
+            chosen?
+        }
+    };
     let reply = control::tell(&mount.path, &MountRequest::Lane(args.mode))
         .map_err(|error| Failure::new(mounts::shown(&mount.answer.mountpoint), error))?;
     report("lane", reply)

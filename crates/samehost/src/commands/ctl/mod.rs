@@ -5,10 +5,13 @@ mod io_mode;
 mod lane;
 mod server;
 
+use std::io;
+
 use ::server::Change;
-use control::Reply;
+use control::{Reply, Unresponsive};
 
 use crate::cli::{CtlArgs, CtlCommand, Global};
+use crate::commands::status;
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::output::Output;
 
@@ -29,6 +32,19 @@ pub fn ctl(global: &Global, args: &CtlArgs) -> CommandResult {
         }
         CtlCommand::Lane(args) => lane::lane(global, args),
     }
+}
+
+/// The failure where no process that answered is the chosen one: it may be one of those that didn't, of which
+/// all but one are reported here.
+fn unanswered(silent: &[Unresponsive], what: &'static str) -> Option<Failure> {
+    let (Unresponsive { path, error }, others) = silent.split_last()?;
+    status::report_unresponsive(others, what);
+    let process = format!("{what} at {}", path.display());
+    Some(match error.kind() {
+        io::ErrorKind::PermissionDenied => Failure::new(process, "Permission denied")
+            .next(format!("run as the user of the {what}, or as root")),
+        _ => Failure::new(process, error).next("see its log, or restart it"),
+    })
 }
 
 /// Prints the reply of a process.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use control::ProcessAnswer;
 use server::Status;
 
+use super::unanswered;
 use crate::cli::Global;
 use crate::commands::status;
 use crate::exit::{Exit, Failure};
@@ -15,9 +16,9 @@ pub fn server(global: &Global, name: Option<&str>, export: Option<&Path>) -> Res
     let dir = global.run_dir.display().to_string();
     let asked = status::servers(&global.run_dir)
         .map_err(|error| Failure::new(&dir, error).next("run as the user of the server, or as root"))?;
-    status::report_unresponsive(&asked.silent, "server");
+    let silent = asked.silent;
     let asked: Vec<ProcessAnswer<Status>> = asked.answers;
-    if asked.is_empty() {
+    if asked.is_empty() && silent.is_empty() {
         return Err(Failure::new(&dir, "no server is running here")
             .exit(Exit::Unreachable)
             .next("name its run directory with --run-dir or SAMEHOST_RUN_DIR"));
@@ -33,6 +34,12 @@ pub fn server(global: &Global, name: Option<&str>, export: Option<&Path>) -> Res
     };
     let mut matching: Vec<_> =
         asked.into_iter().filter(|asked| named(&asked.answer) && exports(&asked.answer)).collect();
+    if matching.is_empty()
+        && let Some(failure) = unanswered(&silent, "server")
+    {
+        return Err(failure);
+    }
+    status::report_unresponsive(&silent, "server");
     match (matching.pop(), matching.is_empty()) {
         (Some(only), true) => Ok(only.path),
         (Some(_), false) => Err(Failure::new(&dir, "several servers match").next("name one with --server")),
