@@ -146,7 +146,8 @@ fn a_full_filesystem_is_reported_by_write_fsync_or_close() {
     }
 }
 
-/// As on a local disk (Documentation/core-api/errseq.rst): each open that there is when a write fails is told.
+/// As on a local disk (Documentation/core-api/errseq.rst): each open that there is when a write fails is
+/// told.
 #[test]
 fn a_failed_write_is_reported_by_the_fsync_of_each_open() {
     let mut served = Served::start();

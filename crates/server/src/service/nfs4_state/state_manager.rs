@@ -568,7 +568,7 @@ mod tests {
         let session = admit(&manager, b"reader");
         let recorded = || open_client_records(scratch.path(), &[0; 16]).1.clients.len();
         assert_eq!(recorded(), 1);
-        let (answer, answers) = std::sync::mpsc::channel();
+        let (answer, answers) = std::sync::mpsc::sync_channel(2);
         std::thread::scope(|scope| {
             let blocked = manager.effects.block_writes();
             for owner in [b"one", b"two"] {
