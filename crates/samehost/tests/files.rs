@@ -5,7 +5,7 @@ mod common;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Stdio;
 
@@ -530,4 +530,32 @@ fn few_descriptors_are_enough_or_refused() {
     let words = ["RLIMIT_NOFILE", "it is 63", "64 at least", "ulimit -n"];
     within(63, &["ls", &url]).exits(1).complains(&words);
     within(63, &["mount", &url, path(server.beside("").as_path())]).exits(1).complains(&words);
+}
+
+/// A file that is a hole but for some bytes is copied in, on the server, and out.
+#[test]
+fn holes_stay_holes() {
+    const SIZE: u64 = 200 << 20;
+    let server = Server::start();
+    let source = server.beside("source");
+    let file = fs::File::create(&source).unwrap();
+    file.set_len(SIZE).unwrap();
+    let is_sparse = |path: &Path| fs::metadata(path).unwrap().blocks() * 512 < SIZE / 10;
+    if !is_sparse(&source) {
+        return;
+    }
+    let data: Vec<u8> = (0..300_000u32).map(|n| (n * 7 % 251) as u8).collect();
+    file.write_all_at(&data, 77_777_777).unwrap();
+    let is_same = |path: &Path| fs::read(path).unwrap() == fs::read(&source).unwrap();
+    for (number, lane) in LANE_OPTIONS.into_iter().enumerate() {
+        let (here, back) = (format!("{{}}in-{number}"), server.beside(&format!("back-{number}")));
+        let copy = format!("{{}}copy-{number}");
+        server.run(&["cp", lane, path(&source), &here]).exits(0);
+        server.run(&["cp", lane, &here, &copy]).exits(0);
+        server.run(&["cp", lane, &copy, path(&back)]).exits(0);
+        let there = ["in", "copy"].map(|name| server.export().join(format!("{name}-{number}")));
+        for copied in there.iter().chain([&back]) {
+            assert!(is_same(copied) && is_sparse(copied), "{lane}: {}", copied.display());
+        }
+    }
 }

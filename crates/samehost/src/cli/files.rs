@@ -61,7 +61,8 @@ pub struct CatArgs {
 
 pub const CP_LONG_HELP: &str = "\
 Modes are kept. With -r directories are copied with their contents and symbolic links as \
-symbolic links; without it a link's target is copied. Files on a server are committed to stable \
+symbolic links; without it a link's target is copied. Holes of files stay holes, except from a server \
+that can't tell them: without a lane, NFSv4.2 is needed for that. Files on a server are committed to stable \
 storage before they count as copied, unless --no-commit is given.
 
 A file is nfs://HOST[:PORT]/PATH or a path on this machine. `cp a b DIR/` copies into DIR, which must exist.
