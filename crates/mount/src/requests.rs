@@ -121,9 +121,9 @@ impl DiskJob {
 impl Requests {
     pub(crate) fn new(filesystem: Arc<Filesystem>) -> Arc<Self> {
         Arc::new(Self {
+            waiting: WaitingRequests::new(filesystem.granted_locks().clone()),
             filesystem,
             permits: Arc::new(Semaphore::new(MAX_REQUESTS)),
-            waiting: Arc::default(),
             received: AtomicU64::new(0),
         })
     }

@@ -77,6 +77,35 @@ impl WaitingCaller {
     }
 }
 
+/// Requests for locks that are granted. Only a fatal signal aborts them from then on: the caller of fcntl(2)
+/// would believe that it has no lock.
+#[derive(Debug, Default)]
+pub(crate) struct GrantedLocks(Mutex<Vec<u64>>);
+
+/// A request whose lock is granted, until this is dropped.
+pub(crate) struct GrantedLock<'a> {
+    requests: &'a GrantedLocks,
+    unique: u64,
+}
+
+impl Drop for GrantedLock<'_> {
+    fn drop(&mut self) {
+        self.requests.0.lock().retain(|other| *other != self.unique);
+    }
+}
+
+impl GrantedLocks {
+    /// The lock of this request is granted.
+    pub(crate) fn enter(&self, unique: u64) -> GrantedLock<'_> {
+        self.0.lock().push(unique);
+        GrantedLock { requests: self, unique }
+    }
+
+    fn contains(&self, unique: u64) -> bool {
+        self.0.lock().contains(&unique)
+    }
+}
+
 #[derive(Debug, Default)]
 struct State {
     /// By request number.
@@ -86,8 +115,11 @@ struct State {
 }
 
 /// The requests that wait.
-#[derive(Debug, Default)]
-pub(crate) struct WaitingRequests(Mutex<State>);
+#[derive(Debug)]
+pub(crate) struct WaitingRequests {
+    state: Mutex<State>,
+    granted: Arc<GrantedLocks>,
+}
 
 /// A request that waits, until this is dropped.
 pub(crate) struct WaitingGuard {
@@ -98,7 +130,7 @@ pub(crate) struct WaitingGuard {
 impl WaitingGuard {
     /// The request waits in another way from now on.
     pub(crate) fn set_abort(&self, abort: Abort) {
-        if let Some(waiting) = self.requests.0.lock().requests.get_mut(&self.unique) {
+        if let Some(waiting) = self.requests.state.lock().requests.get_mut(&self.unique) {
             waiting.abort = abort;
         }
     }
@@ -106,20 +138,25 @@ impl WaitingGuard {
 
 impl Drop for WaitingGuard {
     fn drop(&mut self) {
-        self.requests.0.lock().requests.remove(&self.unique);
+        self.requests.state.lock().requests.remove(&self.unique);
     }
 }
 
 impl WaitingRequests {
+    /// None yet.
+    pub(crate) fn new(granted: Arc<GrantedLocks>) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::default(), granted })
+    }
+
     pub(crate) fn len(&self) -> usize {
-        self.0.lock().requests.len()
+        self.state.lock().requests.len()
     }
 
     /// A request waits. INTERRUPT aborts it.
     pub(crate) fn enter(self: &Arc<Self>, caller: WaitingCaller, abort: Abort) -> WaitingGuard {
         let unique = caller.unique;
         let is_interrupted = {
-            let mut state = self.0.lock();
+            let mut state = self.state.lock();
             state.requests.insert(unique, WaitingRequest { abort, caller });
             let early = state.interrupted.iter().position(|early| *early == unique);
             early.and_then(|index| state.interrupted.remove(index)).is_some()
@@ -136,7 +173,7 @@ impl WaitingRequests {
     /// repeat it: with `keep` it is kept until the request waits.
     pub(crate) fn interrupted(self: &Arc<Self>, unique: u64, keep: bool) -> bool {
         let is_under_way = {
-            let mut state = self.0.lock();
+            let mut state = self.state.lock();
             let is_under_way = state.requests.contains_key(&unique);
             if !is_under_way && keep {
                 if state.interrupted.len() == MAX_EARLY_INTERRUPTS {
@@ -157,11 +194,12 @@ impl WaitingRequests {
         let requests = self.clone();
         tokio::spawn(async move {
             loop {
-                let Some(waiting) = requests.0.lock().requests.get(&unique).cloned() else {
+                let Some(waiting) = requests.state.lock().requests.get(&unique).cloned() else {
                     return;
                 };
                 let WaitingCaller { pid, by_any_signal, .. } = waiting.caller;
                 // A caller outside of this PID namespace can't be checked.
+                let by_any_signal = by_any_signal && !requests.granted.contains(unique);
                 let is_due = by_any_signal || pid == 0 || users::is_dying(pid);
                 if is_due && waiting.abort.abort() {
                     return;
@@ -177,12 +215,58 @@ impl WaitingRequests {
     pub(crate) async fn watch_callers(&self) -> Infallible {
         loop {
             tokio::time::sleep(CALLER_CHECK_INTERVAL).await;
-            let waiting: Vec<WaitingRequest> = self.0.lock().requests.values().cloned().collect();
+            let waiting: Vec<WaitingRequest> = self.state.lock().requests.values().cloned().collect();
             for WaitingRequest { abort, caller } in waiting {
                 if caller.pid != 0 && users::is_being_killed(caller.pid) {
                     abort.abort();
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CALLER: WaitingCaller =
+        WaitingCaller { unique: 7, pid: 1, by_any_signal: true, must_finish: false };
+
+    async fn intervals(count: u32) {
+        tokio::time::sleep(SIGNAL_CHECK_INTERVAL * count).await;
+    }
+
+    async fn aborted(abort: &AbortHandle) {
+        while !abort.is_aborted() {
+            intervals(1).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn an_ordinary_signal_takes_no_lock_that_is_granted() {
+        let granted = Arc::<GrantedLocks>::default();
+        let waiting = WaitingRequests::new(granted.clone());
+        let (abort, _registration) = AbortHandle::new_pair();
+        let _waits = waiting.enter(CALLER, Abort::Task(abort.clone()));
+        let lock = granted.enter(CALLER.unique);
+        assert!(waiting.interrupted(CALLER.unique, false));
+        intervals(3).await;
+        assert!(!abort.is_aborted());
+        drop(lock);
+        aborted(&abort).await;
+    }
+
+    #[tokio::test]
+    async fn an_interrupt_finds_a_request_that_goes_on_in_another_way() {
+        let waiting = WaitingRequests::new(Arc::default());
+        // A thread has just taken it, to send it or to let a task go on.
+        let waits = waiting.enter(CALLER, Abort::Reply(Arc::default()));
+        assert!(waiting.interrupted(CALLER.unique, false));
+        intervals(2).await;
+        let (abort, _registration) = AbortHandle::new_pair();
+        waits.set_abort(Abort::Task(abort.clone()));
+        aborted(&abort).await;
+        drop(waits);
+        assert_eq!(waiting.len(), 0);
     }
 }

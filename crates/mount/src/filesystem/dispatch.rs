@@ -50,7 +50,7 @@ impl Filesystem {
             FileOperation::Write(args) => Box::pin(self.write(args)).await,
             FileOperation::Flush { fh, owner } => Box::pin(self.flush(fh, owner)).await,
             FileOperation::GetLock(args) => Box::pin(self.get_lock(&args)).await,
-            FileOperation::SetLock { lock, waits } => Box::pin(self.set_lock(&lock, waits)).await,
+            FileOperation::SetLock { lock, waits } => Box::pin(self.set_lock(request, &lock, waits)).await,
             FileOperation::FSync { fh } => Box::pin(self.fsync(fh)).await,
             FileOperation::ReadDir(args) => Box::pin(self.read_dir(&args)).await,
             FileOperation::ReleaseDir { fh } => self.release_dir(fh),

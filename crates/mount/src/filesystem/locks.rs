@@ -14,7 +14,7 @@ use std::time::Instant;
 use client::{ByteRange, LockKind, LockOwner, LockRequest, Status};
 use rustix::io::Errno;
 
-use super::Filesystem;
+use super::{Filesystem, RequestContext};
 use crate::fuse::reply::FuseReply;
 use crate::fuse::request::LockArgs;
 use crate::open_table::OpenFile;
@@ -39,10 +39,15 @@ impl Filesystem {
     }
 
     /// SETLK, and SETLKW, which waits.
-    pub(super) async fn set_lock(&self, args: &LockArgs, waits: bool) -> Result<FuseReply, Errno> {
+    pub(super) async fn set_lock(
+        &self,
+        request: &RequestContext,
+        args: &LockArgs,
+        waits: bool,
+    ) -> Result<FuseReply, Errno> {
         let open = self.open_file(args.fh)?;
         match args.kind {
-            Some(kind) => self.lock(&open, (args.owner, args.range, kind), waits).await?,
+            Some(kind) => self.lock(request, &open, (args.owner, args.range, kind), waits).await?,
             None => {
                 // What was written through a mapping belongs to what the lock has protected.
                 self.kernel.write_back_mappings(&open.inode).await;
@@ -55,6 +60,7 @@ impl Filesystem {
 
     async fn lock(
         &self,
+        context: &RequestContext,
         open: &OpenFile,
         (owner, range, kind): (LockOwner, ByteRange, LockKind),
         waits: bool,
@@ -84,6 +90,7 @@ impl Filesystem {
             locked = open.file.lock(request).await;
         }
         locked.map_err(|error| self.errno(&error))?;
+        let _granted = self.granted_locks.enter(context.header.unique);
         let now = Instant::now();
         let delegated = self.session.write_delegated_since(&open.inode.handle);
         if delegated.is_none_or(|since| open.inode.lock().synchronized < Some(since)) {

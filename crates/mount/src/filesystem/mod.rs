@@ -71,6 +71,7 @@ use crate::passthrough::Passthrough;
 use crate::queues::Queues;
 use crate::settings::MountOptions;
 use crate::users::{User, Users};
+use crate::waiting::GrantedLocks;
 use acls::WithoutAcls;
 use blocking::BlockingCalls;
 pub(crate) use content_at_open::ContentAtOpen;
@@ -115,6 +116,7 @@ pub(crate) struct Filesystem {
     remote_locks: RemoteLocks,
     /// Bounds the requests that wait for locks.
     lock_waits: Semaphore,
+    granted_locks: Arc<GrantedLocks>,
 }
 
 /// The caller and the time of a request.
@@ -216,6 +218,7 @@ impl Filesystem {
             queues: OnceLock::new(),
             remote_locks,
             lock_waits: Semaphore::new(MAX_LOCK_WAITS),
+            granted_locks: Arc::default(),
         }
     }
 
@@ -248,6 +251,10 @@ impl Filesystem {
     /// The buffers of large requests and replies.
     pub(crate) const fn buffers(&self) -> &Arc<Buffers> {
         &self.buffers
+    }
+
+    pub(crate) const fn granted_locks(&self) -> &Arc<GrantedLocks> {
+        &self.granted_locks
     }
 
     pub(crate) const fn passthrough(&self) -> &Passthrough {
