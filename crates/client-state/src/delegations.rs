@@ -43,6 +43,9 @@ pub struct Delegations<F> {
     delegations: BTreeMap<F, Delegation>,
     /// The files whose delegations are to be returned, and that [`Delegations::take_returns`] hasn't told of.
     recalled: BTreeSet<F>,
+    /// Delegations of files that have others now. They are returned so that the server forgets them: it may
+    /// have revoked them.
+    replaced: Vec<(F, StateId)>,
     /// The number of the last use of any.
     last_use: u64,
 }
@@ -69,12 +72,14 @@ enum Phase {
 
 impl<F> Default for Delegations<F> {
     fn default() -> Self {
-        Self { delegations: BTreeMap::new(), recalled: BTreeSet::new(), last_use: 0 }
+        Self { delegations: BTreeMap::new(), recalled: BTreeSet::new(), replaced: Vec::new(), last_use: 0 }
     }
 }
 
 impl<F: Clone + Ord> Delegations<F> {
-    /// The server has delegated a file. This replaces a delegation that the client had of it.
+    /// The server has delegated a file. This replaces a delegation that the client had of it. A read
+    /// delegation in place of a write delegation doesn't cover what was done under that: it is on its way
+    /// back at once ([`Delegations::is_held`]).
     pub fn granted<O: Clone + Ord, L: Clone + Ord>(
         &mut self,
         opens: &mut Opens<F, O>,
@@ -84,12 +89,20 @@ impl<F: Clone + Ord> Delegations<F> {
         kind: DelegationKind,
     ) {
         self.last_use += 1;
-        match kind {
-            DelegationKind::Read => {
-                opens.delegate(file.clone(), id, 1);
-                // What was locked under a write delegation.
-                locks.recall(&file);
+        let former = self.delegations.get(&file).map(|former| (former.id, former.kind, former.phase));
+        if let Some((former_id, _, phase)) = former
+            && !former_id.is_same_state(id)
+        {
+            // The server hasn't changed the kind of the former delegation, which would have kept its id (RFC
+            // 8881 section 8.2.2), but doesn't have it any more.
+            if phase != Phase::Returning {
+                self.replaced.push((file.clone(), former_id));
             }
+            self.gone(opens, locks, &file, former_id);
+        }
+        match kind {
+            // What was locked under a write delegation is told behind the opens that it needs.
+            DelegationKind::Read => opens.delegate(file.clone(), id, 1),
             DelegationKind::Write => {
                 opens.delegate(file.clone(), id, 3);
                 locks.delegate(file.clone());
@@ -97,7 +110,11 @@ impl<F: Clone + Ord> Delegations<F> {
         }
         self.recalled.remove(&file);
         let delegation = Delegation { id, kind, phase: Phase::Held, last_use: self.last_use };
-        self.delegations.insert(file, delegation);
+        self.delegations.insert(file.clone(), delegation);
+        let was_for_writing = former.is_some_and(|(_, kind, _)| kind == DelegationKind::Write);
+        if was_for_writing && kind == DelegationKind::Read {
+            self.recall(opens, &file, id);
+        }
     }
 
     /// An application opens a file. `None` if the server has to be asked.
@@ -148,7 +165,8 @@ impl<F: Clone + Ord> Delegations<F> {
         }
     }
 
-    /// The delegations that can be returned now, each once: the server knows what was opened and locked.
+    /// The delegations that can be returned now, each once: the server knows what was opened and locked, or
+    /// has given another delegation instead.
     pub fn take_returns<O: Clone + Ord, L: Clone + Ord>(
         &mut self,
         opens: &Opens<F, O>,
@@ -169,6 +187,7 @@ impl<F: Clone + Ord> Delegations<F> {
         for (file, _) in &returns {
             self.recalled.remove(file);
         }
+        returns.append(&mut self.replaced);
         returns
     }
 
@@ -199,6 +218,7 @@ impl<F: Clone + Ord> Delegations<F> {
     pub fn recover(&mut self) {
         self.delegations.clear();
         self.recalled.clear();
+        self.replaced.clear();
     }
 
     /// The state ids that the server should know, to be tested.

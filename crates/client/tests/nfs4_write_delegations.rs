@@ -7,10 +7,14 @@ use std::fs;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::SeqCst};
 
 use bytes::Bytes;
-use proto::nfs4::{Nfsstat4, Operation as Proto, Sequence4ResOk, StableHow4, Write4ResOk};
+use parking_lot::Mutex;
+use proto::nfs4::{
+    Nfsstat4, Open4Args, OpenClaim4, Operation as Proto, SHARE_ACCESS_WANT_NO_DELEG,
+    SHARE_ACCESS_WANT_READ_DELEG, Sequence4ResOk, StableHow4, Write4ResOk,
+};
 use rustix::fs::{FlockOperation, fcntl_lock};
 use samehost_client as client;
 use xdr::{Array, Decoder};
@@ -20,7 +24,7 @@ use client::{
     SetAttributes, SetTime, Status, Version,
 };
 use support::odd_v4::{
-    OddServer, ScriptedAnswer, attributes_of, encoded, opened_for_writing, sequence, soft,
+    OddServer, ScriptedAnswer, attributes_of, encoded, opened, opened_for_writing, sequence, soft,
 };
 use support::{Served, wait_for};
 
@@ -436,6 +440,72 @@ async fn a_revoked_delegation_takes_its_locks() {
     let error = file.write_at(b"data", 0).await.unwrap_err();
     assert_eq!(error.errno(), rustix::io::Errno::IO.raw_os_error(), "{error}");
     file.unlock(ONE, None).await.unwrap();
+    file.write_at(b"data", 0).await.unwrap();
+}
+
+/// The server makes a read delegation of a write delegation when the file is opened by another name: it is
+/// told of opens and then of locks, and has the delegation back. By a known name none is asked for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_downgraded_delegation_is_returned_behind_opens_and_locks() {
+    let id = |seqid: u8, of: u8| {
+        let mut id = [of; 16];
+        id[..4].copy_from_slice(&[0, 0, 0, seqid]);
+        id
+    };
+    let (executed, wants) = <(Arc<Mutex<Vec<Proto>>>, Arc<Mutex<Vec<u32>>>)>::default();
+    let (log, asked, opens) = (executed.clone(), wants.clone(), AtomicU8::new(0));
+    let server = OddServer::new(move |request| match request.operation {
+        Proto::Open => {
+            let args: Open4Args<'_> = Decoder::new(request.args).get().unwrap();
+            let number = opens.fetch_add(1, SeqCst) + 1;
+            ScriptedAnswer::Ok(match args.claim {
+                OpenClaim4::Null(_) => {
+                    asked.lock().push(args.share_access & !3);
+                    match args.share_access & !3 {
+                        SHARE_ACCESS_WANT_READ_DELEG => opened(id(number, 1), Some(id(2, 2))),
+                        _ if number == 1 => opened_for_writing(id(number, 1), id(1, 2)),
+                        _ => opened(id(number, 1), None),
+                    }
+                }
+                _ => {
+                    log.lock().push(Proto::Open);
+                    opened(id(number, 1), None)
+                }
+            })
+        }
+        Proto::Getattr if request.compound.contains(&Proto::Open) => {
+            let requested = Decoder::new(request.args).get().unwrap();
+            ScriptedAnswer::Ok(attributes_of(&requested, 1))
+        }
+        Proto::Lock => {
+            log.lock().push(Proto::Lock);
+            ScriptedAnswer::Ok(id(1, 3).to_vec())
+        }
+        Proto::Delegreturn => {
+            assert_eq!(request.args, id(2, 2));
+            log.lock().push(Proto::Delegreturn);
+            ScriptedAnswer::Good
+        }
+        Proto::Write => {
+            assert_eq!(request.args[4..16], id(0, 3)[4..], "the lock");
+            let (count, committed, writeverf) = (4, StableHow4::FileSync, [0; 8]);
+            ScriptedAnswer::Ok(encoded(&Write4ResOk { count, committed, writeverf }))
+        }
+        Proto::Close | Proto::Locku | Proto::OpenDowngrade => ScriptedAnswer::Ok(vec![1; 16]),
+        _ => ScriptedAnswer::Good,
+    });
+    let session = Session::connect(&server.url(), soft().delegations(true)).await.unwrap();
+    let writer = session.open(b"name", &OpenOptions::new().write(true)).await.unwrap();
+    let file = session.open_handle(&writer.handle(), b"name", &read_and_write()).await.unwrap();
+    file.lock(exclusive(ONE, range(0, 0))).await.unwrap();
+    let known = session.open(b"name", &OpenOptions::reading()).await.unwrap();
+    assert!(session.write_delegated_since(&known.handle()).is_some() && executed.lock().is_empty());
+    let _reader = session.open(b"other name", &OpenOptions::reading()).await.unwrap();
+    assert!(session.delegated_since(&file.handle()).is_none());
+    let no = SHARE_ACCESS_WANT_NO_DELEG;
+    assert_eq!(*wants.lock(), [no, no, SHARE_ACCESS_WANT_READ_DELEG]);
+    wait_for("DELEGRETURN", || executed.lock().contains(&Proto::Delegreturn)).await;
+    assert_eq!(*executed.lock(), [Proto::Open, Proto::Lock, Proto::Delegreturn]);
     file.write_at(b"data", 0).await.unwrap();
 }
 

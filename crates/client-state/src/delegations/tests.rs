@@ -241,14 +241,67 @@ fn locks_under_a_delegation_are_found_without_the_server() {
 }
 
 #[test]
-fn a_read_delegation_instead_of_one_for_writing_tells_the_server_of_locks() {
+fn a_read_delegation_instead_of_one_for_writing_tells_the_server_of_opens_and_then_of_locks() {
     let mut client = Holder::new(DelegationKind::Write);
-    let _open = client.open(2, WRITE).expect("the delegation allows it");
-    assert_eq!(client.lock(1, LockKind::Read), LockAnswer::Granted);
+    let open = client.open(2, WRITE).expect("the delegation allows it");
+    let reader = client.open(3, READ).expect("the delegation allows it");
+    assert_eq!(client.lock(2, LockKind::Write), LockAnswer::Granted);
+    let downgraded = StateId { seqid: 2, ..id(9) };
     let Holder { opens, locks, delegations, .. } = &mut client;
-    delegations.granted(opens, locks, 1, id(10), DelegationKind::Read);
-    let change = locks.take_changes().pop().expect("a LOCK");
-    assert!(matches!(locks.request(&change), Some(LockChangeRequest::Lock { .. })));
-    assert!(!locks.holds(&1, &1, BYTES, LockKind::Read));
-    assert!(client.open(2, WRITE).is_none());
+    delegations.granted(opens, locks, 1, downgraded, DelegationKind::Read);
+    assert!(!delegations.is_held(&1) && locks.take_lost().is_empty());
+    assert!(client.open(1, READ).is_none(), "it is on its way back");
+    assert_eq!(client.opens.io_id(&open), Err(NoState::Recovering));
+    assert_eq!(client.opens.io_id(&reader), Ok(id(9).any()));
+    assert_eq!((client.returns(), client.locks.take_changes()), (vec![], vec![]));
+    let claims = [(WRITE, OpenClaim::Handle), (READ, OpenClaim::Delegation(downgraded))];
+    for ((share, claim), (change, request)) in claims.into_iter().zip(client.opens_due()) {
+        assert_eq!(request, OpenChangeRequest::Open { share, claim });
+        assert_eq!((client.returns(), client.locks.take_changes()), (vec![], vec![]));
+        client.opens.changed(change, Ok(id(2)));
+    }
+    assert_eq!(client.opens.io_id(&open), Ok(id(2).any()));
+    assert_eq!(client.returns(), []);
+    let change = client.locks.take_changes().pop().expect("a LOCK");
+    assert!(matches!(client.locks.request(&change), Some(LockChangeRequest::Lock { .. })));
+    assert!(!client.locks.holds(&1, &2, BYTES, LockKind::Write));
+    client.locks.changed(change, Ok(Some(id(3))));
+    assert!(client.locks.holds(&1, &2, BYTES, LockKind::Write));
+    assert_eq!(client.returns(), [(1, downgraded)]);
+    client.delegations.returned(&mut client.opens, &1, downgraded);
+    assert_eq!((client.delegations.state_ids().count(), client.opens_due()), (0, vec![]));
+}
+
+#[test]
+fn a_delegation_with_another_id_takes_the_locks_under_the_former_one() {
+    for kind in [DelegationKind::Read, DelegationKind::Write] {
+        let mut client = Holder::new(DelegationKind::Write);
+        let open = client.open(2, WRITE).expect("the delegation allows it");
+        assert_eq!(client.lock(2, LockKind::Write), LockAnswer::Granted);
+        let Holder { opens, locks, delegations, .. } = &mut client;
+        delegations.granted(opens, locks, 1, id(10), kind);
+        assert!(!locks.holds(&1, &2, BYTES, LockKind::Read) && locks.is_lost(&1, &2));
+        assert_eq!(delegations.is_held(&1), kind == DelegationKind::Write);
+        assert_eq!(client.returns(), [(1, id(9))], "the server may have revoked it");
+        let (change, request) = client.opens_due().pop().expect("an OPEN");
+        assert_eq!(request, OpenChangeRequest::Open { share: WRITE, claim: OpenClaim::Handle });
+        client.opens.changed(change, Ok(id(2)));
+        assert_eq!(client.opens.io_id(&open), Ok(id(2).any()));
+        client.delegations.returned(&mut client.opens, &1, id(9));
+        assert_eq!(client.delegations.state_ids().collect::<Vec<_>>(), [(&1, id(10).any())]);
+        client.delegations.recall(&mut client.opens, &1, id(10));
+        assert_eq!(client.returns(), [(1, id(10))]);
+    }
+}
+
+#[test]
+fn a_delegation_is_returned_once_if_another_one_comes_meanwhile() {
+    let mut client = Holder::new(DelegationKind::Write);
+    client.delegations.recall(&mut client.opens, &1, id(9));
+    assert_eq!(client.returns(), [(1, id(9))]);
+    let Holder { opens, locks, delegations, .. } = &mut client;
+    delegations.granted(opens, locks, 1, id(10), DelegationKind::Write);
+    delegations.returned(opens, &1, id(9));
+    assert!(delegations.is_held(&1));
+    assert_eq!(client.returns(), []);
 }

@@ -1,11 +1,12 @@
 //! Delegations: files that the server has promised not to let others change, or not to let others open at
 //! all, before it has recalled the promise (RFC 8881 section 10.4).
 //!
-//! An OPEN for reading asks for a read delegation. Under it the file is opened for reading without a request,
-//! by users whose rights an OPEN has brought, and its attributes stay what they are. An OPEN for writing asks
-//! for a write delegation if the file was written before ([`super::rewritten_files`]). Under that the file is
-//! also opened for writing and locked without a request, and only this client changes its attributes.
-//! Written data is sent and made durable as without a delegation.
+//! An OPEN for reading asks for a read delegation, unless the file is known to be delegated. Under it the
+//! file is opened for reading without a request, by users whose rights an OPEN has brought, and its
+//! attributes stay what they are. An OPEN for writing asks for a write delegation if the file was written
+//! before ([`super::rewritten_files`]). Under that the file is also opened for writing and locked without a
+//! request, and only this client changes its attributes. Written data is sent and made durable as without a
+//! delegation.
 //!
 //! The server need not recall a client's delegation for the client's own changes. So the client returns it
 //! before it removes, replaces or renames the file: a file without a name takes up space as long as it is
@@ -33,6 +34,7 @@ use super::state::{
     ChangeInFlight, HeldState, OpenOwner, READ_ACCESS, StateAnswer, StateRequest, WRITE_ACCESS, WireOpen,
     send_until_answered, state_id, stateid,
 };
+use crate::operations::FileTarget;
 use crate::types::{Access, Attributes, Handle, SetAttributes, Timestamp};
 
 /// The delegations that a client keeps. If it gets more it returns a quarter, those that it hasn't used for
@@ -191,6 +193,9 @@ impl HeldState {
             }
             if is_recalled || !is_of_use || self.early_recalls.contains(&id.any()) {
                 self.delegations.recall(&mut self.opens, file, id);
+            }
+            // A read delegation in place of a write delegation is recalled, too.
+            if !self.delegations.is_held(file) {
                 return;
             }
             let (since, flags) = (opened.sent.at, opened.flags);
@@ -258,6 +263,16 @@ impl HeldState {
     pub(super) fn is_delegation_due(&mut self, file: &Handle) -> bool {
         let is_possible = !self.lacks_write_delegations && !self.delegations.contains(file);
         is_possible && self.rewritten.locked(file, self.locks.is_file_free(file))
+    }
+
+    /// Whether the file that an OPEN is of is known to be delegated.
+    pub(super) fn is_delegated(&self, target: &FileTarget<'_>) -> bool {
+        match target {
+            FileTarget::File(file) => self.delegations.contains(file),
+            FileTarget::Entry { directory, name, .. } | FileTarget::New { directory, name, .. } => {
+                self.delegated.found_at(directory, name).is_some()
+            }
+        }
     }
 
     /// Whether an OPEN of a file for writing is to ask for a delegation.

@@ -337,6 +337,8 @@ impl Nfs4 {
         }
         let want = match target {
             _ if !self.wants_delegations => SHARE_ACCESS_WANT_NO_DELEG,
+            // To ask for a read delegation would be to give up a write delegation (RFC 8881 section 18.16.3).
+            _ if self.client.look(|held| held.is_delegated(&target)) => SHARE_ACCESS_WANT_NO_DELEG,
             _ if !write => SHARE_ACCESS_WANT_READ_DELEG,
             FileTarget::File(file) if self.client.look(|held| held.wants_write_delegation(file)) => {
                 SHARE_ACCESS_WANT_WRITE_DELEG
