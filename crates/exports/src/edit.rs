@@ -39,17 +39,21 @@ impl Exports {
         let (new, _) = one_export(line)?;
         let path = new.path.clone();
         let mut edited = self.clone();
-        if let Some(export) = edited.exports.iter_mut().find(|export| export.path == path) {
-            let is_new = |spec: &ClientSpec| new.clients.iter().any(|client| client.spec == *spec);
-            export.clients.retain(|client| !is_new(&client.spec));
-            if export.clients.is_empty() {
-                *export = new;
-                *self = edited;
-                return Ok(path);
+        match edited.exports.iter_mut().find(|export| export.path == path) {
+            Some(export) => {
+                for client in new.clients {
+                    // A host gets the options of the first entry that fits it, so an entry keeps its place.
+                    match export.clients.iter_mut().find(|old| old.spec == client.spec) {
+                        Some(old) => old.options = client.options,
+                        None => export.clients.push(client),
+                    }
+                }
             }
+            None => edited.exports.push(new),
         }
-        edited.merge(Self::from_iter([new])).map_err(EditError::Conflict)?;
-        *self = edited;
+        let mut checked = Self::default();
+        checked.merge(edited).map_err(EditError::Conflict)?;
+        *self = checked;
         Ok(path)
     }
 
@@ -129,6 +133,15 @@ mod tests {
         exports.unexport("/b *").unwrap();
         exports.unexport("/a").unwrap();
         assert_eq!(exports, Exports::default());
+    }
+
+    /// A host would get other options than before if the entry went behind a wider one.
+    #[test]
+    fn a_client_keeps_its_place() {
+        let mut exports = Exports::parse("/a 10.1.0.0/16(ro) 10.0.0.0/8(rw)\n", "t").unwrap();
+        exports.export("/a 10.1.0.0/16(ro,no_lane) 10.2.0.0/16(ro)").unwrap();
+        assert_eq!(lines(&exports), ["/a 10.1.0.0/16 10.0.0.0/8 10.2.0.0/16"]);
+        assert!(exports.list()[0].clients()[0].options.read_only);
     }
 
     #[test]

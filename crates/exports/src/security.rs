@@ -1,16 +1,18 @@
 //! `sec=` and `xprtsec=`: which clients the options are for. The server has AUTH_SYS and no TLS.
 //!
 //! A list of options may have several `sec=`. `ro`, `rw` and the options about squashing then apply to the
-//! flavors of the last `sec=` before them, and those before the first `sec=` to all flavors (exports(5)). The
-//! server reads the options that apply to `sys`. A client entry that lists flavors, but not `sys`, is an
-//! error: its clients would be served with less security than the entry demands.
+//! flavors of the last `sec=` before them, and those before the first `sec=` to all flavors (exports(5)). So
+//! do `secure` and `insecure`, as in the kernel's server (NFSEXP_SECINFO_FLAGS). The server reads the options
+//! that apply to `sys`. A client entry that lists flavors, but not `sys`, is an error: its clients would be
+//! served with less security than the entry demands.
 
 use crate::ExportOptions;
 use crate::ineffective::{KERBEROS, TLS};
 use crate::lexer::{Position, SyntaxError};
 
 /// The options that may differ between flavors.
-const BY_FLAVOR: [&str; 6] = ["ro", "rw", "root_squash", "no_root_squash", "all_squash", "no_all_squash"];
+const BY_FLAVOR: [&str; 8] =
+    ["ro", "rw", "root_squash", "no_root_squash", "all_squash", "no_all_squash", "secure", "insecure"];
 /// The flavors that exports(5) knows.
 const FLAVORS: [&str; 6] = ["sys", "krb5", "krb5i", "krb5p", "none", "null"];
 /// The transports that exports(5) knows.

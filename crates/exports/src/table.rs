@@ -133,7 +133,12 @@ impl Exports {
                 ));
             }
         }
-        let Some(existing) = self.exports.iter_mut().find(|export| export.path == new.path) else {
+        let existing = self.exports.iter_mut().find(|export| export.path == new.path);
+        let before = existing.as_ref().map_or(0, |export| export.clients.len());
+        if before + new.clients.len() > MAX_CLIENTS {
+            return Err((None, format!("{}: more than {MAX_CLIENTS} clients", new.path.display())));
+        }
+        let Some(existing) = existing else {
             if self.exports.len() == MAX_EXPORTS {
                 return Err((None, format!("more than {MAX_EXPORTS} exports")));
             }
@@ -147,9 +152,6 @@ impl Exports {
                     format!("{}: exported to {} already: join the two", new.path.display(), client.spec);
                 return Err((Some(*position), message));
             }
-        }
-        if existing.clients.len() + new.clients.len() > MAX_CLIENTS {
-            return Err((None, format!("{}: more than {MAX_CLIENTS} clients", new.path.display())));
         }
         existing.clients.extend(new.clients);
         self.without_clients.extend(without_clients);

@@ -87,6 +87,9 @@ fn options_after_sec_apply_to_its_flavors() {
         let parsed = options(&format!("/a *({list})"), "192.0.2.9");
         assert_eq!((parsed.read_only, parsed.squash), (read_only, squash), "{list}");
     }
+    // Reserved ports are demanded by flavor, too.
+    assert!(options("/a *(sec=sys,rw,sec=krb5p,rw,insecure)", "192.0.2.9").secure);
+    assert!(!options("/a *(sec=sys,insecure,sec=krb5,secure)", "192.0.2.9").secure);
     // A client's list begins anew with the defaults.
     assert!(!options("/a -sec=krb5,ro *(rw,sec=sys)", "192.0.2.9").read_only);
     let said = |list: &str| {

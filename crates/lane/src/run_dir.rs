@@ -11,7 +11,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -106,7 +106,8 @@ pub fn create(dir: &Path) -> io::Result<()> {
     if dir.is_dir() {
         return Ok(());
     }
-    std::fs::create_dir_all(dir)?;
+    // The umask may be 0: those above must not be open to other users either.
+    std::fs::DirBuilder::new().recursive(true).mode(0o755).create(dir)?;
     std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755))
 }
 

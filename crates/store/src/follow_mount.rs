@@ -99,7 +99,7 @@ mod tests {
     fn an_unmounted_directory_is_detected() {
         let dir = tempfile::tempdir().expect("a directory");
         let store = crate::testing::store(dir.path());
-        let mounts = Mounts::parse(&std::fs::read_to_string("/proc/self/mountinfo").expect("reads"));
+        let mounts = Mounts::parse(&std::fs::read("/proc/self/mountinfo").expect("reads"));
         assert_eq!(store.follow_mount(&mounts), MountChange::Unchanged);
         assert_eq!(store.follow_mount(&Mounts::default()), MountChange::Unmounted);
         assert_eq!(DirectoryId::of(dir.path()).expect("there"), store.directory_id());

@@ -62,27 +62,30 @@ pub struct MountBelow {
 const LOCAL_TYPES: [&str; 6] = ["btrfs", "bcachefs", "zfs", "ubifs", "overlay", "tmpfs"];
 
 impl Mounts {
-    /// Parses `text` as described in proc_pid_mountinfo(5), skipping malformed lines.
+    /// Parses `text` as described in proc_pid_mountinfo(5), skipping malformed lines. Users who can mount
+    /// choose names in it, which are any bytes.
     #[must_use]
-    pub fn parse(text: &str) -> Mounts {
+    pub fn parse(text: &[u8]) -> Mounts {
         let mut mounts = Mounts::default();
-        let mount = |line: &str| {
-            let mut fields = line.split(' ');
-            let id = fields.next()?.parse().ok()?;
+        let mount = |line: &[u8]| {
+            let mut fields = line.split(|byte| *byte == b' ');
+            let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
             let device = fields.nth(1)?;
-            let point = fields.nth(1)?.as_bytes().to_vec();
+            let point = fields.nth(1)?.to_vec();
             let options = fields.next()?;
             // After the separator: the type, the source, and the filesystem's own options.
-            let mut fields = fields.skip_while(|field| *field != "-").skip(1);
+            let mut fields = fields.skip_while(|field| *field != b"-").skip(1);
             let kind = fields.next()?;
             let of_filesystem = fields.nth(1)?;
-            let is_crossable = !device.starts_with("0:") || LOCAL_TYPES.contains(&kind);
-            let has = |options: &str, option| options.split(',').any(|other| other == option);
-            let read_only = has(options, "ro") || has(of_filesystem, "ro");
-            let flags = MountFlags { read_only, no_exec: has(options, "noexec") };
+            let is_local = LOCAL_TYPES.iter().any(|local| local.as_bytes() == kind);
+            let is_crossable = !device.starts_with(b"0:") || is_local;
+            let has =
+                |options: &[u8], option: &[u8]| options.split(|byte| *byte == b',').any(|one| one == option);
+            let read_only = has(options, b"ro") || has(of_filesystem, b"ro");
+            let flags = MountFlags { read_only, no_exec: has(options, b"noexec") };
             Some((flags, Mount { id, point, is_crossable }))
         };
-        for (flags, mount) in text.lines().filter_map(mount) {
+        for (flags, mount) in text.split(|byte| *byte == b'\n').filter_map(mount) {
             mounts.flags.insert(mount.id, flags);
             mounts.mounts.push(mount);
         }
@@ -308,9 +311,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn names_in_the_table_may_be_any_bytes() {
+        let mounts =
+            Mounts::parse(b"1 2 0:7 / /home/u/\xff rw - fuse \xfe rw\n3 1 8:1 / /srv ro - xfs /dev/b rw\n");
+        let below = mounts.below(Path::new("/"));
+        assert_eq!(below.len(), 2);
+        assert_eq!(below[1].path, Path::new("/srv"));
+    }
+
+    #[test]
     fn mountinfo_is_parsed() {
         let mounts = Mounts::parse(
-            "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue\n\
+            b"36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue\n\
              37 35 98:0 / /mnt\\0403 ro,noexec - ext3 /dev/root rw\n\
              38 35 98:1 / /a rw shared:7 master:2 propagate_from:3 - xfs /dev/b ro,attr2\n\
              nonsense\n39 35\n",
@@ -323,14 +335,14 @@ mod tests {
         for (path, below) in [("/", true), ("/mnt", false), ("/mnt2", false), ("/a", false), ("/mn", false)] {
             assert_eq!(mounts.has_below(Path::new(path)), below, "{path}");
         }
-        let proc = Mounts::parse("1 2 8:1 / / rw - xfs /dev/b rw\n3 1 0:5 / /proc rw - proc proc rw\n");
+        let proc = Mounts::parse(b"1 2 8:1 / / rw - xfs /dev/b rw\n3 1 0:5 / /proc rw - proc proc rw\n");
         assert!(proc.is_mount_point(Path::new("/proc")) && proc.is_mount_point(Path::new("/")));
         assert!(!proc.is_mount_point(Path::new("/proc/self")) && !proc.is_mount_point(Path::new("/none")));
-        let mounts = Mounts::parse("1 2 8:1 / /a\\040b/c\\134d rw - xfs /dev/b rw\n");
+        let mounts = Mounts::parse(b"1 2 8:1 / /a\\040b/c\\134d rw - xfs /dev/b rw\n");
         assert!(mounts.has_below(Path::new("/a b")) && !mounts.has_below(Path::new("/a b/c\\d")));
         assert_eq!(mounts.below(Path::new("/a b"))[0].path, Path::new("/a b/c\\d"));
         let mounts = Mounts::parse(
-            "1 0 8:1 / /s rw - ext4 /dev/a rw\n2 1 0:40 / /s/t rw - tmpfs none rw\n\
+            b"1 0 8:1 / /s rw - ext4 /dev/a rw\n2 1 0:40 / /s/t rw - tmpfs none rw\n\
              3 1 0:41 / /s/f rw - fuse.x none rw\n4 2 8:2 / /s/t rw - xfs /dev/b rw\n\
              5 1 0:42 / /s/p rw - proc none rw\n6 1 8:3 / /sother rw - xfs /dev/c rw\n",
         );

@@ -25,7 +25,7 @@ pub(crate) const MOUNTINFO: &str = "/proc/self/mountinfo";
 
 /// The current mounts.
 pub(crate) fn read() -> io::Result<Mounts> {
-    std::fs::read_to_string(MOUNTINFO).map(|text| Mounts::parse(&text))
+    std::fs::read(MOUNTINFO).map(|text| Mounts::parse(&text))
 }
 
 /// The effect of changed mounts on a table.
