@@ -165,7 +165,14 @@ const MIN_HOLE_ON_WIRE: u64 = 1 << 20;
 /// copied then.
 async fn copy_within(from: &File, to: &File, ends: &Ends, options: &CopyOptions) -> Result<Option<u64>> {
     let step = options.chunk.map_or(COPY_STEP, |chunk| chunk.max(1) as u64);
-    let copy = |at, len: u64| async move { from.copy_range(at, to, at, len.min(step)).await.map(Some) };
+    let size = ends.shape.size;
+    let copy = |at, len: u64| async move {
+        match from.copy_range(at, to, at, len.min(step)).await? {
+            // Some filesystems copy nothing instead of failing.
+            0 if at < size => Ok(None),
+            count => Ok(Some(count)),
+        }
+    };
     let on_lane = [from, to].iter().all(|file| file.data_path() == DataPath::Lane);
     copy_by(ends, copy, if on_lane { 0 } else { MIN_HOLE_ON_WIRE }, options).await
 }

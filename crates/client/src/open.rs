@@ -395,7 +395,9 @@ impl Session {
         path: &[u8],
         options: &OpenOptions,
     ) -> (File, Option<Box<RestOfOpen>>) {
-        let empty = opening.attributes.is_some_and(|attributes| attributes.size == 0);
+        // Other opens may have data that the server doesn't have yet.
+        let empty = opening.attributes.is_some_and(|attributes| attributes.size == 0)
+            && self.inner.uncommitted.find(&opening.handle).is_none();
         let truncates = options.truncate && options.write && !empty;
         // Uncommitted writes of other opens must be durable before the grant is used.
         let granted = opening.granted.take_if(|_| self.inner.uncommitted.find(&opening.handle).is_some());

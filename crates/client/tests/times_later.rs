@@ -14,8 +14,8 @@ use proto::nfs4::{Nfsstat4, Operation as Op, StableHow4, Write4ResOk};
 use samehost_client as client;
 
 use client::{
-    Attributes, Credential, Error, File, OpenOptions, Operation, Plus, Session, SetAttributes, SetTime,
-    Status, Timestamp, Version,
+    Attributes, Credential, Error, File, LaneMode, OpenOptions, Operation, Plus, Session, SetAttributes,
+    SetTime, Status, Timestamp, Version,
 };
 use support::odd_v4::{OddServer, ScriptedAnswer, attributes_of, encoded, opened, soft};
 use support::{Served, wait_for};
@@ -58,6 +58,29 @@ fn made(session: &Session, before: [u64; 3]) -> [u64; 3] {
 /// How often the clock may overtake a test: on a busy machine the times may be set by themselves before
 /// the next call.
 const ATTEMPTS: usize = 50;
+
+/// A WRITE has at most wsize bytes, also one that could set the times.
+#[tokio::test]
+async fn large_data_is_written_in_pieces() {
+    let served = Served::wire_only();
+    let mut options = served.options(LaneMode::Off).version(Version::V4_2);
+    options.wsize = Some(64 << 10);
+    let session = Session::connect(&served.url(), options).await.unwrap();
+    let data = support::pattern(1, 200_000);
+    for attempt in 0..ATTEMPTS {
+        let file = session.open(format!("{attempt}").as_bytes(), &exclusively()).await.unwrap();
+        let before = calls(&session);
+        file.write_behind(data.clone().into(), 0).await.unwrap();
+        file.close().await.unwrap();
+        let [_, writes, setattrs] = made(&session, before);
+        assert!(fs::read(served.export().join(attempt.to_string())).unwrap() == data);
+        assert_eq!(writes, 4);
+        if setattrs == 1 {
+            return;
+        }
+    }
+    panic!("the times were set before the data each time");
+}
 
 #[tokio::test]
 async fn the_times_go_with_the_first_data() {

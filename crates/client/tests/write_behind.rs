@@ -21,6 +21,8 @@ by_each_version! {
     #[tokio::test]
     writes_on_their_way_are_bounded,
     #[tokio::test]
+    an_open_truncates_what_was_written,
+    #[tokio::test]
     a_failed_write_is_reported_once_to_every_open,
     #[tokio::test]
     a_killed_server_loses_nothing,
@@ -91,6 +93,19 @@ async fn every_operation_sees_what_was_written(version: Version) {
     file.close().await.unwrap();
     assert_eq!(on_disk(&served.export().join("file")), b"behthrough!");
     assert_eq!(session.unwritten_end(&other.handle()), None);
+}
+
+/// The server doesn't have the data yet, and says that the file is empty.
+async fn an_open_truncates_what_was_written(version: Version) {
+    let served = Served::wire_only();
+    let session = served.wire_by(version).await;
+    let one = session.open(b"file", &OpenOptions::replacing()).await.unwrap();
+    one.write_behind(Bytes::from_static(b"written"), 0).await.unwrap();
+    let two = session.open(b"file", &OpenOptions::replacing()).await.unwrap();
+    two.write_behind(Bytes::from_static(b"x"), 0).await.unwrap();
+    one.close().await.unwrap();
+    two.close().await.unwrap();
+    assert_eq!(on_disk(&served.export().join("file")), b"x");
 }
 
 /// A session whose pool has room for this many bytes.

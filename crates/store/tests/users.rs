@@ -205,6 +205,10 @@ fn setattr_permissions_and_set_id_clearing() {
     set(&SetAttributes { atime: Some(SetTime::Now), mtime: Some(SetTime::Now), ..Default::default() })
         .expect("may write");
     assert_eq!(context.attributes(&node).expect("attributes").mode, 0o4777);
+    // Linux clients truncate so.
+    let now = SetAttributes { mtime: Some(SetTime::Now), ..Default::default() };
+    set(&SetAttributes { size: Some(0), ..now }).expect("may write");
+    assert_eq!(set(&now), Err(Error::Permission), "utimensat(2)");
     context.write(&node, 0, b"x", io::Stability::Unstable, &mut Wcc::default()).expect("may write");
     assert_eq!(context.attributes(&node).expect("attributes").mode, 0o777, "no longer set-user-id");
 

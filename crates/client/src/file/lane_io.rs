@@ -46,6 +46,24 @@ impl From<stdio::Result<usize>> for ReadAttempt {
     }
 }
 
+/// Reads until the buffer is full or the file ends. `read` returns a count if an error follows after some
+/// bytes, and then the error: a caller of this would take the count for the end of the file.
+#[inline]
+fn until_end(
+    buffer: &mut [u8],
+    offset: u64,
+    read: impl Fn(&mut [u8], u64) -> stdio::Result<usize>,
+) -> stdio::Result<usize> {
+    let mut done = read(buffer, offset)?;
+    while done > 0 && done < buffer.len() {
+        match read(&mut buffer[done..], offset.saturating_add(done as u64))? {
+            0 => break,
+            count => done += count,
+        }
+    }
+    Ok(done)
+}
+
 impl Inner {
     pub(super) fn has_grant(&self) -> bool {
         self.grant.is_some() && !self.must_ask_for_locks()
@@ -170,7 +188,7 @@ impl Inner {
     #[inline]
     fn read_buffered(&self, grant: &FileGrant, buffer: &mut [u8], offset: u64) -> stdio::Result<usize> {
         trace::read_vector(self.handle.as_bytes(), offset, buffer.len() as u64);
-        io::read_at(&grant.grant, buffer, offset)
+        until_end(buffer, offset, |buffer, offset| io::read_at(&grant.grant, buffer, offset))
     }
 
     #[inline(never)]
@@ -209,7 +227,9 @@ impl Inner {
     /// Reads in an I/O mode other than buffered. Waits for the disk.
     #[cold]
     fn read_in_mode(&self, grant: &FileGrant, buffer: &mut [u8], offset: u64) -> stdio::Result<usize> {
-        io::read(self.files(grant), grant.modes.read, buffer, offset, self.fallbacks())
+        until_end(buffer, offset, |buffer, offset| {
+            io::read(self.files(grant), grant.modes.read, buffer, offset, self.fallbacks())
+        })
     }
 
     /// As [`Inner::read_in_mode`], on a thread for blocking calls.
@@ -224,10 +244,10 @@ impl Inner {
             let slot = grant.thread_slot();
             let Some(flight) = grant.grant.try_get_at(slot) else { return file.abandon(grant) };
             let began = file.begin_read(slot);
-            let fetched = io::fetch(file.files(&grant), grant.modes.read, offset, len, file.fallbacks());
+            let fetched = file.fetch_until_end(&grant, offset, len);
             drop(flight);
-            if let Ok(payload) = &fetched {
-                file.count_read(slot, offset, payload.len(), began);
+            if let Ok(payloads) = &fetched {
+                file.count_read(slot, offset, payloads.iter().map(|payload| payload.len()).sum(), began);
             }
             Some(fetched)
         };
@@ -236,12 +256,31 @@ impl Inner {
             Err(error) => return Some(Err(self.local_error(stdio::Error::other(error)))),
         };
         Some(match fetched {
-            Ok(payload) => {
-                buffer[..payload.len()].copy_from_slice(&payload);
-                Ok(payload.len())
+            Ok(payloads) => {
+                let mut done = 0;
+                for payload in payloads {
+                    buffer[done..done + payload.len()].copy_from_slice(&payload);
+                    done += payload.len();
+                }
+                Ok(done)
             }
             Err(error) => Err(self.read_error(offset, error)),
         })
+    }
+
+    /// Reads `len` bytes, or as many as the file has. More than one payload is rare.
+    fn fetch_until_end(&self, grant: &FileGrant, offset: u64, len: usize) -> stdio::Result<Vec<io::Payload>> {
+        let (mut payloads, mut done) = (Vec::with_capacity(1), 0);
+        while done < len {
+            let at = offset.saturating_add(done as u64);
+            let payload = io::fetch(self.files(grant), grant.modes.read, at, len - done, self.fallbacks())?;
+            if payload.is_empty() {
+                break;
+            }
+            done += payload.len();
+            payloads.push(payload);
+        }
+        Ok(payloads)
     }
 
     /// Writes all of `data`. Short writes are continued until an error; after a part was written it is
@@ -392,4 +431,39 @@ impl Inner {
 /// The errno for trace events; 0 for errors that aren't the kernel's.
 fn errno(error: &stdio::Error) -> u64 {
     error.raw_os_error().unwrap_or(0).unsigned_abs().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads of a file that has these parts, each in one call; `Err` is one that can't be read.
+    fn read(parts: &[stdio::Result<usize>], room: usize) -> stdio::Result<usize> {
+        let mut buffer = vec![0; room];
+        until_end(&mut buffer, 0, |buffer, offset| {
+            let mut at = 0;
+            for part in parts {
+                match part {
+                    Ok(len) if offset < at + *len as u64 => {
+                        return Ok(buffer.len().min((at + *len as u64 - offset) as usize));
+                    }
+                    Ok(len) => at += *len as u64,
+                    Err(error) => return Err(error.kind().into()),
+                }
+            }
+            Ok(0)
+        })
+    }
+
+    #[test]
+    fn an_error_behind_some_bytes_is_not_the_end_of_the_file() {
+        let bad = || Err(stdio::ErrorKind::Other.into());
+        assert_eq!(read(&[Ok(10)], 10).unwrap(), 10);
+        assert_eq!(read(&[Ok(10)], 20).unwrap(), 10);
+        assert_eq!(read(&[Ok(10), Ok(5), Ok(1)], 15).unwrap(), 15);
+        assert_eq!(read(&[], 20).unwrap(), 0);
+        assert_eq!(read(&[Ok(10), bad()], 10).unwrap(), 10);
+        assert!(read(&[Ok(10), bad()], 11).is_err());
+        assert!(read(&[bad(), Ok(10)], 11).is_err());
+    }
 }

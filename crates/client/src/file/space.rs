@@ -173,11 +173,13 @@ impl File {
         let copied = from.inspect(|source| {
             target.with_fd(false, |fd| {
                 let (mut at, mut to_at) = (offset, to_offset);
-                target.discard_uncommitted(to_offset, len);
                 rustix::fs::copy_file_range(&source.grant, Some(&mut at), fd, Some(&mut to_at), count)
             })
         });
         let copied = copied.flatten()?;
+        if let Ok(count) = copied {
+            target.discard_uncommitted(to_offset, count as u64);
+        }
         Some(copied.map(|count| count as u64).map_err(|error| target.local_error(error.into())))
     }
 
@@ -202,8 +204,11 @@ impl File {
                 nfs.clone_range(user, (&from.handle, offset), (&target.handle, to_offset), len)
             })
         };
-        let len = if len == 0 { u64::MAX } else { len };
-        let cloned = target.change_range(to_offset, len, clone).await;
+        let cloned_len = match len {
+            0 => self.session().attributes(&from.handle).await?.size.saturating_sub(offset),
+            len => len,
+        };
+        let cloned = target.change_range(to_offset, clone, |()| cloned_len).await;
         cloned.map_err(|error| error.about(|| target.display_name()))
     }
 }
@@ -242,7 +247,7 @@ impl Inner {
         };
         let changed = match how {
             Fallocate::Allocate => change().await,
-            Fallocate::PunchHole | Fallocate::ZeroRange => self.change_range(offset, len, change).await,
+            Fallocate::PunchHole | Fallocate::ZeroRange => self.change_range(offset, change, |()| len).await,
         };
         changed.map_err(|error| error.about(|| self.display_name()))
     }
@@ -276,12 +281,13 @@ impl Inner {
     }
 
     /// Changes a range of the file over the wire by something else than writes. Writes of this client wait
-    /// meanwhile, and what is uncommitted in the range is discarded afterwards.
+    /// meanwhile, and what is uncommitted in the range is discarded afterwards. `len` is that of what was
+    /// changed.
     async fn change_range<T>(
         &self,
         offset: u64,
-        len: u64,
         change: impl AsyncFnOnce() -> Result<T>,
+        len: impl FnOnce(&T) -> u64,
     ) -> Result<T> {
         let uncommitted = self.existing_uncommitted();
         let _writers = match &uncommitted {
@@ -290,7 +296,7 @@ impl Inner {
         };
         let changed = change().await?;
         if let Some(uncommitted) = &uncommitted {
-            uncommitted.discard(offset, offset.saturating_add(len));
+            uncommitted.discard(offset, offset.saturating_add(len(&changed)));
         }
         Ok(changed)
     }
@@ -326,7 +332,8 @@ impl Inner {
                     nfs.copy(user, (&self.handle, offset), (&to.handle, to_offset), len)
                 })
             };
-            let CopyReply { count, stability, verifier } = to.change_range(to_offset, len, copy).await?;
+            let copied = to.change_range(to_offset, copy, |reply| reply.count).await?;
+            let CopyReply { count, stability, verifier } = copied;
             if stability != Stability::Unstable {
                 return Ok(count);
             }

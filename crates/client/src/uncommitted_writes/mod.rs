@@ -209,8 +209,8 @@ impl UncommittedWrites {
         Ok((committed >= stability, set))
     }
 
-    /// Writes data of at most wsize bytes, and sets attributes behind it: in one request if the version can.
-    /// The caller holds `writers`.
+    /// Writes data, and sets attributes behind it: in one request if the version can and the data has at most
+    /// wsize bytes. The caller holds `writers`.
     ///
     /// # Errors
     /// The write's; then nothing is set.
@@ -221,6 +221,10 @@ impl UncommittedWrites {
         stability: Stability,
         attributes: &SetAttributes,
     ) -> Result<Result<Option<Attributes>>> {
+        if data.len() > writer.wire.wsize {
+            self.write(writer, data, offset, stability).await?;
+            return Ok(self.set_now(writer, attributes).await);
+        }
         let (len, mut rest) = (data.len(), data);
         let (_, mut set) = self.write_call(writer, &mut rest, offset, stability, Some(attributes)).await?;
         if !rest.is_empty() {

@@ -67,11 +67,10 @@ fn requeue(connection: &Connection) {
             freed += 1;
             continue;
         }
-        if slot.sent_on != 0 {
-            resent += 1;
-            if connection.options.policy.hard {
-                slot.since = now;
-            }
+        resent += u64::from(slot.sent_on != 0);
+        // Also for a call that was made during the outage: it is sent now.
+        if connection.options.policy.hard {
+            slot.since = now;
         }
         table.queue.push_back(xid);
     }

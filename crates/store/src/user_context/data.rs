@@ -52,7 +52,10 @@ impl UserContext<'_> {
         if count < buffer.len() && end < attributes.size {
             attributes = self.live(node)?.attributes;
         }
-        Ok(ReadResult { count, eof: count < buffer.len() || end >= attributes.size, attributes })
+        // Not every short read ends at the end: an error may follow, which the next READ returns. A client
+        // takes what is behind the end for zeros.
+        let eof = end >= attributes.size || count == 0 && !buffer.is_empty();
+        Ok(ReadResult { count, eof, attributes })
     }
 
     /// The open file, for sending from it without a copy (see [`UserContext::warm`]), and its attributes.

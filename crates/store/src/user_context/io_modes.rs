@@ -55,7 +55,8 @@ impl UserContext<'_> {
         if payload.len() < count && end < attributes.size {
             attributes = self.live(node)?.attributes;
         }
-        let eof = payload.len() < count || end >= attributes.size;
+        // As for `UserContext::read_or_wait`.
+        let eof = end >= attributes.size || payload.is_empty() && count > 0;
         let found = ReadResult { count: payload.len(), eof, attributes };
         Ok((payload, found))
     }
