@@ -104,8 +104,8 @@ impl UserContext<'_> {
         if set.atime.is_some() || set.mtime.is_some() {
             let times =
                 Timestamps { last_access: timespec(set.atime), last_modification: timespec(set.mtime) };
-            // Linux clients send the time with a truncation, which has set it. Only the owner may set it again
-            // without the other one.
+            // Linux clients send the time with a truncation, which has set it. Only the owner may set it
+            // again without the other one.
             let is_set = set.size.is_some()
                 && (set.atime, set.mtime) == (None, Some(SetTime::Now))
                 && self.who.identity.uid != before.attributes.uid;
