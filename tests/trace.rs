@@ -121,8 +121,9 @@ fn the_clients_log_shows_its_io_over_the_lane() {
     for (mode, segment) in [("buffered", "read_vector"), ("direct", "read_direct")] {
         run_ok(&mut server.client(&["ctl", "io-mode", "read", mode]));
         let (read, log) = events_of(&server, &["cat", &url]);
-        assert_eq!(read[..2], [segment, "read_io_done"], "{log}");
-        assert!(read.chunks(2).all(|pair| pair == &read[..2]), "{log}");
+        assert_eq!((read[0], read.last()), (segment, Some(&"read_io_done")), "{log}");
+        // A read that came short is repeated behind its bytes: only an empty one is the end of the file.
+        assert!(read.iter().all(|event| [segment, "read_io_done"].contains(event)), "{log}");
         assert!(log.contains("offset=0 length=20000"), "{log}");
     }
     assert_eq!(server.status().data_calls(), 0, "no I/O by the server");
