@@ -58,7 +58,7 @@ struct Cli {
     #[arg(long, value_delimiter = ',')]
     on: Vec<String>,
     /// Columns of trees, operations and commands: raw, mount-grant, tree-uring, tree-uring-3, tree-fuse,
-    /// tree, files, wire, wire-4.2, passthrough-ll-uring, passthrough-ll-fuse (default: all)
+    /// tree, files, files-4.2, wire, wire-4.2, passthrough-ll-uring, passthrough-ll-fuse (default: all)
     #[arg(long, value_delimiter = ',')]
     paths: Vec<String>,
     /// Runs of each measurement; the result is their median

@@ -72,7 +72,7 @@ const fn setup(lane: &'static str, client: Client) -> Setup {
 const RAW: DataPath = DataPath { heading: "raw", name: "raw", setups: &[], proof: Proof::Nothing };
 
 /// The data paths to a mounted directory, in the order of the tables.
-pub const MOUNTED: [DataPath; 8] = [
+pub const MOUNTED: [DataPath; 9] = [
     RAW,
     DataPath {
         heading: "mount grant",
@@ -110,6 +110,12 @@ pub const MOUNTED: [DataPath; 8] = [
             setup("files", Client::Mount("lane=required")),
             setup("on", Client::Mount("lane=required")),
         ],
+        proof: Proof::OverLane,
+    },
+    DataPath {
+        heading: "files only, 4.2",
+        name: "files-4.2",
+        setups: &[setup("files", Client::Mount("lane=required,uring=off,vers=4.2"))],
         proof: Proof::OverLane,
     },
     DataPath {
