@@ -35,6 +35,7 @@ mod registry;
 mod reply;
 mod reserved_descriptors;
 mod send;
+mod sender_turn;
 mod supervisor;
 mod turn;
 mod unread_replies;

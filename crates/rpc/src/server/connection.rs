@@ -27,7 +27,7 @@ use fairness::Standing;
 use super::{
     Admission, ConnectionInfo, Peer, Verdict, admission::CachedVerdict, call_socket::CallSocketRules,
     callbacks::PendingCallbacks, engine::Engine, memory::MemoryRequester, receive::Receive, send::Send,
-    workers_share::WorkersShare,
+    sender_turn::SendInterest, workers_share::WorkersShare,
 };
 use crate::transport::Transport;
 
@@ -78,7 +78,7 @@ impl Connection {
             since: SystemTime::now(),
             admission: CachedVerdict::ask(&*engine.admission, &peer),
             receive: Mutex::new(Receive::new(engine.limits.max_record)),
-            send: Send::new(Arc::clone(&engine.unread), peer),
+            send: Send::new(Arc::clone(&engine.unread), peer, engine.limits.reply_queue),
             callbacks: Arc::default(),
             transport,
             call_socket,
@@ -116,7 +116,7 @@ impl Connection {
 
     /// Whether closing it would cut off nothing but the beginning of a small call.
     pub fn is_idle(&self, receive: &Receive) -> bool {
-        receive.turn.is_quiet() && receive.large_progress().is_none() && self.send.state().1
+        receive.turn.is_quiet() && receive.large_progress().is_none() && self.send.is_idle()
     }
 
     /// The requester of memory for this connection.
@@ -130,23 +130,25 @@ impl Connection {
     }
 
     /// Arms the connection, once, for everything that it can continue with. `receive` is its locked receiving
-    /// half; the connection has no driver. A worker that leaves replies in the queue of a full socket arms it
-    /// again afterwards.
+    /// half; the connection has no driver. A thread that has sent arms it again when it leaves.
     pub fn arm(&self, epoll: &OwnedFd, receive: &Receive, stopping: bool) -> Result<(), Errno> {
         self.arm_for(epoll, self.interest(receive, stopping))
     }
 
     /// The events that the connection can continue with.
     pub fn interest(&self, receive: &Receive, stopping: bool) -> EventFlags {
+        Self::interest_for(self.send.interest(), receive, stopping)
+    }
+
+    /// As [`Connection::interest`], for a sending half with this interest.
+    pub fn interest_for(send: SendInterest, receive: &Receive, stopping: bool) -> EventFlags {
         let mut flags = EventFlags::ONESHOT;
-        let (blocked, empty) = self.send.state();
-        if blocked {
-            return flags | EventFlags::OUT;
+        flags.set(EventFlags::OUT, send.socket);
+        if !send.calls || receive.queued {
+            return flags;
         }
-        if !receive.queued && !receive.ended && !stopping {
-            flags |= EventFlags::IN;
-        }
-        if !empty || (!receive.queued && receive.has_next()) {
+        flags.set(EventFlags::IN, !receive.ended && !stopping);
+        if receive.has_next() {
             flags |= EventFlags::OUT; // there is something to do at once
         }
         flags

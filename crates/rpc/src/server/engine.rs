@@ -9,8 +9,13 @@ use std::{
     thread::Thread,
 };
 
+use parking_lot::MutexGuard;
 use rustix::{
-    event::{EventfdFlags, epoll, eventfd},
+    event::{
+        EventfdFlags,
+        epoll::{self, EventFlags},
+        eventfd,
+    },
     io::Errno,
 };
 
@@ -208,6 +213,68 @@ impl Engine {
         }
     }
 
+    /// After a thread has driven a connection, or sent on it. Arms the connection for what it can continue
+    /// with, or closes it if that is nothing. If the connection has a driver, the driver will do that.
+    /// `receive` is its locked receiving half.
+    pub fn settle(&self, connection: &Arc<Connection>, receive: MutexGuard<'_, Receive>) {
+        if receive.closed {
+            let quiet = receive.turn.is_quiet();
+            drop(receive);
+            if quiet {
+                self.notify_closed(connection);
+            }
+            return;
+        }
+        if receive.turn.is_driven() {
+            return;
+        }
+        let stopping = self.is_stopping();
+        let sending = connection.send.interest();
+        let interest = Connection::interest_for(sending, &receive, stopping);
+        let is_last = (receive.ended || stopping) && receive.turn.is_quiet();
+        if is_last && !interest.contains(EventFlags::OUT) && connection.send.is_idle() {
+            drop(receive);
+            self.close(connection, false);
+            return;
+        }
+        // With no worker detached and no memory request pending, no other worker arms this connection before
+        // the event requested here. Then the lock can be dropped first, so that the worker that gets the
+        // event doesn't contend for it.
+        if receive.turn.is_quiet() && !receive.queued {
+            drop(receive);
+            let armed = connection.arm_for(&self.epoll, interest);
+            self.armed(connection, armed);
+            // Both may have come before we armed: a thread that stops the engine, or one that sends a
+            // callback and has armed the connection for what it left.
+            if !stopping && self.is_stopping() {
+                connection.finish(&self.epoll);
+            } else if connection.send.interest() != sending {
+                let receive = connection.receive.lock();
+                if !receive.turn.is_driven() && !receive.closed {
+                    let armed = connection.arm(&self.epoll, &receive, stopping);
+                    drop(receive);
+                    self.armed(connection, armed);
+                }
+            }
+        } else {
+            let armed = connection.arm_for(&self.epoll, interest);
+            drop(receive);
+            self.armed(connection, armed);
+        }
+    }
+
+    /// An armed connection needs nothing more; one that can't be armed is closed.
+    fn armed(&self, connection: &Arc<Connection>, armed: Result<(), Errno>) {
+        // NOENT: it was closed meanwhile.
+        if let Err(error) = armed
+            && error != Errno::NOENT
+        {
+            tracing::error!(peer = %connection.peer.address, %error, "can't wait for the connection any \
+                                                                      more");
+            self.close(connection, false);
+        }
+    }
+
     /// Grants receive memory that has become free to the connections that wait for it. Call it, without
     /// holding a lock, after anything that may have dropped a permit.
     pub fn serve_waiters(&self) {
@@ -316,30 +383,26 @@ impl CallbackSender for Engine {
         if connection.verdict(&*self.admission) == Verdict::Stranger {
             return Err(BackChannelError::Gone); // the exports have changed
         }
-        if connection.send.state().0 {
+        if !connection.send.interest().calls {
             return Err(BackChannelError::Busy);
         }
         let (xid, reply) = connection.callbacks.begin()?;
         let (mut record, mut spares) = (encode(xid)?, Vec::new());
         connection.send.push(&mut record, None, &mut spares);
-        match connection.send.flush(&connection.transport, false, &mut spares) {
-            Flushed::Done => Ok(reply),
-            Flushed::Blocked => {
-                let receive = connection.receive.lock();
-                // A driver arms the connection when it is through.
-                if !receive.turn.is_driven() && !receive.closed {
-                    // Fails only for a connection that is being closed.
-                    let _ = connection.arm(&self.epoll, &receive, self.is_stopping());
-                }
-                drop(receive);
-                self.wake_supervisor();
-                self.reclaim_replies();
-                Ok(reply)
-            }
-            Flushed::Broken => {
-                self.close(&connection, true);
-                Err(BackChannelError::Gone)
-            }
+        let flushed = connection.send.flush(&connection.transport, false, &mut spares);
+        if flushed == Flushed::Broken {
+            self.close(&connection, true);
+            return Err(BackChannelError::Gone);
         }
+        // Workers have left it to this thread to arm the connection, if they found it sending.
+        let receive = connection.receive.lock();
+        if !receive.closed {
+            self.settle(&connection, receive);
+        }
+        if flushed == Flushed::Blocked {
+            self.wake_supervisor();
+            self.reclaim_replies();
+        }
+        Ok(reply)
     }
 }

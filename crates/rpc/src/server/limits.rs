@@ -21,7 +21,8 @@ pub struct Limits {
     /// least `max_record` and a little (else it is raised to that).
     pub receive_memory: usize,
     /// Replies to one connection are sent at the latest when this many bytes are ready. While the peer leaves
-    /// any of them unread, so that they don't fit into the socket, no further call of that connection is run.
+    /// any of them unread, so that they don't fit into the socket, no further call of that connection is run;
+    /// nor while this many bytes wait behind a reply that is being sent (from a file on a slow disk).
     pub reply_queue: usize,
     /// Memory for replies that peers leave unread, all connections together, in bytes. When it is exceeded,
     /// the connection that holds the most is closed, of those of the peer that holds the most.

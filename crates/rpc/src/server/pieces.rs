@@ -35,6 +35,8 @@ pub struct Sent {
     pub total: u64,
     /// Bytes from memory among them.
     pub memory: usize,
+    /// Bytes of files that were read into memory, sent or not.
+    pub copied: usize,
 }
 
 /// Sends from the front until everything is sent or the socket is full.
@@ -149,6 +151,7 @@ fn send_file(
             bytes.truncate(read);
             *offset += read as u64;
             *left -= read as u64;
+            sent.copied += read;
             Ok(Some(Piece::Bytes { bytes, sent: 0 }))
         }
         Err(error) => Err(error),

@@ -1,8 +1,8 @@
 //! The sending half of a connection: finished replies, in the order in which they were finished.
 //!
 //! Several workers may finish replies of one connection. The first one sends, without holding the lock; the
-//! others leave theirs in the queue, and the first one sends those too. When the socket is full the queue
-//! stays, the connection is *blocked*, and no further call of it is run until the socket has room again.
+//! others leave theirs in the queue, and the first one sends those too. [`SenderTurn`] decides who sends, and
+//! when no further call is run because too much waits.
 
 use std::{collections::VecDeque, os::fd::OwnedFd, sync::Arc, time::Instant};
 
@@ -12,6 +12,7 @@ use super::{
     Peer,
     pieces::{Piece, REPLY_BUFFER, Sent, send_pieces},
     reply::{Attachment, FilePart},
+    sender_turn::{AfterSend, SendInterest, SenderClaim, SenderTurn},
     unread_replies::UnreadReplies,
 };
 use crate::transport::Transport;
@@ -23,26 +24,21 @@ const COPIED: usize = 16 << 10;
 /// The state of the queue after a flush.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flushed {
-    /// Everything is sent, or another worker is sending it.
+    /// Everything is sent, or another thread is sending it.
     Done,
-    /// The socket is full.
+    /// No call may be run: the socket is full, or too much waits behind what another thread is sending.
     Blocked,
     /// The connection is lost or closed.
     Broken,
 }
 
 /// The part under the lock.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct SendQueue {
     pieces: VecDeque<Piece>,
+    turn: SenderTurn,
     /// Bytes in memory that aren't sent yet.
     memory: usize,
-    /// Bytes not sent yet, files included.
-    total: u64,
-    sending: bool,
-    broken: bool,
-    blocked_since: Option<Instant>,
-    moved_since_blocked: u64,
     /// The part of `memory` that is counted as unread.
     counted: usize,
     bytes_out: u64,
@@ -57,9 +53,16 @@ pub struct Send {
 }
 
 impl Send {
-    /// An empty queue to `peer`.
-    pub fn new(unread: Arc<UnreadReplies>, peer: Peer) -> Self {
-        Self { queue: Mutex::default(), unread, peer }
+    /// An empty queue to `peer`. No call is run while `limit` bytes wait in it.
+    pub fn new(unread: Arc<UnreadReplies>, peer: Peer, limit: usize) -> Self {
+        let queue = SendQueue {
+            pieces: VecDeque::new(),
+            turn: SenderTurn::new(limit as u64),
+            memory: 0,
+            counted: 0,
+            bytes_out: 0,
+        };
+        Self { queue: Mutex::new(queue), unread, peer }
     }
 
     /// Counts `bytes` of the queue as unread.
@@ -72,28 +75,28 @@ impl Send {
 
     /// Empties the queue for good. The pieces are to be dropped without the lock.
     fn give_up(&self, queue: &mut SendQueue) -> VecDeque<Piece> {
-        queue.broken = true;
-        (queue.memory, queue.total, queue.blocked_since) = (0, 0, None);
+        queue.turn.break_off();
+        queue.memory = 0;
         self.count(queue, 0);
         std::mem::take(&mut queue.pieces)
     }
 
     /// Adds a reply, mark included, to the end of the queue. `reply` is left empty, with or without its
-    /// buffer. Returns how many bytes wait, files included.
+    /// buffer. Returns whether so much waits that it should be sent before another call is run.
     pub fn push(
         &self,
         reply: &mut Vec<u8>,
         attachment: Option<Attachment>,
         spares: &mut Vec<Vec<u8>>,
-    ) -> u64 {
+    ) -> bool {
         let mut queue = self.queue.lock();
-        if queue.broken {
+        if queue.turn.is_broken() {
             reply.clear();
-            return 0;
+            return false;
         }
         let length = reply.len();
         queue.memory += length;
-        queue.total += length as u64;
+        let mut added = length as u64;
         match queue.pieces.back_mut() {
             Some(Piece::Bytes { bytes, .. })
                 if length <= COPIED && bytes.capacity() - bytes.len() >= length =>
@@ -109,7 +112,7 @@ impl Send {
         if let Some(attachment) = attachment.filter(|attachment| !attachment.is_empty()) {
             let length = attachment.len();
             let padding = xdr::padding(length) as u64;
-            queue.total += length as u64 + padding;
+            added += length as u64 + padding;
             let piece = match attachment {
                 Attachment::File(FilePart { file, offset, length }) => {
                     Piece::File { file, offset, left: length.into() }
@@ -124,7 +127,7 @@ impl Send {
                 queue.pieces.push_back(Piece::Zeroes { left: padding });
             }
         }
-        queue.total
+        queue.turn.add(added)
     }
 
     /// Sends the queue. `writable` means that epoll has reported the socket as writable. Bytes that stay
@@ -136,18 +139,17 @@ impl Send {
         spares: &mut Vec<Vec<u8>>,
     ) -> Flushed {
         let mut queue = self.queue.lock();
-        if queue.broken {
-            return Flushed::Broken;
+        match queue.turn.claim(writable) {
+            SenderClaim::Send => {}
+            SenderClaim::Leave => return Flushed::Done,
+            SenderClaim::Full => return Flushed::Blocked,
+            SenderClaim::Blocked => {
+                let held = queue.memory;
+                self.count(&mut queue, held);
+                return Flushed::Blocked;
+            }
+            SenderClaim::Broken => return Flushed::Broken,
         }
-        if queue.sending || queue.pieces.is_empty() {
-            return Flushed::Done;
-        }
-        if queue.blocked_since.is_some() && !writable {
-            let held = queue.memory;
-            self.count(&mut queue, held);
-            return Flushed::Blocked;
-        }
-        queue.sending = true;
         loop {
             let mut pieces = std::mem::take(&mut queue.pieces);
             drop(queue);
@@ -155,55 +157,54 @@ impl Send {
             let outcome = send_pieces(transport, &mut pieces, &mut sent, spares);
             queue = self.queue.lock();
             queue.bytes_out += sent.total;
-            queue.total = queue.total.saturating_sub(sent.total);
-            queue.memory = queue.memory.saturating_sub(sent.memory);
-            if outcome.is_err() || queue.broken {
-                queue.sending = false;
-                let more = self.give_up(&mut queue);
-                drop(queue);
-                drop(more);
-                return Flushed::Broken;
+            queue.memory = (queue.memory + sent.copied).saturating_sub(sent.memory);
+            if outcome.is_err() {
+                queue.turn.break_off();
             }
-            if pieces.is_empty() {
-                queue.blocked_since = None;
-                self.count(&mut queue, 0);
-                if queue.pieces.is_empty() {
+            match queue.turn.sent(sent.total, Instant::now()) {
+                AfterSend::Send => self.count(&mut queue, 0),
+                AfterSend::Done => {
+                    debug_assert!(pieces.is_empty(), "everything was sent");
+                    self.count(&mut queue, 0);
                     queue.pieces = pieces; // keeps its room
-                    queue.sending = false;
                     return Flushed::Done;
                 }
-                continue;
-            }
-            pieces.append(&mut queue.pieces);
-            for piece in &mut pieces {
-                // A peer that doesn't read must not hold a whole buffer for a few bytes.
-                if let Piece::Bytes { bytes, .. } = piece {
-                    bytes.shrink_to_fit();
+                AfterSend::Blocked => {
+                    pieces.append(&mut queue.pieces);
+                    for piece in &mut pieces {
+                        // A peer that doesn't read must not hold a whole buffer for a few bytes.
+                        if let Piece::Bytes { bytes, .. } = piece {
+                            bytes.shrink_to_fit();
+                        }
+                    }
+                    queue.pieces = pieces;
+                    let held = queue.memory;
+                    self.count(&mut queue, held);
+                    return Flushed::Blocked;
+                }
+                AfterSend::Broken => {
+                    let more = self.give_up(&mut queue);
+                    drop(queue);
+                    drop((pieces, more));
+                    return Flushed::Broken;
                 }
             }
-            queue.pieces = pieces;
-            queue.sending = false;
-            if queue.blocked_since.is_none() {
-                queue.blocked_since = Some(Instant::now());
-                queue.moved_since_blocked = 0;
-            }
-            queue.moved_since_blocked += sent.total;
-            let held = queue.memory;
-            self.count(&mut queue, held);
-            return Flushed::Blocked;
         }
     }
 
-    /// Whether the socket is full, and whether nothing waits to be sent.
-    pub fn state(&self) -> (bool, bool) {
-        let queue = self.queue.lock();
-        (queue.blocked_since.is_some(), queue.pieces.is_empty() && !queue.sending)
+    /// What the connection can continue with, if it has no driver.
+    pub fn interest(&self) -> SendInterest {
+        self.queue.lock().turn.interest()
     }
 
-    /// When the socket became full, and how many bytes have moved since then.
+    /// Whether nothing waits to be sent, and nobody is sending.
+    pub fn is_idle(&self) -> bool {
+        self.queue.lock().turn.is_idle()
+    }
+
+    /// If the socket is full: since when, and how many bytes have moved since then.
     pub fn stalled(&self) -> Option<(Instant, u64)> {
-        let queue = self.queue.lock();
-        queue.blocked_since.map(|since| (since, queue.moved_since_blocked))
+        self.queue.lock().turn.stalled()
     }
 
     /// Bytes sent so far.

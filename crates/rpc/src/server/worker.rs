@@ -135,7 +135,7 @@ impl Worker {
         let aligning = connection.transport.capabilities().placed_receive
             && engine.programs.iter().any(|program| program.aligns_payloads());
         let step = &engine.activity[self.index].steps;
-        let mut replies_wait = !connection.send.state().1;
+        let mut replies_wait = !connection.send.is_idle();
         if flags.intersects(EventFlags::ERR)
             || (flags.contains(EventFlags::HUP) && !flags.contains(EventFlags::IN))
         {
@@ -202,10 +202,10 @@ impl Worker {
                 self.put_back(chunk);
                 match outcome {
                     CallOutcome::Reply(payload) => {
-                        let waiting =
+                        let enough =
                             connection.send.push(&mut self.dispatcher.buffer, payload, &mut self.replies);
                         replies_wait = true;
-                        if waiting >= engine.limits.reply_queue as u64 {
+                        if enough {
                             step.fetch_add(1, Ordering::Relaxed);
                             match connection.send.flush(&connection.transport, false, &mut self.replies) {
                                 Flushed::Done => replies_wait = false,
@@ -250,7 +250,7 @@ impl Worker {
         DriveEnd::Release
     }
 
-    /// The socket is full. If another worker drives by now, it waits for the socket.
+    /// No call may be run for now. If another worker drives by now, this one only leaves.
     fn stopped_by_replies(&self, connection: &Connection, ticket: Ticket) -> DriveEnd {
         if connection.receive.lock().turn.holds(ticket) { DriveEnd::Release } else { DriveEnd::Detached }
     }
@@ -280,70 +280,18 @@ impl Worker {
             return self.release(engine, connection, ticket);
         }
         receive.turn.release(ticket);
-        self.settle(connection, receive);
+        engine.settle(connection, receive);
     }
 
     /// Ends the work of a worker whose turn was taken over.
     fn leave(&mut self, connection: &Arc<Connection>) {
-        // The result shows below: a full socket when the connection is armed, a broken one at the next event.
-        let _ = connection.send.flush(&connection.transport, false, &mut self.replies);
+        // A full socket shows when the connection is armed.
+        if connection.send.flush(&connection.transport, false, &mut self.replies) == Flushed::Broken {
+            self.engine.close(connection, true);
+        }
         let mut receive = connection.receive.lock();
         receive.turn.leave();
-        self.settle(connection, receive);
-    }
-
-    /// After a worker has left. The last worker to leave arms the connection, or closes it.
-    fn settle(
-        &self,
-        connection: &Arc<Connection>,
-        receive: parking_lot::MutexGuard<'_, super::receive::Receive>,
-    ) {
-        if receive.closed {
-            let quiet = receive.turn.is_quiet();
-            drop(receive);
-            if quiet {
-                self.engine.notify_closed(connection);
-            }
-            return;
-        }
-        if receive.turn.is_driven() {
-            return;
-        }
-        let stopping = self.engine.is_stopping();
-        let interest = connection.interest(&receive, stopping);
-        let nothing_to_send = !interest.contains(EventFlags::OUT) && connection.send.state().1;
-        if receive.turn.is_quiet() && (receive.ended || stopping) && nothing_to_send {
-            drop(receive);
-            self.engine.close(connection, false);
-            return;
-        }
-        // With no worker detached and no memory request pending, no other thread arms this connection before
-        // the event requested here. Then the lock can be dropped first, so that the worker that gets the
-        // event doesn't contend for it.
-        if receive.turn.is_quiet() && !receive.queued {
-            drop(receive);
-            let armed = connection.arm_for(&self.engine.epoll, interest);
-            self.armed(connection, armed);
-            if !stopping && self.engine.is_stopping() {
-                connection.finish(&self.engine.epoll); // may have come before we armed
-            }
-        } else {
-            let armed = connection.arm_for(&self.engine.epoll, interest);
-            drop(receive);
-            self.armed(connection, armed);
-        }
-    }
-
-    /// An armed connection needs nothing more; one that can't be armed is closed.
-    fn armed(&self, connection: &Arc<Connection>, armed: Result<(), Errno>) {
-        // NOENT: it was closed meanwhile.
-        if let Err(error) = armed
-            && error != Errno::NOENT
-        {
-            tracing::error!(peer = %connection.peer.address, %error, "can't wait for the connection any \
-                                                                      more");
-            self.engine.close(connection, false);
-        }
+        self.engine.settle(connection, receive);
     }
 
     /// Takes a received buffer back.

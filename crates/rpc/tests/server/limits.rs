@@ -4,7 +4,11 @@ use std::{io::Write as _, net::SocketAddr, time::Duration};
 
 use samehost_rpc::server::{Limits, TcpOwner};
 
-use crate::rig::{ECHO, LENGTH, SOON, WAIT, Wire, ZEROES, call, eventually, marked, opaque, serve, word};
+use crate::rig::{
+    ECHO, FILE, LENGTH, Obedient, SOON, WAIT, Wire, ZEROES, call, eventually, marked, opaque, serve,
+    serve_program, word,
+};
+use crate::slow_file::{BYTE, SIZE, SlowFile};
 
 fn mib(bytes: usize) -> usize {
     bytes << 20
@@ -129,6 +133,35 @@ fn a_client_that_never_reads_is_not_served_any_further_and_then_closed() {
     // The bytes that were sent can still be read; then comes the end.
     wire.0.set_read_timeout(Some(SOON)).unwrap();
     let _ = std::io::copy(&mut wire.0, &mut std::io::sink());
+}
+
+/// Replies wait behind one whose bytes come from a slow disk. As many calls are run as there may be replies.
+#[test]
+fn a_slow_disk_stops_calls_when_replies_reach_their_limit() {
+    const CALLS: u32 = 500;
+    const REPLY: usize = 10_000;
+    let disk = SlowFile::new();
+    let (server, _, address) = serve_program(Limits::default(), Obedient::serving(disk.open()));
+    let mut wire = Wire::to(address);
+    let slow = [0u64.to_be_bytes().to_vec(), word(SIZE as u32)].concat();
+    wire.send(&call(0, FILE, &slow));
+    disk.wait_for_reader();
+    for xid in 1..=CALLS {
+        wire.send(&call(xid, ZEROES, &word(REPLY as u32)));
+    }
+    let fit = (Limits::default().reply_queue / REPLY) as u64;
+    eventually("another worker runs as many calls as fit", || server.totals().calls > fit);
+    eventually("it stops", || server.busy_workers() == 1);
+    let calls = server.totals().calls;
+    assert!(calls <= fit + 10, "{calls} calls, {fit} replies fit");
+    let mut other = Wire::to(address);
+    other.send(&call(1, ECHO, &opaque(b"unhurt")));
+    assert_eq!(other.results(), (1, opaque(b"unhurt")));
+    disk.deliver();
+    let replies = wire.replies(CALLS as usize + 1);
+    assert!(replies[0].2 == opaque(&vec![BYTE; SIZE as usize]));
+    assert!(replies[1..].iter().all(|(_, _, results)| *results == opaque(&[0; REPLY])));
+    assert_eq!(server.totals().calls, u64::from(CALLS) + 2);
 }
 
 #[test]

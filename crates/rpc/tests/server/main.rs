@@ -9,4 +9,5 @@ mod ordering;
 mod payload;
 mod payload_alignment;
 mod rig;
+mod slow_file;
 mod stopping;
