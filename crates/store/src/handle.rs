@@ -4,6 +4,10 @@
 //! (SipHash-2-4, 128 bits) over everything before it. Without the seal a client of an export could guess
 //! handles of files outside the exported directory, or below directories that it may not search.
 //!
+//! The MAC's key depends on the exported directory, too. Where another directory takes its path, the handles
+//! of the former one are invalid: they would open its files by the rules of the new one, if both are on the
+//! same filesystem.
+//!
 //! ```text
 //!  byte  0..3     version 2, 'S', 'H'
 //!        3        scheme: 1 kernel, 2 located
@@ -177,19 +181,39 @@ pub(crate) struct HandleSealer {
 
 const PURPOSE_HANDLE: u8 = 1;
 const PURPOSE_HINT: u8 = 2;
+const PURPOSE_EXPORT: u8 = 5;
 
 impl HandleSealer {
-    pub fn new(key: HandleKey, export_id: u32) -> HandleSealer {
-        HandleSealer { key, export_id }
+    /// For the export `export_id` of the directory that `root` identifies over restarts.
+    pub fn new(key: &HandleKey, export_id: u32, root: &HandleContents) -> HandleSealer {
+        let root = match root {
+            HandleContents::Kernel(handle) => [&handle.kind().to_be_bytes(), handle.as_bytes()].concat(),
+            HandleContents::Located { id, .. } => {
+                [id.fileid.to_be_bytes(), id.generation.to_be_bytes()].concat()
+            }
+        };
+        HandleSealer { key: HandleKey(key.hash(PURPOSE_EXPORT, &[&root])), export_id }
+    }
+
+    /// Whether a kernel's handle fits into ours.
+    pub fn fits(handle: &KernelHandle) -> bool {
+        u8::try_from(handle.kind()).is_ok() && handle.as_bytes().len() <= MAX_KERNEL
+    }
+
+    /// The handle with these contents. `None` when the kernel's handle doesn't fit.
+    pub fn seal(&self, contents: &HandleContents) -> Option<FileHandle> {
+        match contents {
+            HandleContents::Kernel(handle) => self.kernel(handle),
+            HandleContents::Located { id, hints } => Some(self.located(*id, hints)),
+        }
     }
 
     /// `None` when the kernel's handle doesn't fit.
     pub fn kernel(&self, handle: &KernelHandle) -> Option<FileHandle> {
-        let kind = u8::try_from(handle.kind()).ok()?;
-        let bytes = handle.as_bytes();
-        if bytes.len() > MAX_KERNEL {
+        if !HandleSealer::fits(handle) {
             return None;
         }
+        let (kind, bytes) = (handle.kind() as u8, handle.as_bytes());
         let mut sealed = self.start(SCHEME_KERNEL);
         sealed.push(&[kind]);
         sealed.push(bytes);
@@ -218,17 +242,22 @@ impl HandleSealer {
     /// The contents of a handle from a client.
     ///
     /// # Errors
-    /// `BadHandle` unless this export made it with this key.
+    /// `BadHandle` for bytes that aren't a handle of this export. `Stale` for what looks like one and has
+    /// another seal: usually it was made with a former key, or for a directory that was at the export's path
+    /// before.
     pub fn open(&self, handle: &FileHandle) -> Result<HandleContents> {
         let bytes = handle.as_bytes();
         let body_length =
             bytes.len().checked_sub(MAC).filter(|length| *length > HEAD).ok_or(Error::BadHandle)?;
         let (body, mac) = bytes.split_at(body_length);
+        if FileHandle::export_of(bytes) != Some(self.export_id) {
+            return Err(Error::BadHandle);
+        }
         let expected = self.mac(body);
         // Compares all bytes, so that the duration doesn't reveal how many of them match.
         let difference = expected.iter().zip(mac).fold(0, |all, (a, b)| all | (a ^ b));
-        if difference != 0 || FileHandle::export_of(bytes) != Some(self.export_id) {
-            return Err(Error::BadHandle);
+        if difference != 0 {
+            return Err(Error::Stale);
         }
         let rest = &body[HEAD..];
         match body[MAGIC.len()] {
@@ -274,8 +303,12 @@ fn located_meaning(rest: &[u8]) -> Option<HandleContents> {
 mod tests {
     use super::*;
 
+    fn root(fileid: u64) -> HandleContents {
+        HandleContents::Located { id: FileId { fileid, generation: 1 }, hints: Vec::new() }
+    }
+
     fn sealer(export_id: u32) -> HandleSealer {
-        HandleSealer::new(HandleKey::new([7; 16]), export_id)
+        HandleSealer::new(&HandleKey::new([7; 16]), export_id, &root(2))
     }
 
     #[test]
@@ -308,11 +341,14 @@ mod tests {
             let mut forged = bytes.to_vec();
             forged[bit / 8] ^= 1 << (bit % 8);
             let forged = FileHandle::unchecked(&forged).expect("fits");
-            assert_eq!(sealer(9).open(&forged), Err(Error::BadHandle), "bit {bit}");
+            let is_of_export = FileHandle::export_of(forged.as_bytes()) == Some(9);
+            let expected = if is_of_export { Error::Stale } else { Error::BadHandle };
+            assert_eq!(sealer(9).open(&forged), Err(expected), "bit {bit}");
         }
         for length in 0..bytes.len() {
             let cut = FileHandle::unchecked(&bytes[..length]).expect("fits");
-            assert_eq!(sealer(9).open(&cut), Err(Error::BadHandle), "length {length}");
+            let expected = if length > HEAD + MAC { Error::Stale } else { Error::BadHandle };
+            assert_eq!(sealer(9).open(&cut), Err(expected), "length {length}");
         }
         assert!(FileHandle::unchecked(&[0; FileHandle::MAX + 1]).is_none());
         assert_eq!(FileHandle::export_of(&[]), None);
@@ -321,9 +357,12 @@ mod tests {
     }
 
     #[test]
-    fn another_export_or_key_is_refused() {
+    fn another_export_key_or_directory_is_refused() {
         let handle = sealer(9).located(FileId { fileid: 1, generation: 2 }, &[]);
         assert_eq!(sealer(8).open(&handle), Err(Error::BadHandle));
-        assert_eq!(HandleSealer::new(HandleKey::new([8; 16]), 9).open(&handle), Err(Error::BadHandle));
+        for (key, root) in [(8, root(2)), (7, root(3))] {
+            let other = HandleSealer::new(&HandleKey::new([key; 16]), 9, &root);
+            assert_eq!(other.open(&handle), Err(Error::Stale));
+        }
     }
 }

@@ -21,7 +21,7 @@ use crate::descriptor_limits::DescriptorLimits;
 use crate::error::{Error, Result};
 use crate::export_tree::{ExportTree, reopen_directory};
 use crate::filesystem::Filesystem;
-use crate::handle::{FileHandle, FileId, HandleKey, HandleSealer};
+use crate::handle::{FileHandle, FileId, HandleContents, HandleKey, HandleSealer};
 use crate::inner::{HandleScheme, StoreInner};
 use crate::mount::AttachedMount;
 use crate::nested_exports::{DirectoryPlace, NestedExport, NestedExports};
@@ -252,16 +252,18 @@ fn set_up(options: StoreOptions, original: OwnedFd, proc: OwnedFd) -> Result<Sto
     let filesystem = Filesystem::of(&root, options.export_id)?;
 
     let privilege = Privilege::detect();
-    let sealer = HandleSealer::new(options.key.clone(), options.export_id);
     let wants_kernel = privilege == Privilege::Full && !options.subtree_check;
-    let mount = reopen_directory(&root).ok().filter(|mount| wants_kernel && handles_work(mount, &sealer));
+    let mount = reopen_directory(&root).ok().filter(|_| wants_kernel);
+    let (mount, kernel) = mount.and_then(|mount| kernel_handle(&mount).map(|handle| (mount, handle))).unzip();
     let scheme = if mount.is_some() { HandleScheme::Kernel } else { HandleScheme::Located(PathCache::new()) };
 
     let id = FileId::of(&root, &status(&root, filesystem.fsid)?);
-    let handle = match &scheme {
-        HandleScheme::Kernel => sealer.kernel(&KernelHandle::of(&root, c"")?).ok_or(Error::NotSupported)?,
-        HandleScheme::Located(_) => sealer.located(id, &[]),
+    let contents = match kernel {
+        Some(handle) => HandleContents::Kernel(handle),
+        None => HandleContents::Located { id, hints: Vec::new() },
     };
+    let sealer = HandleSealer::new(&options.key, options.export_id, &contents);
+    let handle = sealer.seal(&contents).ok_or(Error::NotSupported)?;
     let mut instance = [0; 8];
     getrandom::fill(&mut instance).map_err(|_| Error::TryLater)?;
     let fallbacks = ::io::IoFallbacks::on(unsupported_modes::of(&root)?);
@@ -296,13 +298,11 @@ fn set_up(options: StoreOptions, original: OwnedFd, proc: OwnedFd) -> Result<Sto
     })
 }
 
-/// Whether the filesystem's handles can be made, fit into ours, and can be opened by this process.
-fn handles_work(root: &OwnedFd, sealer: &HandleSealer) -> bool {
-    let trial = || -> rustix::io::Result<bool> {
-        let handle = KernelHandle::of(root, c"")?;
-        let again = handle.open(root, OFlags::PATH)?;
-        let same = rustix::fs::fstat(&again)?.st_ino == rustix::fs::fstat(root)?.st_ino;
-        Ok(same && sealer.kernel(&handle).is_some())
-    };
-    trial().unwrap_or(false)
+/// The filesystem's handle of `root`, if such handles can be made, fit into ours, and can be opened by this
+/// process.
+fn kernel_handle(root: &OwnedFd) -> Option<KernelHandle> {
+    let handle = KernelHandle::of(root, c"").ok()?;
+    let again = handle.open(root, OFlags::PATH).ok()?;
+    let is_same = rustix::fs::fstat(&again).ok()?.st_ino == rustix::fs::fstat(root).ok()?.st_ino;
+    (is_same && HandleSealer::fits(&handle)).then_some(handle)
 }

@@ -27,7 +27,7 @@ impl UserContext<'_> {
     /// The file of a handle.
     ///
     /// # Errors
-    /// `BadHandle` for bytes that this store never gave out, `Stale` when the file is gone (or, with
+    /// `BadHandle` for bytes that aren't a handle of this store, `Stale` when the file is gone (or, with
     /// `subtree_check`, isn't below the export any more).
     pub fn node(&self, handle: &[u8]) -> Result<Arc<Node>> {
         let handle = FileHandle::unchecked(handle).ok_or(Error::BadHandle)?;
