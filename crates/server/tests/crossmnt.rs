@@ -309,6 +309,39 @@ fn a_line_of_its_own_wins() {
     }
 }
 
+/// The lines of a mount point and of a directory below it, whose paths lead there through symbolic links.
+#[test]
+fn lines_with_links_in_their_paths_win_too() {
+    let inner = "127.0.0.1(ro,insecure,no_root_squash)";
+    let rig = Rig::new(&[&format!("@ *({OPEN},crossmnt)"), &format!("@-link {inner}")]);
+    let link = rig.at("").parent().unwrap().join("export-link");
+    let _mounted = Tmpfs::at(rig.at("disk"));
+    fs::create_dir(rig.at("disk/in")).unwrap();
+    fs::write(rig.at("disk/in/f"), "data").unwrap();
+    for (target, below) in [("disk", false), ("disk/in", true)] {
+        let _ = fs::remove_file(&link);
+        std::os::unix::fs::symlink(rig.at(target), &link).unwrap();
+        let server = rig.serve();
+        let (mut client, root) = rig.client(&server);
+        let found = client.mnt(&link).unwrap();
+        assert_eq!(client.mnt(&rig.at(target)).as_ref(), Ok(&found));
+        let disk = client.lookup(&root, "disk");
+        assert_eq!(if below { client.lookup(&disk, "in") } else { disk.clone() }, found);
+        assert_eq!(client.create(&found, "new").err(), Some(Nfsstat3::Rofs));
+        let mut session = Session::new(&server, 2, b"a client");
+        session.reclaim_complete();
+        assert_eq!(session.walk(&rig.at(target)), found);
+        // Another client is admitted to the outer export only.
+        let mut stranger = Client::from(&server, [127, 0, 0, 2].into(), 0);
+        if below {
+            assert_eq!(try_lookup(&mut stranger, &disk, "in"), Err(Nfsstat3::Acces as u32));
+        } else {
+            assert!(!sees(&mut stranger, &root, "disk"));
+        }
+        assert_eq!(status_of(&mut stranger, &found), Nfsstat3::Stale as u32);
+    }
+}
+
 #[test]
 fn an_export_inside_a_crossed_filesystem_keeps_its_rules() {
     let inner = "127.0.0.1(ro,insecure,no_root_squash)";
@@ -398,6 +431,29 @@ fn an_export_with_mountpoint_is_served_while_something_is_mounted_there() {
     wait_for("the end of service", || status_of(&mut client, &other) == Nfsstat3::Stale as u32);
     let _mounted = Tmpfs::at(rig.at("disk"));
     wait_for("the export to be served again", || status_of(&mut client, &other) == 0);
+}
+
+/// A client could choose by it what is exported.
+#[test]
+fn a_mount_behind_a_link_that_clients_can_change_is_not_served() {
+    let rig = Rig::new(&[&format!("@ *({OPEN})"), &format!("@/link *({OPEN},mp)")]);
+    std::os::unix::fs::symlink(rig.at("disk"), rig.at("link")).unwrap();
+    let server = rig.serve();
+    let (mut client, root) = rig.client(&server);
+    let problem = || {
+        let mut exports = server.status().exports.into_iter();
+        exports.find(|export| export.path == rig.at("link")).unwrap().problem.unwrap()
+    };
+    assert!(problem().contains("may change the symbolic link"), "{}", problem());
+    let _mounted = Tmpfs::at(rig.at("disk"));
+    // The server has seen the mount when it serves another one that came later.
+    rig.export(&[&format!("@ *({OPEN})"), &format!("@/link *({OPEN},mp)"), &format!("@/other *({OPEN},mp)")]);
+    server.reload().unwrap();
+    let _later = Tmpfs::at(rig.at("other"));
+    wait_for("the later mount", || client.mnt(&rig.at("other")).is_ok());
+    assert!(problem().contains("may change the symbolic link"), "{}", problem());
+    assert!(client.mnt(&rig.at("link")).is_err());
+    assert!(!sees(&mut client, &root, "disk"));
 }
 
 #[test]

@@ -371,9 +371,9 @@ impl ExportAccess {
         self.store().map(Store::root)
     }
 
-    /// The exported directory's path.
-    pub(crate) fn path(&self) -> &std::path::Path {
-        self.entry.export.path()
+    /// The exported directory's path, without symbolic links.
+    pub(crate) fn location(&self) -> &std::path::Path {
+        self.entry.location()
     }
 
     /// The file at the path `way` below the exported directory. No permission is checked.

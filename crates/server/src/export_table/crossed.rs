@@ -16,6 +16,7 @@
 
 use std::hash::Hasher as _;
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -89,6 +90,11 @@ impl CrossedFilesystem {
         self.store.load_full()
     }
 
+    /// Where it is mounted.
+    pub(super) fn location(&self) -> &Path {
+        &self.mount.path
+    }
+
     /// Sets the exports that lie in it. Where the store can't look at them it closes: it would expose their
     /// files.
     pub(super) fn set_nested_exports(&self, exports: &[NestedExport]) {
@@ -144,13 +150,13 @@ impl ExportTable {
             };
             for mount in below.iter().filter(|mount| !is_barred(mount)) {
                 let Ok(suffix) = mount.path.strip_prefix(store.directory()) else { continue };
-                let path = outer.export.path().join(suffix);
-                let nearest = configured
-                    .iter()
-                    .filter(|entry| path.starts_with(entry.export.path()))
-                    .max_by_key(|entry| entry.export.path().components().count());
-                if nearest.is_some_and(|nearest| nearest.id == outer.id) {
-                    found.push((Arc::clone(outer), mount.clone(), outer.export.below(path)));
+                let around = configured.iter().map(|entry| entry.location());
+                let nearest = around
+                    .filter(|path| mount.path.starts_with(path))
+                    .max_by_key(|path| path.components().count());
+                if nearest == Some(outer.location()) {
+                    let export = outer.export.below(outer.export.path().join(suffix));
+                    found.push((Arc::clone(outer), mount.clone(), export));
                 }
             }
         }
@@ -186,7 +192,7 @@ impl ExportTable {
                 store: Err("no client uses it".to_owned()),
                 slot: outer.slot,
                 io: Arc::clone(&outer.io),
-                directory: None,
+                resolved: None,
                 lost: None,
                 crossed: Some(crossed),
             }));

@@ -6,11 +6,11 @@
 pub(crate) mod crossed;
 pub(crate) mod io_modes;
 pub(crate) mod mounts;
+mod resolved;
 pub(crate) mod sources;
 
 use std::hash::Hasher as _;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -18,6 +18,7 @@ use ahash::HashMap;
 
 use crate::export_table::crossed::CrossedFilesystem;
 use crate::export_table::io_modes::IoModeSettings;
+use crate::export_table::resolved::{ResolvedPath, changeable_link};
 use crate::status::counters::{ExportSlot, ExportSlots};
 use exports::{Export, Exports, Fsid};
 use store::{DirectoryId, HandleKey, Mounts, NestedExport, Store, StoreOptions, WriteVerifier};
@@ -51,8 +52,8 @@ pub(crate) struct ExportEntry {
     pub slot: ExportSlot,
     /// The I/O modes that were set for it at run time.
     pub io: Arc<IoModeSettings>,
-    /// Device and inode of the directory that the store serves.
-    directory: Option<(u64, u64)>,
+    /// The directory that its path leads to. None of a crossed filesystem.
+    resolved: Option<ResolvedPath>,
     /// The directory that it served before its filesystem was unmounted or covered.
     pub lost: Option<DirectoryId>,
     /// The filesystem below an export that this entry stands for.
@@ -88,26 +89,34 @@ impl ExportTable {
         let mut table = Self::default();
         let limits = opening.for_each_of(exports.list().len());
         let mounts = mounts::read().unwrap_or_default();
-        for export in exports.list() {
+        let all: Vec<_> =
+            exports.list().iter().map(|export| (export, ResolvedPath::of(export.path()))).collect();
+        let exported = all.iter().map(|(export, resolved)| (*export, location(export, resolved.as_ref())));
+        let exported: Vec<_> = exported.collect();
+        for (export, resolved) in &all {
             let id = number(export);
-            let directory = directory(export.path());
-            let old = previous.get(id).filter(|old| old.can_serve(export, directory));
-            let store = match (table.get(id), old) {
-                (Some(other), _) => Err(format!(
+            let old = previous.get(id).filter(|old| old.can_serve(export, resolved.as_ref()));
+            let obstacle = || {
+                changeable_link(export, resolved.as_ref(), &exported)
+                    .or_else(|| table.same_directory(id, resolved.as_ref()))
+            };
+            let store = match (table.get(id), obstacle(), old) {
+                (Some(other), ..) => Err(format!(
                     "its number {id:#x} is that of {} already: give one of them another fsid=",
                     other.export.path().display()
                 )),
-                (None, Some(old)) if missing_mount(export, &mounts).is_none() => old.store.clone(),
-                (None, _) => open(export, id, opening, limits, &mounts),
+                (None, Some(obstacle), _) => Err(obstacle),
+                (None, None, Some(old)) if missing_mount(export, &mounts).is_none() => old.store.clone(),
+                (None, None, _) => open_resolved(export, id, resolved.as_ref(), opening, limits, &mounts),
             };
             if let Ok(store) = &store {
                 store.set_max_nodes(limits.nodes);
             }
             let io = previous.get(id).map(|old| Arc::clone(&old.io)).unwrap_or_default();
             let slot = opening.slots.of(export.path());
-            let export = export.clone();
+            let (export, resolved) = ((*export).clone(), resolved.clone());
             let crossed = None;
-            table.add(Arc::new(ExportEntry { export, id, store, slot, io, directory, lost: None, crossed }));
+            table.add(Arc::new(ExportEntry { export, id, store, slot, io, resolved, lost: None, crossed }));
         }
         table.add_crossed(&mounts, opening, previous);
         table.relate();
@@ -165,9 +174,13 @@ impl ExportTable {
                 continue;
             }
             let Some(outer) = self.enclosing(entry).map(|outer| outer.id) else { continue };
-            // One without a store is inaccessible, too: the outer export's rules don't apply to it.
+            // One without a store is inaccessible, too: the outer export's rules don't apply to it. Unless
+            // another export of the same directory is served.
             let id = entry.store.is_ok().then_some(entry.id);
-            let inner = NestedExport { path: entry.export.path().to_owned(), id };
+            if id.is_none() && self.same_directory(entry.id, entry.resolved.as_ref()).is_some() {
+                continue;
+            }
+            let inner = NestedExport { path: entry.location().to_owned(), id };
             self.inner.entry(outer).or_default().push(inner);
         }
         self.part();
@@ -190,7 +203,7 @@ impl ExportTable {
                 store: Err(problem),
                 slot: entry.slot,
                 io: Arc::clone(&entry.io),
-                directory: entry.directory,
+                resolved: entry.resolved.clone(),
                 lost: None,
                 crossed: None,
             });
@@ -204,17 +217,27 @@ impl ExportTable {
     fn enclosing(&self, inner: &ExportEntry) -> Option<&Arc<ExportEntry>> {
         let encloses = |outer: &&Arc<ExportEntry>| {
             outer.is_served()
-                && outer.export.path() != inner.export.path()
-                && inner.export.path().starts_with(outer.export.path())
+                && outer.location() != inner.location()
+                && inner.location().starts_with(outer.location())
         };
-        let depth = |outer: &&Arc<ExportEntry>| outer.export.path().components().count();
+        let depth = |outer: &&Arc<ExportEntry>| outer.location().components().count();
         self.entries.iter().filter(encloses).max_by_key(depth)
+    }
+
+    /// Why an export isn't served: another one of the same directory is.
+    fn same_directory(&self, id: u32, resolved: Option<&ResolvedPath>) -> Option<String> {
+        let path = &resolved?.path;
+        let is_other = |other: &&Arc<ExportEntry>| {
+            other.id != id && other.store.is_ok() && other.location().as_os_str() == path.as_os_str()
+        };
+        let other = self.entries.iter().find(is_other)?.export.path().display();
+        Some(format!("it is the same directory as {other}; write the clients of both in one line"))
     }
 
     /// The position of `inner` in the nearest export around it, if there is one.
     fn nest(&self, inner: &Arc<ExportEntry>) -> Option<ExportNesting> {
         let outer = self.enclosing(inner)?;
-        let below = inner.export.path().strip_prefix(outer.export.path()).ok()?;
+        let below = inner.location().strip_prefix(outer.location()).ok()?;
         let mut way: Vec<_> = below.iter().map(|part| part.as_bytes().to_vec()).collect();
         let name = way.pop().filter(|_| inner.is_served())?;
         Some(ExportNesting { inner: Arc::clone(inner), outer: Arc::clone(outer), way, name })
@@ -273,13 +296,23 @@ impl ExportEntry {
     /// The same entry with a newly opened store.
     pub(crate) fn reopened(&self, opening: &StoreSettings, table: &ExportTable, mounts: &Mounts) -> Self {
         let limits = opening.for_each_of(table.entries.len());
+        let resolved = ResolvedPath::of(self.export.path());
+        let others = table.configured().filter(|other| other.id != self.id);
+        let mut exported: Vec<_> = others.map(|other| (&other.export, other.location())).collect();
+        exported.push((&self.export, location(&self.export, resolved.as_ref())));
+        let store = changeable_link(&self.export, resolved.as_ref(), &exported)
+            .or_else(|| table.same_directory(self.id, resolved.as_ref()))
+            .map_or_else(
+                || open_resolved(&self.export, self.id, resolved.as_ref(), opening, limits, mounts),
+                Err,
+            );
         Self {
             export: self.export.clone(),
             id: self.id,
-            store: open(&self.export, self.id, opening, limits, mounts),
+            store,
             slot: self.slot,
             io: Arc::clone(&self.io),
-            directory: directory(self.export.path()),
+            resolved,
             lost: None,
             crossed: None,
         }
@@ -293,7 +326,7 @@ impl ExportEntry {
             store: Err(why.to_owned()),
             slot: self.slot,
             io: Arc::clone(&self.io),
-            directory: None,
+            resolved: self.resolved.clone(),
             lost,
             crossed: None,
         }
@@ -328,10 +361,19 @@ impl ExportEntry {
         }
     }
 
-    /// Whether this entry's store can serve `export`.
-    fn can_serve(&self, export: &Export, directory: Option<(u64, u64)>) -> bool {
+    /// The path of the exported directory without symbolic links; as written if it leads nowhere.
+    pub(crate) fn location(&self) -> &Path {
+        match &self.crossed {
+            Some(crossed) => crossed.location(),
+            None => location(&self.export, self.resolved.as_ref()),
+        }
+    }
+
+    /// Whether this entry's store can serve `export`, whose path leads to the directory `resolved`.
+    fn can_serve(&self, export: &Export, resolved: Option<&ResolvedPath>) -> bool {
+        let is_same = |(one, other): (&ResolvedPath, &ResolvedPath)| one.is_same(other);
         self.store.is_ok()
-            && self.directory == directory
+            && self.resolved.as_ref().zip(resolved).is_some_and(is_same)
             && self.export.path() == export.path()
             && self.export.read_only() == export.read_only()
             && self.export.subtree_check() == export.subtree_check()
@@ -353,6 +395,27 @@ impl ExportEntry {
     /// Why this export can't be served.
     pub(crate) fn problem(&self) -> Option<String> {
         if self.crossed.is_some() { None } else { self.store.as_ref().err().cloned() }
+    }
+}
+
+/// The path of an exported directory without symbolic links; as written if it leads nowhere.
+fn location<'e>(export: &'e Export, resolved: Option<&'e ResolvedPath>) -> &'e Path {
+    resolved.map_or(export.path(), |resolved| &resolved.path)
+}
+
+/// As [`open`], if the export's path still leads to the directory `resolved`.
+fn open_resolved(
+    export: &Export,
+    id: u32,
+    resolved: Option<&ResolvedPath>,
+    opening: &StoreSettings,
+    limits: store::DescriptorLimits,
+    mounts: &Mounts,
+) -> Result<Arc<Store>, String> {
+    let store = open(export, id, opening, limits, mounts)?;
+    match resolved {
+        Some(resolved) if resolved.path == store.directory() => Ok(store),
+        _ => Err("its path has just been changed: have the exports read again (SIGHUP)".to_owned()),
     }
 }
 
@@ -385,11 +448,6 @@ fn open(
 fn missing_mount(export: &Export, mounts: &Mounts) -> Option<String> {
     let missing = export.mount_points().find(|point| !mounts.is_mount_point(point))?;
     Some(format!("nothing is mounted at {} (option mountpoint)", missing.display()))
-}
-
-/// The device and inode of an exported directory, to notice when another one takes its place.
-fn directory(path: &Path) -> Option<(u64, u64)> {
-    std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
 fn number(export: &Export) -> u32 {

@@ -76,8 +76,14 @@ impl ExportTable {
             };
             let next = match (gone, is_back && missing.is_none()) {
                 (_, true) => {
-                    news.push(format!("{path} is mounted anew, and served"));
-                    entry.reopened(opening, self, mounts)
+                    let next = entry.reopened(opening, self, mounts);
+                    match next.problem() {
+                        None => news.push(format!("{path} is mounted anew, and served")),
+                        // Known since an earlier change.
+                        known if known == entry.problem() => return Arc::clone(entry),
+                        Some(why) => news.push(format!("{path} is not served: {why}")),
+                    }
+                    next
                 }
                 (Some(why), false) => {
                     news.push(format!("{path} is not served: {why}"));

@@ -1,7 +1,7 @@
 //! Resolution of MNT's path: the nearest export above it, and the walk from there.
 
 use std::os::unix::ffi::OsStrExt as _;
-use std::sync::Arc;
+use std::path::Path;
 
 use proto::mount3::Mountstat3;
 use store::{FileHandle, FileKind};
@@ -9,7 +9,6 @@ use store::{FileHandle, FileKind};
 use super::status;
 use crate::authorization::access::{AccessControl, Refusal};
 use crate::authorization::requester::Requester;
-use crate::export_table::ExportEntry;
 
 /// The maximum number of components of a path, since each costs a lookup.
 const MAX_DEPTH: usize = 256;
@@ -28,7 +27,8 @@ impl From<Mountstat3> for Unresolved {
 }
 
 /// Resolves `path` for a client. A directory below an export's can be mounted if the client's user can reach
-/// it. Symbolic links on the way aren't followed, since they could lead out of the export.
+/// it. Symbolic links on the way aren't followed, since they could lead out of the export, except those in
+/// the path of an export as it is written.
 pub(super) fn resolve(
     access: &AccessControl,
     path: &[u8],
@@ -42,14 +42,22 @@ pub(super) fn resolve(
         return Err(Mountstat3::Nametoolong.into());
     }
     let table = access.table();
-    let depth = |entry: &Arc<ExportEntry>| components(entry.export.path().as_os_str().as_bytes()).len();
-    let above = |entry: &&Arc<ExportEntry>| {
-        wanted.starts_with(&components(entry.export.path().as_os_str().as_bytes()))
+    let names = |path| components(Path::as_os_str(path).as_bytes());
+    let written = table.entries().iter().filter(|entry| wanted.starts_with(&names(entry.export.path())));
+    // Which exports lie around it depends on the directory that the path leads to.
+    let wanted = match written.max_by_key(|entry| names(entry.export.path()).len()) {
+        Some(entry) => {
+            let below = &wanted[names(entry.export.path()).len()..];
+            [names(entry.location()).as_slice(), below].concat()
+        }
+        None => wanted,
     };
-    let mut candidates: Vec<_> = table.entries().iter().filter(above).collect();
-    candidates.sort_by_key(|entry| std::cmp::Reverse(depth(entry)));
+    let around = table.entries().iter().map(|entry| (entry, names(entry.location())));
+    let mut candidates: Vec<_> = around.filter(|(_, location)| wanted.starts_with(location)).collect();
+    // Of several lines for one directory only one is served.
+    candidates.sort_by_key(|(entry, location)| (std::cmp::Reverse(location.len()), !entry.is_served()));
     let mut unresolved = Unresolved { status: Mountstat3::Acces, refusal: Some(Refusal::NotExported) };
-    for entry in candidates {
+    for (entry, location) in candidates {
         if !entry.is_served() {
             // Exported, but not available: an error is better than a directory of the outer export.
             unresolved = Mountstat3::Noent.into();
@@ -60,7 +68,7 @@ pub(super) fn resolve(
                 let user_context = admitted.user_context().map_err(status)?;
                 let root = admitted.root().map_err(status)?;
                 let mut node = user_context.node(root.as_bytes()).map_err(status)?;
-                for name in &wanted[depth(entry)..] {
+                for name in &wanted[location.len()..] {
                     if *name == b".." {
                         return Err(Mountstat3::Inval.into());
                     }

@@ -4,10 +4,14 @@
 //! itself. So is one with `fsid=0` (exports(5)): then there is no pseudo-filesystem, and the client sees that
 //! export with those in it, at paths that begin there. A namespace is built for a client from the exports
 //! that it may use: the client sees the directories that lead there, and nothing else.
+//!
+//! An export whose path leads through symbolic links is at its directory's own path, and at the path as
+//! written, unless that leads into another export, where the client finds the link.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hasher as _;
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::sync::Arc;
 
 use exports::Fsid;
@@ -55,7 +59,7 @@ impl PseudoId {
     }
 
     /// The id of the directory that an export's path names, whether it is in the pseudo-filesystem or not.
-    pub fn of_path(path: &std::path::Path) -> Self {
+    pub fn of_path(path: &Path) -> Self {
         Self::of(path.as_os_str().as_bytes())
     }
 
@@ -102,15 +106,19 @@ impl Namespace {
             return made;
         }
         // Outer exports first.
-        entries.sort_by_key(|entry| entry.export.path().components().count());
-        for entry in entries {
-            made.add(entry);
+        entries.sort_by_key(|entry| entry.location().components().count());
+        for entry in &entries {
+            made.add(entry, entry.location());
+        }
+        for entry in entries.iter().filter(|entry| entry.export.path() != entry.location()) {
+            made.add(entry, entry.export.path());
         }
         made
     }
 
-    fn add(&mut self, entry: &Arc<ExportEntry>) {
-        let path = entry.export.path().as_os_str().as_bytes();
+    /// Adds an export at a path, where nothing else is. Its first path leads to the directory above it.
+    fn add(&mut self, entry: &Arc<ExportEntry>, path: &Path) {
+        let path = path.as_os_str().as_bytes();
         let parts: Vec<&[u8]> = path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()).collect();
         let Some((last, above)) = parts.split_last() else {
             self.root = Some(Arc::clone(entry));
@@ -135,7 +143,7 @@ impl Namespace {
         }
         if let Some(directory) = self.directories.get_mut(&at) {
             directory.children.entry(last.to_vec()).or_insert_with(|| Child::Export(Arc::clone(entry)));
-            self.above.insert(entry.id, at);
+            self.above.entry(entry.id).or_insert(at);
         }
     }
 

@@ -54,13 +54,13 @@ impl<'a> Context<'a> {
         let is_root = file.admitted.root().is_ok_and(|root| root == *file.node.handle());
         let mounted_on = if is_root && requested.contains(number::MOUNTED_ON_FILEID) {
             let covered = nested::mounted_on(self, file)?;
-            covered.unwrap_or_else(|| PseudoId::of_path(file.admitted.path()).fileid())
+            covered.unwrap_or_else(|| PseudoId::of_path(file.admitted.location()).fileid())
         } else {
             attributes.fileid
         };
         let top = || {
             let root = nested::namespace(self);
-            root.root_export().map_or_else(PathBuf::new, |root| root.export.path().to_owned())
+            root.root_export().map_or_else(PathBuf::new, |root| root.location().to_owned())
         };
         let acl = if requested.contains(number::ACL) {
             let lists = user_context.acls(&file.node).map_err(status::of_store)?;

@@ -31,7 +31,7 @@ impl Locations {
             return Self::default();
         }
         let others = export.options().locations.as_ref().map(|locations| locations.list.clone());
-        let root = export.path().strip_prefix(top()).unwrap_or(export.path());
+        let root = export.location().strip_prefix(top()).unwrap_or(export.location());
         Self { root: root.to_owned(), others: others.unwrap_or_default() }
     }
 
