@@ -156,7 +156,7 @@ fn what_a_command_has_made_is_not_replaced_by_it() {
         let (a, b) = (server.beside("a/sub/."), server.beside("b/sub/."));
         let to = format!("{{}}{name}/sub");
         server.run(&["cp", "-r", lane, path(&a), path(&b), &to]).exits(1).complains(&said);
-        assert!(whole("sub/file"));
+        assert!(whole("sub/file") && !made.join("sub/sub").exists());
     }
     for directory in ["p", "q", "into"] {
         fs::create_dir(server.export().join(directory)).unwrap();
@@ -166,6 +166,45 @@ fn what_a_command_has_made_is_not_replaced_by_it() {
     server.run(&["mv", "{}p/x", "{}q/x", "{}into"]).exits(1).complains(&said);
     let read = |name: &str| fs::read_to_string(server.export().join(name)).unwrap();
     assert_eq!([read("into/x"), read("q/x")], ["p", "q"]);
+}
+
+/// Two names at the destination are those of one file, which can't get the contents of both sources.
+#[test]
+fn hard_links_at_the_destination_get_the_contents_of_one_source() {
+    const NAMES: u8 = 8;
+    let server = Server::start();
+    let local = server.beside("local");
+    for directory in [&local, &server.export().join("source"), &server.export().join("linked")] {
+        fs::create_dir(directory).unwrap();
+    }
+    let contents = |n: u8| vec![b'a' + n; 3_000_000 + 100_000 * usize::from(n)];
+    for n in 0..NAMES {
+        fs::write(local.join(n.to_string()), contents(n)).unwrap();
+        fs::write(server.export().join("source").join(n.to_string()), contents(n)).unwrap();
+    }
+    let linked = |directory: &Path| {
+        fs::create_dir_all(directory).unwrap();
+        fs::write(directory.join("0"), b"before").unwrap();
+        for n in 1..NAMES {
+            let name = directory.join(n.to_string());
+            if !name.exists() {
+                fs::hard_link(directory.join("0"), name).unwrap();
+            }
+        }
+    };
+    let (there, here) = (server.export().join("linked"), server.beside("linked"));
+    for lane in LANE_OPTIONS {
+        let (from, to) = ("{}source/.", path(&here));
+        for (from, to, made) in
+            [(path(&local), "{}linked", &there.join("local")), (from, "{}linked", &there), (from, to, &here)]
+        {
+            linked(made);
+            server.run(&["cp", "-r", "-q", lane, from, to]).exits(0);
+            let file = fs::read(made.join("0")).unwrap();
+            assert!((0..NAMES).any(|n| file == contents(n)), "{lane} {from} {to}: {} bytes", file.len());
+            assert_eq!(fs::metadata(made.join("0")).unwrap().nlink(), u64::from(NAMES));
+        }
+    }
 }
 
 /// path_resolution(7): a path with a slash at its end is a directory's.
@@ -178,7 +217,7 @@ fn a_slash_at_the_end_names_a_directory() {
     fs::create_dir(export.join("dir")).unwrap();
     symlink("dir", export.join("link")).unwrap();
     let (local, new) = (server.beside("local"), server.beside("new"));
-    let missing = format!("{}/", path(&server.beside("missing")));
+    let [missing, dot] = ["/", "/."].map(|end| format!("{}{end}", path(&server.beside("missing"))));
     fs::write(&local, b"local").unwrap();
     let refused: [&[&str]; 11] = [
         &["cat", "{}file/"],
@@ -196,9 +235,12 @@ fn a_slash_at_the_end_names_a_directory() {
     for args in refused {
         server.run(args).exits(1).complains(&["not a directory"]);
     }
-    for args in
-        [&["cp", path(&local), "{}new/"], &["cp", "{}file", &missing[..]], &["mv", "{}file", "{}new/"]]
-    {
+    for args in [
+        &["cp", path(&local), "{}new/"],
+        &["cp", "{}file", &missing[..]],
+        &["cp", "{}file", &dot[..]],
+        &["mv", "{}file", "{}new/"],
+    ] {
         server.run(args).exits(1).complains(&["isn't a directory", "mkdir"]);
     }
     assert!(!export.join("new").exists() && !server.beside("missing").exists());
@@ -475,6 +517,59 @@ fn directories_are_made_moved_and_removed() {
         removed.complains(&["is an export or another filesystem", "next:"]);
     }
     assert!(export.join("kept").exists());
+}
+
+/// The directories above what `rm -r` leaves stay, and aren't tried.
+#[test]
+fn rm_removes_the_rest_and_names_what_is_left_only() {
+    let server = Server::start();
+    let export = server.export();
+    let (top, inner) = (export.join("top"), export.join("top/a/b/inner"));
+    for lane in LANE_OPTIONS {
+        for directory in ["a/b/inner/c", "a/d", "e/f"] {
+            fs::create_dir_all(top.join(directory)).unwrap();
+        }
+        for file in ["1", "a/2", "a/b/3", "a/b/inner/c/4", "a/d/5", "e/f/6"] {
+            fs::write(top.join(file), b"x").unwrap();
+        }
+        // The server doesn't remove the directory of an export.
+        let line = format!("{} 127.0.0.1(rw,no_root_squash,insecure)", inner.display());
+        server.run(&["ctl", "export", &line]).exits(0);
+        let removed = server.run(&["rm", "-r", lane, "{}top"]).exits(1);
+        let told: Vec<_> = removed.stderr.lines().filter(|line| line.starts_with("samehost: ")).collect();
+        assert!(told.len() == 1 && told[0].contains("/top/a/b/inner: "), "{lane} {told:?}");
+        let left: Vec<_> = tree(&top).into_keys().collect();
+        assert_eq!(left, ["a", "a/b", "a/b/inner"].map(std::path::PathBuf::from), "{lane}");
+        server.run(&["ctl", "unexport", path(&inner)]).exits(0);
+        server.run(&["rm", "-r", lane, "{}top"]).exits(0);
+        assert!(!top.exists());
+    }
+}
+
+/// As with rm(1): an empty directory can be removed by who may not read it.
+#[test]
+fn unreadable_directories_are_removed_if_they_are_empty() {
+    let server = Server::start();
+    let (user, gid) = match rustix::process::geteuid() {
+        root if root.is_root() => (1000, 1000),
+        user => (user.as_raw(), rustix::process::getegid().as_raw()),
+    };
+    let top = server.export().join("top");
+    for directory in ["empty", "full/file"] {
+        fs::create_dir_all(top.join(directory)).unwrap();
+    }
+    for directory in ["", "empty", "full"] {
+        std::os::unix::fs::chown(top.join(directory), Some(user), Some(gid)).unwrap();
+    }
+    for directory in ["empty", "full"] {
+        fs::set_permissions(top.join(directory), fs::Permissions::from_mode(0o000)).unwrap();
+    }
+    let who = format!("--as={user}:{gid}");
+    let removed = server.run(&["rm", "-r", "--lane=off", &who, "{}top/empty", "{}top/full"]).exits(1);
+    assert!(!removed.stderr.contains("empty"), "{}", removed.stderr);
+    removed.complains(&["/top/full: permission denied"]);
+    assert!(!top.join("empty").exists() && top.join("full").exists());
+    fs::set_permissions(top.join("full"), fs::Permissions::from_mode(0o700)).unwrap();
 }
 
 #[test]

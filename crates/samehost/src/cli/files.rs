@@ -65,7 +65,13 @@ symbolic links; without it a link's target is copied. Holes of files stay holes,
 that can't tell them: without a lane, NFSv4.2 is needed for that. Files on a server are committed to stable \
 storage before they count as copied, unless --no-commit is given.
 
-A file is nfs://HOST[:PORT]/PATH or a path on this machine. `cp a b DIR/` copies into DIR, which must exist.
+A file is nfs://HOST[:PORT]/PATH or a path on this machine. `cp a b DIR/` copies into DIR, which must \
+exist, and `cp -r DIR/. TO` copies what is in DIR. Where two names in the destination are hard links of one \
+file, it gets the contents of one source.
+
+If a directory may be the one that is copied into, seen by another path, cp makes an empty file \
+.samehost-cp-* in it, looks for it by the other path, and removes it at once. A cp that is killed at that \
+moment leaves the file.
 
 Examples:
   samehost cp report.pdf nfs://fileserver/srv/
@@ -111,10 +117,23 @@ pub struct CpArgs {
     pub session: SessionArgs,
 }
 
+pub const RM_LONG_HELP: &str = "\
+rm -r doesn't enter another filesystem. A directory for which the server reports another filesystem (fsid) \
+than for the directory above it stays with everything in it; rm says so, removes the rest except the \
+directories above it, and exits with 1. An export within the same filesystem is emptied, and then stays \
+because the server doesn't remove it. Symbolic links are removed, not followed.
+
+Exit codes:
+  0  done
+  1  the operation failed, or some of its operands did
+  2  the command line couldn't be understood; nothing was tried
+  3  no lane came up where one was asked for (probe, --lane required)
+  4  the server couldn't be reached; for status: no server is running";
+
 /// Options of `samehost rm`.
 #[derive(Debug, Args)]
 pub struct RmArgs {
-    /// Remove directories and everything in them
+    /// Remove directories and everything in them, but no other filesystems
     #[arg(short, long, visible_short_alias = 'R')]
     pub recursive: bool,
     /// Ignore missing files

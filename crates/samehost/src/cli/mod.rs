@@ -157,7 +157,7 @@ pub enum Command {
     #[command(after_long_help = files::CP_LONG_HELP, override_usage = "samehost cp [OPTIONS] <FROM>... <TO>")]
     Cp(CpArgs),
     /// Remove files on a server
-    #[command(after_long_help = EXIT_CODES)]
+    #[command(after_long_help = files::RM_LONG_HELP)]
     Rm(RmArgs),
     /// Make directories on a server
     #[command(after_long_help = EXIT_CODES)]
@@ -231,7 +231,9 @@ mod tests {
 
     #[test]
     fn the_long_help_has_the_exit_codes() {
-        assert!(LONG_HELP.ends_with(EXIT_CODES));
+        for text in [LONG_HELP, files::CP_LONG_HELP, files::RM_LONG_HELP] {
+            assert!(text.ends_with(EXIT_CODES));
+        }
     }
 
     #[test]

@@ -84,96 +84,112 @@ struct PendingDirectory {
     emptied: bool,
 }
 
-/// Removes `top` from the leaves up. Failures are reported and don't stop the rest.
+/// Removes `top` from the leaves up. Failures are reported and don't stop the rest. Directories above what is
+/// left aren't tried.
 async fn remove_tree(session: &Session, top: PendingDirectory, reporter: &Reporter) {
     let mut stack = vec![top];
     let mut ancestors = Ancestors::default();
+    // How many directories stay, from the top down to the present one. A depth counts those above.
+    let mut staying = 0;
     while let Some(mut directory) = stack.pop() {
+        let depth = directory.depth;
         if directory.emptied {
-            if let Err(error) = session.remove_dir(&directory.parent, &directory.name).await {
+            if staying > depth {
+                staying = depth;
+            } else if let Err(error) = session.remove_dir(&directory.parent, &directory.name).await {
                 reporter.report(&failure(&directory.url, error));
+                staying = depth;
             }
             continue;
         }
-        if let Err(refusal) = ancestors.check(directory.depth, directory.file) {
+        if let Err(refusal) = ancestors.check(depth, directory.file) {
             reporter.report(&refusal.failure(&directory.url.to_string(), "removed"));
+            staying = depth;
             continue;
         }
-        ancestors.enter(directory.depth, directory.file);
+        ancestors.enter(depth, directory.file);
+        // The whole list first, because not every server's cookies survive removals.
+        let entries = match session.read_dir(&directory.handle, Plus::Directories).collect().await {
+            Ok(entries) => entries,
+            Err(error) => {
+                // An empty directory can be removed by who may not read it.
+                if session.remove_dir(&directory.parent, &directory.name).await.is_err() {
+                    reporter.report(&failure(&directory.url, error));
+                    staying = depth;
+                }
+                continue;
+            }
+        };
         directory.emptied = true;
-        let below = remove_entries(session, &directory, reporter).await;
+        let (below, all_removed) = remove_entries(session, &directory, entries, reporter).await;
+        if !all_removed {
+            staying = depth + 1;
+        }
         stack.push(directory);
         stack.extend(below);
     }
 }
 
-/// Removes the entries of `directory` other than directories, and returns those.
+/// Removes the entries of `directory` other than directories, and returns those; also whether nothing else is
+/// left.
 async fn remove_entries(
     session: &Session,
     directory: &PendingDirectory,
+    entries: Vec<DirEntry>,
     reporter: &Reporter,
-) -> Vec<PendingDirectory> {
-    // The whole list first, because not every server's cookies survive removals.
-    let entries = match session.read_dir(&directory.handle, Plus::Directories).collect().await {
-        Ok(entries) => entries,
-        Err(error) => {
-            reporter.report(&failure(&directory.url, error));
-            return Vec::new();
-        }
-    };
-    stream::iter(entries)
+) -> (Vec<PendingDirectory>, bool) {
+    let mut ended = stream::iter(entries)
         .map(|entry| async move {
             let url = child(&directory.url, &entry.name);
-            let ended = entry_of(session, directory, entry, &url, reporter).await;
-            ended.unwrap_or_else(|error| {
-                reporter.report(&failure(&url, error));
-                None
-            })
+            let ended = entry_of(session, directory, entry, &url).await;
+            ended.inspect_err(|failure| reporter.report(failure))
         })
-        .buffer_unordered(MAX_IN_FLIGHT)
-        .filter_map(|pending| async { pending })
-        .collect()
-        .await
+        .buffer_unordered(MAX_IN_FLIGHT);
+    let (mut below, mut all_removed) = (Vec::new(), true);
+    while let Some(ended) = ended.next().await {
+        match ended {
+            Ok(pending) => below.extend(pending),
+            Err(_) => all_removed = false,
+        }
+    }
+    (below, all_removed)
 }
 
+/// Removes an entry of `directory`, or returns it if it is a directory.
 async fn entry_of(
     session: &Session,
     directory: &PendingDirectory,
     entry: DirEntry,
     url: &Url,
-    reporter: &Reporter,
-) -> client::Result<Option<PendingDirectory>> {
+) -> Result<Option<PendingDirectory>, Failure> {
+    let to_failure = |error| failure(url, error);
     if entry.kind.is_some_and(|kind| kind != FileKind::Directory) {
-        session.remove(&directory.handle, &entry.name).await?;
-        return Ok(None);
+        return session.remove(&directory.handle, &entry.name).await.map(|()| None).map_err(to_failure);
     }
     let (attributes, handle) = match (entry.attributes, entry.handle) {
         (Some(attributes), Some(handle)) => (attributes, handle),
         _ => {
-            let found = session.lookup(&directory.handle, &entry.name).await?;
+            let found = session.lookup(&directory.handle, &entry.name).await.map_err(to_failure)?;
             let attributes = match found.attributes {
                 Some(attributes) => attributes,
-                None => session.attributes(&found.handle).await?,
+                None => session.attributes(&found.handle).await.map_err(to_failure)?,
             };
             (attributes, found.handle)
         }
     };
-    if attributes.kind == FileKind::Directory {
-        if attributes.fsid != directory.file.0 {
-            reporter.report(&another_filesystem(url));
-            return Ok(None);
-        }
-        let (parent, file) = (directory.handle.clone(), (attributes.fsid, attributes.fileid));
-        let (url, depth) = (url.clone(), directory.depth + 1);
-        return Ok(Some(PendingDirectory {
-            parent,
-            name: entry.name,
-            handle,
-            url,
-            file,
-            depth,
-            emptied: false,
-        }));
+    if attributes.kind != FileKind::Directory {
+        return session.remove(&directory.handle, &entry.name).await.map(|()| None).map_err(to_failure);
     }
-    session.remove(&directory.handle, &entry.name).await.map(|()| None)
+    if attributes.fsid != directory.file.0 {
+        return Err(another_filesystem(url));
+    }
+    Ok(Some(PendingDirectory {
+        parent: directory.handle.clone(),
+        name: entry.name,
+        handle,
+        url: url.clone(),
+        file: (attributes.fsid, attributes.fileid),
+        depth: directory.depth + 1,
+        emptied: false,
+    }))
 }

@@ -62,7 +62,13 @@ async fn file(copy: &Copy<'_>, job: &Job) -> Result<(), Failure> {
     }
     let from = job.item.open().await?;
     let mode = facts.mode & 0o777;
+    let opening = copy.destinations.opening();
     let (to, at) = job.goal.create(mode).await?;
+    let of_goal = |error| to_failure(&at, &at, error);
+    let writing = opening.opened(to.file_id().await.map_err(of_goal)?).await;
+    if writing.overlapped {
+        to.truncate().await.map_err(of_goal)?;
+    }
     let beside = match (&job.item.at, &from, &at) {
         (Location::Remote(source), Open::Remote(file), Location::Remote(goal)) => {
             source.open_beside(file, goal).await
@@ -73,7 +79,7 @@ async fn file(copy: &Copy<'_>, job: &Job) -> Result<(), Failure> {
     let bytes = transfer(copy, &from, &to, &job.item.at, &at).await?;
     if let Open::Remote(file) = to {
         let closed = if copy.options.commit { file.close().await } else { file.flush().await };
-        closed.map_err(|error| to_failure(&at, &at, error))?;
+        closed.map_err(of_goal)?;
     }
     if copy.options.preserve {
         at.preserve(facts).await?;

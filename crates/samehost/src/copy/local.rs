@@ -11,6 +11,7 @@ use client::{Follow, Timestamp};
 use rustix::fs::{AtFlags, CWD, OFlags, Timespec, Timestamps};
 
 use super::location::{CopyEntry, CopyItem, EntryKind, Facts, Location};
+use crate::ancestors::FileId;
 use crate::exit::Failure;
 use crate::human;
 
@@ -32,8 +33,10 @@ fn reason(error: &io::Error) -> String {
     }
 }
 
-pub fn ends_with_slash(path: &Path) -> bool {
-    path.as_os_str().as_bytes().ends_with(b"/")
+/// Whether a path can only be that of a directory (path_resolution(7)).
+pub fn names_directory(path: &Path) -> bool {
+    let path = path.as_os_str().as_bytes();
+    path.ends_with(b"/") || path.ends_with(b"/.")
 }
 
 /// The directory and the name in it.
@@ -162,6 +165,20 @@ pub fn create(path: &Path, mode: u32, named: bool) -> Result<File, Failure> {
         }
         Err(error) => Err(to_failure(path, error)),
     }
+}
+
+/// The number of an open file with that of its filesystem.
+pub fn file_id(file: &File) -> client::Result<FileId> {
+    file.metadata().map(|metadata| (metadata.dev(), metadata.ino())).map_err(local_error)
+}
+
+/// Removes the contents of an open file.
+pub fn truncate(file: &File) -> client::Result<()> {
+    file.set_len(0).map_err(local_error)
+}
+
+fn local_error(source: io::Error) -> client::Error {
+    client::Error::Local { object: "the local file".to_owned(), source }
 }
 
 fn regular(path: &Path, file: File) -> Result<File, Failure> {

@@ -109,6 +109,30 @@ pub enum Open {
     Remote(client::File),
 }
 
+impl Open {
+    /// Its number with that of its filesystem.
+    pub async fn file_id(&self) -> client::Result<FileId> {
+        match self {
+            Open::Local(file) => local::file_id(file),
+            Open::Remote(file) => {
+                let attributes = match file.attributes_at_open() {
+                    Some(attributes) => attributes,
+                    None => file.attributes().await?,
+                };
+                Ok((attributes.fsid, attributes.fileid))
+            }
+        }
+    }
+
+    /// Removes its contents.
+    pub async fn truncate(&self) -> client::Result<()> {
+        match self {
+            Open::Local(file) => local::truncate(file),
+            Open::Remote(file) => file.set_len(0).await,
+        }
+    }
+}
+
 impl CopyItem {
     /// Opens this regular file for reading.
     pub async fn open(&self) -> Result<Open, Failure> {
@@ -276,8 +300,8 @@ pub async fn source(
 ) -> Result<Option<CopyItem>, Failure> {
     match operand {
         Operand::Local(path) => {
-            let slash = local::ends_with_slash(path);
-            let found = local::find(path, if slash { Follow::Yes } else { follow })?;
+            let is_directory = local::names_directory(path);
+            let found = local::find(path, if is_directory { Follow::Yes } else { follow })?;
             Ok(found.map(|facts| CopyItem { at: Location::Local(path.clone()), facts }))
         }
         Operand::Remote(operand) => remote::source(connector, &operand.url, follow).await,
@@ -294,7 +318,7 @@ pub async fn goal(connector: &Connector, operand: &Operand) -> Result<Result<Loc
     let (directory, name, directory_only) = match operand {
         Operand::Local(path) => {
             let (parent, name) = local::split(path)?;
-            (Location::Local(parent), name, local::ends_with_slash(path))
+            (Location::Local(parent), name, local::names_directory(path))
         }
         Operand::Remote(operand) => {
             let (remote, name) = remote::split(connector, &operand.url).await?;

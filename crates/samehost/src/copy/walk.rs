@@ -8,6 +8,7 @@ use client::Follow;
 use futures_util::{StreamExt, future, stream};
 use tokio::sync::mpsc;
 
+use super::destinations::Destinations;
 use super::job::{self, Job};
 use super::location::{self, CopyItem, EntryKind, Facts, Goal, Location};
 use super::remote::is_gone;
@@ -43,6 +44,8 @@ pub struct Copy<'a> {
     pub copied: Cell<Copied>,
     /// A server can't be reached: the rest would fail in the same way.
     pub unreachable: Cell<bool>,
+    /// The files that jobs are writing.
+    pub destinations: Destinations,
     /// The goals of all files and links so far, if two sources may have the same ones.
     goals: Option<RefCell<HashSet<String>>>,
 }
@@ -96,6 +99,7 @@ pub async fn copy_all(
         progress,
         copied: Cell::default(),
         unreachable: Cell::new(false),
+        destinations: Destinations::default(),
         goals: may_collide(from).then(RefCell::default),
     };
     let (queue, jobs) = mpsc::channel(MAX_QUEUE);
@@ -137,7 +141,7 @@ async fn one(
         (Ok(into), Some(name)) => {
             Goal { directory: into.clone(), name, named: true, fresh: false, directory_only: false }
         }
-        // "nfs://host/" and "." have no name: their contents are copied.
+        // "nfs://host/" and "dir/." have no name: their contents are copied.
         (Ok(into), None) => return tree(&item, into.clone(), false, copy, queue, made).await,
     };
     if item.facts.kind == EntryKind::Directory {
@@ -292,16 +296,15 @@ fn may_collide(from: &[Operand]) -> bool {
     names.map_or(from.len() > 1, |names| names.iter().collect::<HashSet<_>>().len() < names.len())
 }
 
-/// The last name of a source's path; `None` for "/", "." and "..".
+/// The last name of a source's path; `None` for "/", "." and "..", also behind a slash.
 fn name(operand: &Operand) -> Option<Vec<u8>> {
     use std::os::unix::ffi::OsStrExt;
-    match operand {
-        Operand::Local(path) => path.file_name().map(|name| name.as_bytes().to_vec()),
-        Operand::Remote(operand) => {
-            let name = operand.url.path().rsplit(|byte| *byte == b'/').find(|name| !name.is_empty())?;
-            (name != b"." && name != b"..").then(|| name.to_vec())
-        }
-    }
+    let path = match operand {
+        Operand::Local(path) => path.as_os_str().as_bytes(),
+        Operand::Remote(operand) => operand.url.path(),
+    };
+    let name = path.rsplit(|byte| *byte == b'/').find(|name| !name.is_empty())?;
+    (name != b"." && name != b"..").then(|| name.to_vec())
 }
 
 fn show(operand: &Operand) -> String {
