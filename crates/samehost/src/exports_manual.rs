@@ -8,13 +8,17 @@ pub const FILE_NAME: &str = "samehost-exports.5";
 
 const SYNOPSIS: &str = "/etc/exports, /etc/exports.d/*.exports";
 
-const DESCRIPTION: [&str; 3] = [
+const DESCRIPTION: [&str; 4] = [
     "The directories that samehost serve exports, and to whom. The syntax is that of exports(5): an exports \
      file of the Linux kernel's server starts this one without changes. Each line has a directory and its \
      clients, and behind each client, without a blank, its options in parentheses. Options behind a dash \
      (-) are defaults for the clients after it. A backslash at the end of a line continues it, # begins a \
      comment, and special characters in names are quoted (\"/a b\") or written as three octal digits \
      (/a\\040b).",
+    "A directory's path may lead through symbolic links. They are followed when the exports are read, unless \
+     they lie in a directory that is exported for writing: its clients would choose what is exported. Clients \
+     mount the directory by the path as written and by its own path. Of two lines that lead to the same \
+     directory the first is served.",
     "A client is a host by name or address, a network (192.0.2.0/24, 192.0.2.0/255.255.255.0, \
      2001:db8::/32), a pattern of *, ? and [...] for host names, a netgroup (@group, netgroup(5)), or * for \
      everybody. Where several entries match a client, a host wins over a network, a network over a pattern, \

@@ -235,6 +235,20 @@ fn exports_that_are_not_served_as_meant_are_warnings() {
         ]);
         assert_eq!(ran.stderr.lines().count(), 8, "{}", ran.stderr);
     }
+    // Symbolic links on the way.
+    let base = scratch.path().canonicalize().unwrap().display().to_string();
+    std::fs::create_dir(scratch.path().join("a")).unwrap();
+    std::os::unix::fs::symlink("a", scratch.path().join("b")).unwrap();
+    std::fs::write(&file, format!("{dir}/a *(rw)\n{dir}/b *(ro)\n")).unwrap();
+    run(&mut samehost(["exports", "--check", path])).exits(0).complains(&[&format!(
+        "warning: {dir}/b: it can't be served: it is the same directory as {dir}/a\n  next: write the clients"
+    )]);
+    std::fs::write(&file, format!("{dir}/b *(ro)\n{dir} *(rw)\n{dir}/a *(ro)\n")).unwrap();
+    let ran = run(&mut samehost(["exports", "--check", path])).exits(0).complains(&[&format!(
+        "warning: {dir}/b: it can't be served: clients of {dir} may change the symbolic link {base}/b on its \
+         path, and so what is exported\n  next: write {base}/a in the exports instead"
+    )]);
+    assert_eq!(ran.stderr.lines().count(), 2, "{}", ran.stderr);
     std::fs::write(&file, format!("{dir} localhost(rw) *(ro)\n")).unwrap();
     assert_eq!(run(&mut samehost(["exports", "--check", path])).exits(0).stderr, "");
 }

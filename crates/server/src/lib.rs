@@ -19,6 +19,7 @@ pub mod status;
 pub use authorization::audit::{TARGET as AUDIT_TARGET, message_id};
 pub use control::exposition::MetricsAddress;
 pub use export_table::io_modes::Direction;
+pub use export_table::resolved::{PathObstacle, path_obstacles};
 pub use exports::IoMode;
 pub use lifecycle::Server;
 pub use lifecycle::change::Change;

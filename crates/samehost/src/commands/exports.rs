@@ -53,7 +53,10 @@ pub fn warn(exports: &Exports) {
         Failure::new(shown(path), "its line names no client, so it is exported to everybody")
             .next("write *(OPTIONS) if that is meant, else name the clients")
     });
-    for warning in directories.chain(everybody).chain(unknown_hosts(exports)) {
+    let linked = server::path_obstacles(exports).into_iter().map(|(path, obstacle)| {
+        Failure::new(shown(path), format!("it can't be served: {}", obstacle.reason)).next(obstacle.next)
+    });
+    for warning in directories.chain(linked).chain(everybody).chain(unknown_hosts(exports)) {
         print_error(&format!("warning: {warning}"));
     }
 }

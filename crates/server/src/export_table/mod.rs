@@ -6,7 +6,7 @@
 pub(crate) mod crossed;
 pub(crate) mod io_modes;
 pub(crate) mod mounts;
-mod resolved;
+pub(crate) mod resolved;
 pub(crate) mod sources;
 
 use std::hash::Hasher as _;
@@ -18,7 +18,7 @@ use ahash::HashMap;
 
 use crate::export_table::crossed::CrossedFilesystem;
 use crate::export_table::io_modes::IoModeSettings;
-use crate::export_table::resolved::{ResolvedPath, changeable_link};
+use crate::export_table::resolved::{PathObstacle, ResolvedPath, changeable_link, location, same_directory};
 use crate::status::counters::{ExportSlot, ExportSlots};
 use exports::{Export, Exports, Fsid};
 use store::{DirectoryId, HandleKey, Mounts, NestedExport, Store, StoreOptions, WriteVerifier};
@@ -105,7 +105,7 @@ impl ExportTable {
                     "its number {id:#x} is that of {} already: give one of them another fsid=",
                     other.export.path().display()
                 )),
-                (None, Some(obstacle), _) => Err(obstacle),
+                (None, Some(obstacle), _) => Err(obstacle.to_string()),
                 (None, None, Some(old)) if missing_mount(export, &mounts).is_none() => old.store.clone(),
                 (None, None, _) => open_resolved(export, id, resolved.as_ref(), opening, limits, &mounts),
             };
@@ -225,13 +225,12 @@ impl ExportTable {
     }
 
     /// Why an export isn't served: another one of the same directory is.
-    fn same_directory(&self, id: u32, resolved: Option<&ResolvedPath>) -> Option<String> {
+    fn same_directory(&self, id: u32, resolved: Option<&ResolvedPath>) -> Option<PathObstacle> {
         let path = &resolved?.path;
         let is_other = |other: &&Arc<ExportEntry>| {
             other.id != id && other.store.is_ok() && other.location().as_os_str() == path.as_os_str()
         };
-        let other = self.entries.iter().find(is_other)?.export.path().display();
-        Some(format!("it is the same directory as {other}; write the clients of both in one line"))
+        self.entries.iter().find(is_other).map(|other| same_directory(other.export.path()))
     }
 
     /// The position of `inner` in the nearest export around it, if there is one.
@@ -304,7 +303,7 @@ impl ExportEntry {
             .or_else(|| table.same_directory(self.id, resolved.as_ref()))
             .map_or_else(
                 || open_resolved(&self.export, self.id, resolved.as_ref(), opening, limits, mounts),
-                Err,
+                |obstacle| Err(obstacle.to_string()),
             );
         Self {
             export: self.export.clone(),
@@ -396,11 +395,6 @@ impl ExportEntry {
     pub(crate) fn problem(&self) -> Option<String> {
         if self.crossed.is_some() { None } else { self.store.as_ref().err().cloned() }
     }
-}
-
-/// The path of an exported directory without symbolic links; as written if it leads nowhere.
-fn location<'e>(export: &'e Export, resolved: Option<&'e ResolvedPath>) -> &'e Path {
-    resolved.map_or(export.path(), |resolved| &resolved.path)
 }
 
 /// As [`open`], if the export's path still leads to the directory `resolved`.

@@ -10,12 +10,13 @@
 //! `store::nested_exports` keeps those on the way to an export from being renamed.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use exports::Export;
+use exports::{Export, Exports};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
 /// How many symbolic links a path may lead through, as in the kernel.
@@ -30,6 +31,53 @@ pub(super) struct ResolvedPath {
     identity: (u64, u64),
     /// The symbolic links on the way.
     links: Vec<PathBuf>,
+}
+
+/// Why an export isn't served although its path leads to a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PathObstacle {
+    /// The reason.
+    pub reason: String,
+    /// What to do about it.
+    pub next: String,
+}
+
+impl fmt::Display for PathObstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.reason, self.next)
+    }
+}
+
+/// The exports that a server wouldn't serve because of symbolic links on their paths.
+pub fn path_obstacles(exports: &Exports) -> Vec<(&Path, PathObstacle)> {
+    let all: Vec<_> = exports.list().iter().map(|export| (export, ResolvedPath::of(export.path()))).collect();
+    let exported: Vec<_> =
+        all.iter().map(|(export, resolved)| (*export, location(export, resolved.as_ref()))).collect();
+    let (mut served, mut obstacles): (Vec<(&Path, &Path)>, _) = (Vec::new(), Vec::new());
+    for (export, resolved) in &all {
+        let Some(resolved) = resolved else { continue };
+        let other = served.iter().find(|(path, _)| *path == resolved.path);
+        let obstacle = changeable_link(export, Some(resolved), &exported)
+            .or_else(|| other.map(|(_, other)| same_directory(other)));
+        match obstacle {
+            Some(obstacle) => obstacles.push((export.path(), obstacle)),
+            None => served.push((&resolved.path, export.path())),
+        }
+    }
+    obstacles
+}
+
+/// The path of an exported directory without symbolic links; as written if it leads nowhere.
+pub(super) fn location<'e>(export: &'e Export, resolved: Option<&'e ResolvedPath>) -> &'e Path {
+    resolved.map_or(export.path(), |resolved| &resolved.path)
+}
+
+/// Why an export isn't served: it has the same directory as the export with the path `other`, which is.
+pub(super) fn same_directory(other: &Path) -> PathObstacle {
+    PathObstacle {
+        reason: format!("it is the same directory as {}", other.display()),
+        next: "write the clients of both in one line".to_owned(),
+    }
 }
 
 impl ResolvedPath {
@@ -94,7 +142,7 @@ pub(super) fn changeable_link(
     export: &Export,
     resolved: Option<&ResolvedPath>,
     exported: &[(&Export, &Path)],
-) -> Option<String> {
+) -> Option<PathObstacle> {
     let resolved = resolved?;
     let around = |link: &Path| {
         let is_around = |(export, path): &&(&Export, &Path)| !export.read_only() && link.starts_with(path);
@@ -106,12 +154,13 @@ pub(super) fn changeable_link(
     } else {
         format!("clients of {}", outer.path().display())
     };
-    Some(format!(
-        "{clients} may change the symbolic link {} on its path, and so what is exported; write {} in the \
-         exports instead",
-        link.display(),
-        resolved.path.display()
-    ))
+    Some(PathObstacle {
+        reason: format!(
+            "{clients} may change the symbolic link {} on its path, and so what is exported",
+            link.display()
+        ),
+        next: format!("write {} in the exports instead", resolved.path.display()),
+    })
 }
 
 #[cfg(test)]
