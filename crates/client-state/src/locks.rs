@@ -10,6 +10,8 @@
 //!   to make a read lock of it.
 //! - For one lock owner and file there is one request at a time: its state id has no other changes. Its
 //!   `seqid` in requests is 0.
+//! - The requests of different owners may arrive in any order. None is sent that the server would refuse only
+//!   because another one, of an owner that gives up a lock, arrives later.
 //!
 //! What the caller does:
 //! - To lock: calls [`Locks::lock`], sends the [`LockChange`] and reports [`Locks::changed`]. If the lock is
@@ -20,12 +22,13 @@
 //! - When a lock owner ends or closes the file: calls [`Locks::release`]. The open that its locks were made
 //!   through is closed when [`Locks::is_free`].
 //! - Before each sending of a change, also of one that [`Locks::take_changes`] returns: makes the request of
-//!   what [`Locks::request`] says. If that is nothing any more the change is dropped. A reclaim whose file
-//!   isn't open again fails as [`StateError::Refused`], without being sent.
+//!   what [`Locks::request`] says. If that is nothing any more, or a first lock and its file isn't open, the
+//!   change fails as [`StateError::Refused`], without being sent.
 //! - When the server doesn't know the state of a request that would be another one by then: sends that one.
 //!   The state has been recovered since the request was made.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use lock_ranges::{ByteRange, LockKind, LockRanges};
 
@@ -54,8 +57,8 @@ struct OwnerLocks {
     is_reclaiming: bool,
     /// The application's request that isn't answered.
     asked: Option<Asked>,
-    /// The other request that isn't answered.
-    sent: Option<u64>,
+    /// The other request that isn't answered: its number, and what it is for.
+    sent: Option<(u64, Purpose)>,
     /// The lock owner has ended.
     is_released: bool,
     is_lost: bool,
@@ -127,8 +130,8 @@ pub enum LockAnswer<F, L> {
     Granted,
     /// The file is delegated, and another owner has a lock that conflicts.
     Denied,
-    /// Another request of the owner isn't answered, or one about a conflicting lock. The caller tries again
-    /// after the next [`Locks::changed`] of the file.
+    /// Another request of the owner isn't answered or has to be made first, or one about a conflicting lock.
+    /// The caller tries again after the next [`Locks::changed`] of the file.
     Busy,
     /// The server decides.
     Ask(LockChange<F, L>),
@@ -193,16 +196,17 @@ impl<F: Clone + Ord, L: Clone + Ord> Locks<F, L> {
             return self.lock_locally(key, range, kind);
         }
         // The server doesn't know yet what another owner has, or has no longer: it mustn't grant what that
-        // owner has under a delegation, nor refuse what it has unlocked.
+        // owner has under a delegation, or has again if nothing waits for its read lock any more, nor refuse
+        // what it has unlocked.
         let is_untold = |locks: &OwnerLocks| {
-            locks.wanted != locks.held
-                && [&locks.wanted, &locks.held].iter().any(|ranges| ranges.conflict(range, kind).is_some())
+            (!locks.is_told() || locks.may_weaken(range))
+                && (locks.wanted.conflict(range, kind).is_some() || locks.keeps(range, kind))
         };
-        if self.owners.iter().any(|(other, locks)| other.0 == key.0 && other.1 != key.1 && is_untold(locks)) {
+        if self.others(&key).any(is_untold) {
             return LockAnswer::Busy;
         }
         let locks = self.owners.entry(key.clone()).or_default();
-        if locks.asked.is_some() || locks.sent.is_some() {
+        if locks.asked.is_some() || !locks.is_told() {
             return LockAnswer::Busy;
         }
         if locks.wanted.is_set(range, kind) {
@@ -285,14 +289,10 @@ impl<F: Clone + Ord, L: Clone + Ord> Locks<F, L> {
     #[must_use]
     pub fn holds(&self, file: &F, owner: &L, range: ByteRange, kind: LockKind) -> bool {
         let is_local = self.delegated.contains(file);
-        // The server may have made a read lock of it already.
-        let weakens = |asked: &Asked| {
-            asked.kind == LockKind::Read && kind == LockKind::Write && asked.range.overlaps(range)
-        };
         let holds = |locks: &OwnerLocks| {
             locks.wanted.covers(range, kind)
                 && (is_local || locks.held.covers(range, kind))
-                && !locks.asked.as_ref().is_some_and(weakens)
+                && (kind == LockKind::Read || !locks.may_weaken(range))
         };
         self.get(file, owner).is_some_and(holds)
     }
@@ -327,12 +327,12 @@ impl<F: Clone + Ord, L: Clone + Ord> Locks<F, L> {
         self.get(file, owner).is_some_and(|locks| locks.is_lost)
     }
 
-    /// The request of a change now. `None` if recovery has overtaken the change.
+    /// The request of a change now. `None` if recovery has overtaken the change, or what it gives up is gone.
     #[must_use]
     pub fn request(&self, change: &LockChange<F, L>) -> Option<LockChangeRequest> {
         let locks = self.owners.get(&change.key)?;
         let is_asked = locks.asked.as_ref().is_some_and(|asked| asked.number == change.number);
-        if !is_asked && locks.sent != Some(change.number) {
+        if !is_asked && !locks.is_sent(change.number) {
             return None;
         }
         let id = locks.id.map(StateId::any);
@@ -366,6 +366,7 @@ impl<F: Clone + Ord, L: Clone + Ord> Locks<F, L> {
                 locks.drop_held(is_delegated);
             }
         });
+        self.make_changes(file);
     }
 
     /// The state ids that the server should know, to be tested.
@@ -408,30 +409,32 @@ impl<F: Clone + Ord, L: Clone + Ord> Locks<F, L> {
     /// The delegation will be returned: the server is told what is locked.
     pub(crate) fn recall(&mut self, file: &F) {
         if self.delegated.remove(file) {
-            self.keys(file).iter().for_each(|key| self.make_change(key));
+            self.make_changes(file);
         }
     }
 
     /// Whether the server holds what applications have locked in a file.
     pub(crate) fn is_settled(&self, file: &F) -> bool {
         let mut on_file = self.owners.iter().filter(|((on, _), _)| on == file);
-        on_file.all(|(_, locks)| locks.sent.is_none() && locks.wanted == locks.held)
+        on_file.all(|(_, locks)| locks.is_told())
     }
 
     /// The delegation was revoked: locks that the server wasn't told of are lost.
     pub(crate) fn revoke(&mut self, file: &F) {
         if self.delegated.remove(file) {
-            for key in self.keys(file) {
-                if let Some(locks) = self.owners.get_mut(&key).filter(|locks| locks.wanted != locks.held) {
-                    locks.lose();
-                }
-                self.make_change(&key);
-            }
+            let on_file = self.owners.iter_mut().filter(|((on, _), _)| on == file);
+            let untold = on_file.map(|(_, locks)| locks).filter(|locks| locks.wanted != locks.held);
+            untold.for_each(OwnerLocks::lose);
+            self.make_changes(file);
         }
     }
 
-    fn keys(&self, file: &F) -> Vec<(F, L)> {
-        self.owners.keys().filter(|(on, _)| on == file).cloned().collect()
+    /// The locks of other owners on the same file.
+    fn others(&self, key: &(F, L)) -> impl Iterator<Item = &OwnerLocks> {
+        let before = self.owners.range(..key).rev();
+        let behind = self.owners.range((Bound::Excluded(key), Bound::Unbounded));
+        let is_on_file = |((file, _), _): &(&(F, L), &OwnerLocks)| *file == key.0;
+        before.take_while(is_on_file).chain(behind.take_while(is_on_file)).map(|(_, locks)| locks)
     }
 
     fn get(&self, file: &F, owner: &L) -> Option<&OwnerLocks> {
@@ -450,7 +453,7 @@ impl<F: Clone + Ord, L: Clone + Ord> Locks<F, L> {
         let LockChange { key, number, purpose } = change;
         let Some(locks) = self.owners.get_mut(&key) else { return };
         let was_asked = locks.asked.take_if(|asked| asked.number == number).is_some();
-        if !was_asked && locks.sent.take_if(|sent| *sent == number).is_none() {
+        if !was_asked && locks.sent.take_if(|(sent, _)| *sent == number).is_none() {
             // Recovery has overtaken it.
             return;
         }
@@ -472,7 +475,13 @@ impl<F: Clone + Ord, L: Clone + Ord> Locks<F, L> {
             (Purpose::Restore(range, None), Err(_)) => drop(locks.held.set(range, None)),
             (Purpose::Restore(_, Some(_)) | Purpose::Reclaim(..), Err(_)) => locks.lose(),
         }
-        self.make_change(&key);
+        self.make_changes(&key.0);
+    }
+
+    /// Makes the changes that are due for a file. Those of some owners may have waited for others.
+    fn make_changes(&mut self, file: &F) {
+        let keys: Vec<_> = self.owners.keys().filter(|(on, _)| on == file).cloned().collect();
+        keys.iter().for_each(|key| self.make_change(key));
     }
 
     /// Makes the change that is due for a lock owner and file.
@@ -481,15 +490,49 @@ impl<F: Clone + Ord, L: Clone + Ord> Locks<F, L> {
         if std::mem::take(&mut locks.is_newly_lost) {
             self.lost.push(key.clone());
         }
-        let Some(purpose) = locks.next_purpose(self.delegated.contains(&key.0)) else {
+        locks.is_reclaiming = locks.is_reclaiming && locks.missing().is_some();
+        let purpose = self.next_purpose(key);
+        let Some(locks) = self.owners.get_mut(key) else { return };
+        let Some(purpose) = purpose else {
             if locks.is_unused() {
                 self.owners.remove(key);
             }
             return;
         };
         self.last_number += 1;
-        locks.sent = Some(self.last_number);
+        locks.sent = Some((self.last_number, purpose));
         self.changes.push(LockChange { key: key.clone(), number: self.last_number, purpose });
+    }
+
+    fn next_purpose(&self, key: &(F, L)) -> Option<Purpose> {
+        let locks = self.owners.get(key)?;
+        if let Some((range, kind)) = locks.missing().filter(|_| locks.is_reclaiming) {
+            return Some(Purpose::Reclaim(range, kind));
+        }
+        if locks.asked.is_some() {
+            return None;
+        }
+        let is_delegated = self.delegated.contains(&key.0);
+        let is_due = |(range, kind): &(ByteRange, Option<LockKind>)| match kind {
+            None => true,
+            Some(kind) => !is_delegated && !self.must_wait(key, *range, *kind),
+        };
+        if let Some((range, kind)) = locks.wanted.differences(&locks.held).find(is_due) {
+            return Some(Purpose::Restore(range, kind));
+        }
+        let is_over = locks.is_released && locks.held.is_empty() && locks.id.is_some();
+        is_over.then_some(Purpose::Free)
+    }
+
+    /// Whether a lock that the owner has waits until the server doesn't hold any more what another owner has
+    /// given up.
+    ///
+    /// Owners don't wait for each other in a circle. Of the bytes that any owner waits for, take the last
+    /// one. Its holder has unlocked it, which never waits, or has a read lock there in place of a write lock.
+    /// That doesn't wait either: nobody else holds what it held for writing, and no byte behind that is
+    /// waited for.
+    fn must_wait(&self, key: &(F, L), range: ByteRange, kind: LockKind) -> bool {
+        self.others(key).any(|locks| locks.keeps(range, kind) && locks.wanted.conflict(range, kind).is_none())
     }
 }
 
@@ -502,23 +545,40 @@ impl OwnerLocks {
         self.id.is_none() && self.wanted.is_empty() && self.asked.is_none() && !self.is_lost
     }
 
-    fn next_purpose(&mut self, is_delegated: bool) -> Option<Purpose> {
-        if self.is_reclaiming {
-            let missing = self.wanted.differences(&self.held).find_map(|(range, kind)| Some((range, kind?)));
-            if let Some((range, kind)) = missing {
-                return Some(Purpose::Reclaim(range, kind));
+    fn is_sent(&self, number: u64) -> bool {
+        self.sent.is_some_and(|(sent, _)| sent == number)
+    }
+
+    /// Whether the server holds what the application has locked, and no request changes that.
+    fn is_told(&self) -> bool {
+        self.sent.is_none() && self.wanted == self.held
+    }
+
+    /// Whether the server has, or gets by a request that isn't answered, a lock for which it refuses this one
+    /// to another owner.
+    fn keeps(&self, range: ByteRange, kind: LockKind) -> bool {
+        let sent = match self.sent {
+            Some((_, Purpose::Restore(range, Some(kind)) | Purpose::Reclaim(range, kind))) => {
+                Some((range, kind))
             }
-            self.is_reclaiming = false;
-        }
-        if self.asked.is_some() {
-            return None;
-        }
-        let is_due = |(_, kind): &(ByteRange, Option<LockKind>)| !is_delegated || kind.is_none();
-        if let Some((range, kind)) = self.wanted.differences(&self.held).find(is_due) {
-            return Some(Purpose::Restore(range, kind));
-        }
-        let is_over = self.is_released && self.held.is_empty() && self.id.is_some();
-        is_over.then_some(Purpose::Free)
+            _ => None,
+        };
+        sent.is_some_and(|(sent, of)| sent.overlaps(range) && of.excludes(kind))
+            || self.held.conflict(range, kind).is_some()
+    }
+
+    /// Whether the server may have made a read lock of a write lock in the range, as the application has
+    /// asked.
+    fn may_weaken(&self, range: ByteRange) -> bool {
+        let asked = self.asked.as_ref().filter(|asked| asked.kind == LockKind::Read);
+        asked.is_some_and(|asked| {
+            asked.range.overlaps(range) && self.wanted.conflict(asked.range, LockKind::Read).is_some()
+        })
+    }
+
+    /// A lock of the application that the server doesn't hold.
+    fn missing(&self) -> Option<(ByteRange, LockKind)> {
+        self.wanted.differences(&self.held).find_map(|(range, kind)| Some((range, kind?)))
     }
 
     fn set_held(&mut self, range: ByteRange, kind: Option<LockKind>, id: Option<StateId>) {

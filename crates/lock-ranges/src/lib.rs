@@ -13,7 +13,8 @@ pub enum LockKind {
 
 impl LockKind {
     /// Whether two owners can't have a lock of each kind on the same byte.
-    fn excludes(self, other: Self) -> bool {
+    #[must_use]
+    pub fn excludes(self, other: Self) -> bool {
         self == Self::Write || other == Self::Write
     }
 }

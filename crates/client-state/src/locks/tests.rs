@@ -9,6 +9,8 @@ type Table = Locks<u32, u32>;
 type Change = LockChange<u32, u32>;
 
 const ID: StateId = StateId { seqid: 1, other: [1; 12] };
+/// That of another owner.
+const OTHER: StateId = StateId { seqid: 1, other: [2; 12] };
 
 const fn bytes(first: u64, last: u64) -> ByteRange {
     ByteRange { first, last }
@@ -102,6 +104,120 @@ fn what_an_owner_has_unlocked_is_not_asked_for_before_the_server_knows() {
     assert!(matches!(table.lock(1, 3, bytes(10, 19), Read), LockAnswer::Ask(_)));
     table.changed(unlock, Ok(Some(ID)));
     assert!(matches!(table.lock(1, 4, bytes(0, 0), Read), LockAnswer::Ask(_)));
+}
+
+/// The changes that are due: the owners, and the requests.
+fn all_due(table: &mut Table) -> Vec<(Change, LockChangeRequest)> {
+    let changes = table.take_changes().into_iter();
+    let with_request = changes.map(|change| {
+        let request = table.request(&change).expect("it isn't overtaken");
+        (change, request)
+    });
+    with_request.collect()
+}
+
+/// The only change that is due is this one of an owner.
+fn due_of(table: &mut Table, owner: u32, request: LockChangeRequest) -> Change {
+    let mut due = all_due(table);
+    let (change, first) = due.pop().expect("a change is due");
+    assert_eq!((due, *change.owner(), first), (vec![], owner, request));
+    change
+}
+
+#[test]
+fn what_is_locked_under_a_delegation_waits_for_what_others_have_unlocked() {
+    let mut table = Table::default();
+    locked(&mut table, bytes(0, 9), Write);
+    table.delegate(1);
+    table.unlock(&1, &1, bytes(0, 4));
+    let unlock = due_of(&mut table, 1, Unlock { id: ID.any(), range: bytes(0, 4) });
+    assert_eq!(table.lock(1, 2, bytes(0, 1), Read), LockAnswer::Granted);
+    table.recall(&1);
+    assert_eq!(table.take_changes(), [], "LOCK may overtake LOCKU");
+    assert!(!table.is_settled(&1) && !table.holds(&1, &2, bytes(0, 1), Read));
+    assert_eq!(table.lock(1, 2, bytes(0, 1), Read), LockAnswer::Busy, "the server doesn't have it yet");
+    table.changed(unlock, Ok(Some(ID)));
+    let change = due_of(&mut table, 2, lock(None, bytes(0, 1), Read, false));
+    table.changed(change, Ok(Some(OTHER)));
+    assert!(table.is_settled(&1) && table.holds(&1, &2, bytes(0, 1), Read));
+    assert_eq!((table.take_changes(), table.take_lost()), (vec![], vec![]));
+}
+
+#[test]
+fn what_is_unlocked_while_its_lock_is_on_its_way_is_waited_for() {
+    let mut table = Table::default();
+    table.delegate(1);
+    assert_eq!(table.lock(1, 1, bytes(0, 9), Read), LockAnswer::Granted);
+    table.recall(&1);
+    let first = due_of(&mut table, 1, lock(None, bytes(0, 9), Read, false));
+    table.release(&1, &1);
+    assert_eq!(table.lock(1, 2, bytes(0, 0), Write), LockAnswer::Busy, "the server would refuse it");
+    // Another delegation.
+    table.delegate(1);
+    assert_eq!(table.lock(1, 2, bytes(0, 0), Write), LockAnswer::Granted);
+    table.recall(&1);
+    assert_eq!(table.take_changes(), []);
+    table.changed(first, Ok(Some(ID)));
+    let unlock = due_of(&mut table, 1, Unlock { id: ID.any(), range: ByteRange::ALL });
+    table.changed(unlock, Ok(Some(ID)));
+    let mut due = all_due(&mut table);
+    due.retain(|(change, _)| *change.owner() == 2);
+    assert_eq!(due.pop().map(|(_, request)| request), Some(lock(None, bytes(0, 0), Write, false)));
+}
+
+#[test]
+fn what_is_locked_again_while_its_unlock_is_on_its_way_is_not_given_to_others() {
+    let mut table = Table::default();
+    locked(&mut table, bytes(0, 9), Write);
+    table.delegate(1);
+    table.unlock(&1, &1, bytes(0, 9));
+    let unlock = due_of(&mut table, 1, Unlock { id: ID.any(), range: ByteRange::ALL });
+    assert_eq!(table.lock(1, 1, bytes(0, 9), Write), LockAnswer::Granted);
+    table.recall(&1);
+    assert_eq!(table.lock(1, 2, bytes(0, 0), Read), LockAnswer::Busy, "LOCKU would make room for it");
+    table.changed(unlock, Ok(Some(ID)));
+    let _ = due_of(&mut table, 1, lock(Some(ID.any()), bytes(0, 9), Write, false));
+    assert_eq!(table.lock(1, 2, bytes(0, 0), Read), LockAnswer::Busy);
+}
+
+#[test]
+fn locks_that_are_told_do_not_wait_in_a_circle() {
+    let mut table = Table::default();
+    locked(&mut table, bytes(1, 1), Write);
+    let LockAnswer::Ask(change) = table.lock(1, 2, bytes(3, 3), Write) else { panic!("it isn't asked") };
+    table.changed(change, Ok(Some(OTHER)));
+    table.delegate(1);
+    // Each has read locks now where the other one has a write lock at the server.
+    for (owner, own) in [(1, bytes(1, 1)), (2, bytes(3, 3))] {
+        assert_eq!(table.lock(1, owner, own, Read), LockAnswer::Granted);
+    }
+    for owner in [1, 2] {
+        assert_eq!(table.lock(1, owner, bytes(0, 5), Read), LockAnswer::Granted);
+    }
+    table.recall(&1);
+    let change = due_of(&mut table, 2, lock(Some(OTHER.any()), bytes(3, 5), Read, false));
+    table.changed(change, Ok(Some(OTHER)));
+    let change = due_of(&mut table, 1, lock(Some(ID.any()), bytes(0, 5), Read, false));
+    table.changed(change, Ok(Some(ID)));
+    let change = due_of(&mut table, 2, lock(Some(OTHER.any()), bytes(0, 5), Read, false));
+    table.changed(change, Ok(Some(OTHER)));
+    assert!(table.is_settled(&1));
+}
+
+#[test]
+fn who_waits_goes_on_when_the_server_has_lost_the_locks_of_another_owner() {
+    let mut table = Table::default();
+    locked(&mut table, bytes(0, 9), Write);
+    table.delegate(1);
+    table.unlock(&1, &1, bytes(0, 9));
+    let unlock = due_of(&mut table, 1, Unlock { id: ID.any(), range: ByteRange::ALL });
+    assert_eq!(table.lock(1, 2, bytes(0, 9), Write), LockAnswer::Granted);
+    table.recall(&1);
+    assert_eq!(table.take_changes(), []);
+    table.gone(&1, &1, ID);
+    let _ = due_of(&mut table, 2, lock(None, bytes(0, 9), Write, false));
+    table.changed(unlock, Err(LockError::State(StateError::Gone)));
+    assert_eq!(table.take_changes(), []);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::server::LEASE;
 use crate::world::{BYTES, FILES, OWNERS, World};
 
 /// What a CB_RECALL_ANY is about.
-const KINDS: [&[DelegationKind]; 3] =
+pub const KINDS: [&[DelegationKind]; 3] =
     [&[DelegationKind::Read], &[DelegationKind::Write], &[DelegationKind::Read, DelegationKind::Write]];
 
 #[derive(Debug, Clone)]
@@ -68,9 +68,9 @@ pub enum Expected {
 /// A history.
 #[derive(Debug, Clone)]
 pub struct History {
-    expected: Expected,
-    has_delegations: bool,
-    events: Vec<Event>,
+    pub expected: Expected,
+    pub has_delegations: bool,
+    pub events: Vec<Event>,
 }
 
 impl History {

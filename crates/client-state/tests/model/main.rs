@@ -11,6 +11,7 @@
 extern crate samehost_client_state as client_state;
 
 mod events;
+mod found;
 mod host;
 mod messages;
 mod mutations;

@@ -236,7 +236,10 @@ impl Host {
             Task::Close(open) => {
                 let is_it = |app: &App| app.open.file() == open.file() && app.open.owner() == open.owner();
                 let is_last = !self.apps.values().any(is_it);
-                if is_last && !self.locks.is_free(open.file(), open.owner()) {
+                let (file, owner) = (open.file(), open.owner());
+                // A LOCK on its way needs the access of the open that it was made through.
+                let is_settled = self.locks.is_settled_for(file, owner);
+                if !is_settled || is_last && !self.locks.is_free(file, owner) {
                     return Some((task, None));
                 }
                 let Task::Close(open) = task else { return None };
@@ -267,13 +270,14 @@ impl Host {
     fn prepare_lock(&mut self, task: Task) -> Option<(Task, Option<Operation>)> {
         let Task::Lock(change, number, is_given_up) = task else { return None };
         let (file, owner) = (*change.file(), *change.owner());
+        let refused = Err(LockError::State(StateError::Refused));
         let Some(request) = self.locks.request(&change) else {
+            self.locks.changed(change, refused);
             self.end_io(number);
             return None;
         };
-        let is_it = |app: &&App| *app.open.file() == file && *app.open.owner() == owner;
-        let app = number.map_or_else(|| self.apps.values().find(is_it), |number| self.apps.get(&number));
-        let open = app.map_or(Err(NoState::Lost), |app| self.opens.io_id(&app.open));
+        // Also through what no application has open any more: closing waits for the locks.
+        let open = self.opens.io_id_of(&file, &owner, 0).and_then(|open| open.ok_or(NoState::Lost));
         let is_first = matches!(request, LockChangeRequest::Lock { id: None, .. });
         let open = match open {
             Ok(open) => open,
@@ -282,7 +286,7 @@ impl Host {
                 return Some((Task::Lock(change, number, is_given_up), None));
             }
             Err(_) => {
-                self.locks.changed(change, Err(LockError::State(StateError::Refused)));
+                self.locks.changed(change, refused);
                 self.end_io(number);
                 return None;
             }
