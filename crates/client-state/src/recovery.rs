@@ -49,6 +49,8 @@ pub struct StateManager {
     must_reclaim: bool,
     /// All of it was reclaimed; RECLAIM_COMPLETE is due.
     is_reclaimed: bool,
+    /// When the last RECLAIM_COMPLETE was answered.
+    completed: Option<Instant>,
     /// It was another server's, which has nothing to do with the present one.
     is_foreign: bool,
     must_bind: bool,
@@ -152,6 +154,7 @@ impl StateManager {
             losses: 0,
             must_reclaim: true,
             is_reclaimed: false,
+            completed: None,
             is_foreign: false,
             must_bind: false,
             must_test: false,
@@ -305,11 +308,11 @@ impl StateManager {
         (self.must_reclaim, self.is_reclaimed) = (true, false);
     }
 
-    /// RECLAIM_COMPLETE was answered.
-    pub const fn reclaim_completed(&mut self) {
+    /// RECLAIM_COMPLETE was answered by `now`.
+    pub const fn reclaim_completed(&mut self, now: Instant) {
         (self.must_reclaim, self.is_reclaimed, self.is_foreign) = (false, false, false);
-        // The flag in the reply to a request that was sent before means nothing.
-        self.flags |= RECLAIM_NEEDED;
+        self.completed = Some(now);
+        self.flags &= !RECLAIM_NEEDED;
     }
 
     /// All state ids were tested by `now`. A reply to a later request that says again that state was revoked
@@ -336,6 +339,10 @@ impl StateManager {
             return;
         }
         self.renewed = self.renewed.max(Some(sent));
+        // Replies arrive in any order: that to a request from before RECLAIM_COMPLETE says nothing of later
+        // losses.
+        let is_outdated = self.completed.is_some_and(|at| sent <= at);
+        let flags = if is_outdated { flags & !RECLAIM_NEEDED } else { flags };
         let new = flags & !self.flags;
         self.flags = flags;
         if flags & REVOKED == 0 {

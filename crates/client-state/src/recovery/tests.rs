@@ -23,7 +23,7 @@ fn reclaim(manager: &mut StateManager, now: Instant, loss: u64) {
     manager.reclaimed(loss);
     assert_eq!((manager.step(now), manager.is_ready()), (Step::ReclaimComplete, false));
     manager.sequenced(manager.session(), now, RECLAIM_NEEDED);
-    manager.reclaim_completed();
+    manager.reclaim_completed(now);
     assert!(manager.is_ready() && manager.is_lease_valid(now));
     assert_eq!(manager.step(now), Step::Wait(now + LEASE * 2 / 3));
 }
@@ -262,7 +262,23 @@ fn status_flags_lead_to_steps() {
     manager.failed(1, SessionError::NotBound);
     assert_eq!(manager.step(now), Step::BindConnections);
     manager.bound();
-    manager.sequenced(1, now, RECLAIM_NEEDED);
+    let later = now + Duration::from_secs(1);
+    manager.sequenced(1, later, RECLAIM_NEEDED);
     assert!(!manager.is_ready());
-    reclaim(&mut manager, now, 2);
+    reclaim(&mut manager, later, 2);
+}
+
+#[test]
+fn a_late_reply_from_before_reclaim_complete_means_no_loss() {
+    let (mut manager, completed) = running();
+    let at = |seconds| completed + Duration::from_secs(seconds);
+    manager.sequenced(1, at(1), 0);
+    manager.sequenced(1, completed, RECLAIM_NEEDED);
+    assert!(manager.is_ready(), "the request was sent before");
+    manager.sequenced(1, at(2), RECLAIM_NEEDED);
+    assert!(!manager.is_ready());
+    // What is lost right after that is lost, too.
+    reclaim(&mut manager, at(2), 2);
+    manager.sequenced(1, at(3), RECLAIM_NEEDED);
+    reclaim(&mut manager, at(3), 3);
 }

@@ -110,3 +110,26 @@ fn a_freed_lock_owner_is_found_gone() {
     ];
     History { expected: Expected::Reclaimed, has_delegations: false, events }.run(None);
 }
+
+/// The reply to a SEQUENCE from before RECLAIM_COMPLETE, whose flag says that something is to be reclaimed,
+/// arrives after a later one.
+#[test]
+fn a_late_reply_does_not_take_what_was_reclaimed() {
+    let events = vec![
+        Event::Open(0, 0, READ),
+        Event::End,
+        Event::Deliver(0, false),
+        Event::Restart,
+        Event::Reply(0),
+        // This makes another session.
+        Event::Lock(0, bytes(0, 0)),
+        Event::Deliver(1, false),
+        Event::Reply(0),
+        Event::Deliver(0, false),
+        Event::Deliver(0, false),
+        Event::Reply(0),
+        Event::Deliver(0, false),
+        Event::Settle,
+    ];
+    History { expected: Expected::Reclaimed, has_delegations: false, events }.run(None);
+}

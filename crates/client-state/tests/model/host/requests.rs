@@ -302,7 +302,7 @@ impl Host {
             (Task::ReclaimComplete, result) => {
                 // A session may end between the two.
                 assert!(matches!(result, Ok(_) | Err(Error::CompleteAlready)), "{result:?}");
-                self.manager.reclaim_completed();
+                self.manager.reclaim_completed(self.last_run);
             }
             (Task::Open(opening, file, share), Ok(id)) => {
                 let open = self.opens.opened(opening, file, share, id);

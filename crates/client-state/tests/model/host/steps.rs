@@ -32,7 +32,7 @@ impl Host {
             }
             Step::Reclaim { loss } => return self.reclaim(loss),
             Step::ReclaimComplete if self.mistakes(Mutation::SkipReclaimComplete) => {
-                self.manager.reclaim_completed();
+                self.manager.reclaim_completed(now);
                 return true;
             }
             Step::ReclaimComplete => {

@@ -93,7 +93,7 @@ impl SessionClient {
                 if let Some(session) = created {
                     self.complete_reclaim(&session).await?;
                 }
-                self.manager.lock().reclaim_completed();
+                self.manager.lock().reclaim_completed(Instant::now());
             }
             Step::TestStates => {
                 let has_found = match created {
