@@ -1,7 +1,8 @@
 //! Small real filesystems on loop devices.
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{ErrorKind, Read as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -16,7 +17,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Makes a filesystem of `kind` ("ext4", "xfs") of `megabytes` MiB and mounts it.
+    /// Makes a filesystem of `kind` ("ext4", "xfs", "btrfs") of `megabytes` MiB and mounts it.
     ///
     /// # Panics
     /// When it can't be created or mounted.
@@ -30,12 +31,13 @@ impl Disk {
     /// When it can't be made or mounted.
     pub fn in_directory(kind: &str, megabytes: u64, parent: &Path) -> Self {
         let scratch = Scratch::under(parent);
-        let image = scratch.join("image");
+        let mountpoint = scratch.mkdir("mounted");
+        let disk = Self { mountpoint, scratch };
+        let image = disk.image();
         File::create(&image).and_then(|f| f.set_len(megabytes << 20)).expect("own directory");
         run_ok(Command::new(format!("mkfs.{kind}")).arg("-q").arg(&image));
-        let mountpoint = scratch.mkdir("mounted");
-        run_ok(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&mountpoint));
-        Self { mountpoint, scratch }
+        disk.mount();
+        disk
     }
 
     /// As [`Disk::new`], on preallocated memory (tmpfs), so that writers to the disk aren't charged for it.
@@ -44,7 +46,7 @@ impl Disk {
     /// When it can't be created or mounted.
     pub fn in_memory(kind: &str, megabytes: u64) -> Self {
         let disk = Self::in_directory(kind, megabytes, Path::new("/dev/shm"));
-        let image = File::options().write(true).open(disk.scratch.join("image")).expect("own file");
+        let image = File::options().write(true).open(disk.image()).expect("own file");
         let all = rustix::fs::FallocateFlags::empty();
         rustix::fs::fallocate(&image, all, 0, megabytes << 20).expect("there is memory");
         disk
@@ -54,7 +56,49 @@ impl Disk {
     pub fn path(&self) -> &Path {
         &self.mountpoint
     }
+
+    /// Changes a byte of a file's block on the device, so that reading the block fails with `EIO`. The disk
+    /// is a btrfs, which has checksums of the data. No other block may have the same contents, and no file
+    /// may be open. Afterwards nothing is in the page cache.
+    ///
+    /// # Panics
+    /// When the block isn't found, or can be read afterwards.
+    pub fn damage(&self, file: &Path, offset: u64) {
+        let read = || {
+            let mut block = [0; BLOCK];
+            File::open(file).and_then(|file| file.read_exact_at(&mut block, offset)).map(|()| block)
+        };
+        let contents = read().expect("it is that long");
+        self.remount();
+        let image = File::options().read(true).write(true).open(self.image()).expect("own file");
+        let blocks = image.metadata().expect("own file").len() / BLOCK as u64;
+        let mut found = [0; BLOCK];
+        let at = (0..blocks).map(|number| number * BLOCK as u64).find(|at| {
+            image.read_exact_at(&mut found, *at).expect("it is that long");
+            found == contents
+        });
+        image.write_all_at(&[!contents[0]], at.expect("it is on the device")).expect("own file");
+        let error = read().expect_err("its checksum is another");
+        assert_ne!(error.kind(), ErrorKind::UnexpectedEof, "{error}");
+        self.remount();
+    }
+
+    fn image(&self) -> PathBuf {
+        self.scratch.join("image")
+    }
+
+    fn mount(&self) {
+        run_ok(Command::new("mount").args(["-o", "loop"]).arg(self.image()).arg(&self.mountpoint));
+    }
+
+    fn remount(&self) {
+        run_ok(Command::new("umount").arg(&self.mountpoint));
+        self.mount();
+    }
 }
+
+/// The size of a block, in bytes.
+pub const BLOCK: usize = 4096;
 
 /// A frozen filesystem: changes block (fsfreeze(8)). Thaws when dropped, and also when this process is
 /// killed, because a frozen disk would eventually block the whole machine.

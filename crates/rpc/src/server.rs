@@ -51,5 +51,5 @@ pub use context::{CallContext, Peer};
 pub use info::{ConnectionInfo, Totals};
 pub use limits::Limits;
 pub use program::{CallError, PayloadAlignment, Program, ProgramFn};
-pub use reply::{Attachment, CallTimer, FilePart, Payload, Reply};
+pub use reply::{Attachment, CallTimer, FilePart, Payload, PayloadFile, Reply};
 pub use sys::TcpOwner;

@@ -84,9 +84,9 @@ impl Transport<OwnedFd> {
     /// ends there. Needs [`Capabilities::sendfile`].
     ///
     /// # Errors
-    /// [`Errno::AGAIN`] when the socket is full, [`Errno::INVAL`] and similar ones for a file that
-    /// sendfile(2) can't read, and the other errors of sendfile(2).
-    pub fn send_file(&self, file: &OwnedFd, offset: &mut u64, count: usize) -> Result<usize, Errno> {
+    /// [`Errno::AGAIN`] when the socket is full, and the errors of sendfile(2): those of the socket, those of
+    /// the file, and [`Errno::INVAL`] and similar ones for a file that sendfile(2) can't read.
+    pub fn send_file(&self, file: impl AsFd, offset: &mut u64, count: usize) -> Result<usize, Errno> {
         rustix::fs::sendfile(&self.stream, file, Some(offset), count)
     }
 

@@ -30,6 +30,8 @@ pub struct Node {
     write: DataFile,
     direct: DirectFiles,
     permissions: Mutex<PermissionCache>,
+    /// See [`Node::set_unsendable`].
+    unsendable: AtomicBool,
     /// The tick of the cache at the last use.
     used: AtomicU32,
     uncommitted: UncommittedState,
@@ -54,6 +56,7 @@ impl Node {
             write: DataFile::default(),
             direct: DirectFiles::default(),
             permissions: Mutex::default(),
+            unsendable: AtomicBool::new(false),
             used: AtomicU32::new(0),
             uncommitted: UncommittedState::default(),
             syncs: FileSyncs::default(),
@@ -148,6 +151,20 @@ impl Node {
 
     pub(crate) fn set_leased(&self, leased: bool) {
         self.leased.store(leased, Ordering::Release);
+    }
+
+    /// The file couldn't be read while it was sent without a copy, in the middle of a reply. Until the node
+    /// leaves the cache the file isn't sent so any more ([`UserContext::can_send`]).
+    ///
+    /// [`UserContext::can_send`]: crate::UserContext::can_send
+    pub fn set_unsendable(&self) {
+        if !self.unsendable.swap(true, Ordering::Relaxed) {
+            tracing::warn!(handle = ?self.handle, "reading failed: the file isn't sent by sendfile any more");
+        }
+    }
+
+    pub(crate) fn is_unsendable(&self) -> bool {
+        self.unsendable.load(Ordering::Relaxed)
     }
 
     pub(crate) fn touch(&self, tick: u32) {

@@ -41,7 +41,6 @@ fn cached_reads_and_tmpfs_reads_announce_no_wait() {
         let store = export.open();
         let context = store.as_user(&root()).expect("acts");
         let node = context.lookup(&root_of(&context, &store), b"f").expect("is there");
-        // Reading caches whatever writing left out.
         // Reading caches what writing didn't.
         for (offset, length) in [(0, 4096), (8192, 65536), (SIZE - 10, 100), (SIZE, 10), (SIZE + 10, 10)] {
             let mut buffer = vec![0; length];
@@ -52,16 +51,15 @@ fn cached_reads_and_tmpfs_reads_announce_no_wait() {
             assert_eq!(buffer[..read.count], contents()[offset.min(SIZE)..][..read.count]);
             assert_eq!(read.eof, offset + length >= SIZE);
             let (file, _) = context.read_file(&node).expect("opens");
-            context
-                .warm(&file, offset as u64, length as u32, || panic!("waits at {offset}"))
-                .expect("all is there");
+            let waits = || panic!("waits at {offset}");
+            assert!(context.can_send(&node, &file, offset as u64, length as u32, waits));
         }
         let mut one = [0];
         for offset in [1 << 63, u64::MAX] {
             let read = context.read_or_wait(&node, offset, &mut one, || panic!("waits")).expect("reads");
             assert_eq!((read.count, read.eof), (0, true));
             let (file, _) = context.read_file(&node).expect("opens");
-            context.warm(&file, offset, u32::MAX, || panic!("waits")).expect("nothing to do");
+            assert!(context.can_send(&node, &file, offset, u32::MAX, || panic!("waits")), "nothing to do");
         }
     }
 }
@@ -87,8 +85,8 @@ fn uncached_reads_announce_the_wait_and_return_all_data() {
         assert_eq!(buffer, contents()[300_001..340_001]);
         drop_from_cache(&path);
         let (file, _) = context.read_file(&node).expect("opens");
-        context.warm(&file, 0, SIZE as u32, || warmings += 1).expect("is read");
-        context.warm(&file, 0, SIZE as u32, || panic!("it was read just now")).expect("is there");
+        assert!(context.can_send(&node, &file, 0, SIZE as u32, || warmings += 1));
+        assert!(context.can_send(&node, &file, 0, SIZE as u32, || panic!("it was read just now")));
         if reads > 0 && warmings > 0 {
             return;
         }

@@ -236,6 +236,7 @@ impl Dispatcher {
     /// connection meanwhile.
     fn read(&mut self, attachment: &FilePart, into: &mut [u8], hand_over: &dyn Fn()) -> Result<(), Errno> {
         let FilePart { file, offset, .. } = attachment;
+        let file = file.as_fd();
         let mut filled = 0;
         // tmpfs and others don't support RWF_NOWAIT. Trying it there is a wasted system call.
         let mut patient = self.unasked > 0;

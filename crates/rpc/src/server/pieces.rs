@@ -5,7 +5,7 @@ use std::{collections::VecDeque, io::IoSlice, os::fd::OwnedFd, sync::Arc};
 
 use rustix::io::Errno;
 
-use super::reply::Payload;
+use super::reply::{Payload, PayloadFile};
 use crate::transport::Transport;
 
 /// Replies are appended to one another up to this many bytes.
@@ -24,7 +24,7 @@ const ZEROES: [u8; 4096] = [0; 4096];
 pub enum Piece {
     Bytes { bytes: Vec<u8>, sent: usize },
     Payload { bytes: Box<dyn Payload>, sent: usize },
-    File { file: Arc<OwnedFd>, offset: u64, left: u64 },
+    File { file: Arc<dyn PayloadFile>, offset: u64, left: u64 },
     Zeroes { left: u64 },
 }
 
@@ -39,22 +39,31 @@ pub struct Sent {
     pub copied: usize,
 }
 
+/// Why a reply can't be sent.
+#[derive(Debug)]
+pub enum SendError {
+    /// The connection is lost, or `AGAIN`, `INTR`.
+    Socket(Errno),
+    /// A file can't be read.
+    File(Errno),
+}
+
 /// Sends from the front until everything is sent or the socket is full.
 pub fn send_pieces(
     transport: &Transport<OwnedFd>,
     pieces: &mut VecDeque<Piece>,
     sent: &mut Sent,
     spares: &mut Vec<Vec<u8>>,
-) -> Result<(), Errno> {
+) -> Result<(), SendError> {
     loop {
         let outcome = match pieces.front_mut() {
             None => return Ok(()),
-            Some(Piece::File { file, offset, left }) => send_file(transport, file, offset, left, sent),
-            Some(_) => send_bytes(transport, pieces, sent),
+            Some(Piece::File { file, offset, left }) => send_file(transport, &**file, offset, left, sent),
+            Some(_) => send_bytes(transport, pieces, sent).map_err(SendError::Socket),
         };
         match outcome {
-            Err(Errno::AGAIN) => return Ok(()),
-            Err(Errno::INTR) => {}
+            Err(SendError::Socket(Errno::AGAIN)) => return Ok(()),
+            Err(SendError::Socket(Errno::INTR)) => {}
             Err(error) => return Err(error),
             Ok(replacement) => {
                 while pieces.front().is_some_and(Piece::is_done) {
@@ -128,11 +137,11 @@ fn send_bytes(
 /// Sends from a file. Zeroes follow where the file has ended, because the record's length was announced.
 fn send_file(
     transport: &Transport<OwnedFd>,
-    file: &OwnedFd,
+    file: &dyn PayloadFile,
     offset: &mut u64,
     left: &mut u64,
     sent: &mut Sent,
-) -> Result<Option<Piece>, Errno> {
+) -> Result<Option<Piece>, SendError> {
     let count = usize::try_from(*left).unwrap_or(usize::MAX);
     match transport.send_file(file, offset, count) {
         Ok(0) => Ok(Some(Piece::Zeroes { left: std::mem::take(left) })),
@@ -141,20 +150,27 @@ fn send_file(
             *left = left.saturating_sub(gone as u64);
             Ok(None)
         }
-        // The filesystem doesn't support sendfile: copy through memory, a part at a time.
-        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+        Err(error @ (Errno::AGAIN | Errno::INTR)) => Err(SendError::Socket(error)),
+        // The filesystem doesn't support sendfile, or the error is the file's or the socket's. Copying
+        // through memory, a part at a time, works for the first and tells the others apart: the file can't be
+        // read, or sending the part fails.
+        Err(_) => {
             let mut bytes = vec![0; count.min(REPLY_BUFFER)];
-            let read = rustix::io::pread(file, &mut bytes[..], *offset)?;
-            if read == 0 {
-                return Ok(Some(Piece::Zeroes { left: std::mem::take(left) }));
-            }
+            let read = match rustix::io::pread(file, &mut bytes[..], *offset) {
+                Ok(0) => return Ok(Some(Piece::Zeroes { left: std::mem::take(left) })),
+                Ok(read) => read,
+                Err(Errno::INTR) => return Ok(None),
+                Err(error) => {
+                    file.failed();
+                    return Err(SendError::File(error));
+                }
+            };
             bytes.truncate(read);
             *offset += read as u64;
             *left -= read as u64;
             sent.copied += read;
             Ok(Some(Piece::Bytes { bytes, sent: 0 }))
         }
-        Err(error) => Err(error),
     }
 }
 

@@ -1,6 +1,11 @@
 //! A reply being built: the encoded part, and a payload that stays in its file or in memory until it is sent.
 
-use std::{fmt::Debug, os::fd::OwnedFd, sync::Arc, time::Instant};
+use std::{
+    fmt::Debug,
+    os::fd::{AsFd, OwnedFd},
+    sync::Arc,
+    time::Instant,
+};
 
 use xdr::{Encode as _, Encoder};
 
@@ -10,6 +15,18 @@ use crate::message::{ReplyHeader, ReplyStatus};
 pub trait Payload: AsRef<[u8]> + Send + Debug {}
 
 impl<T: AsRef<[u8]> + Send + Debug> Payload for T {}
+
+/// A file open for reading that payloads are sent from.
+pub trait PayloadFile: AsFd + Send + Sync + Debug {
+    /// It couldn't be read in the middle of a reply. The length was announced by then and the engine has no
+    /// bytes to send, so it ends the connection. The client will repeat the call, on another one: the program
+    /// has to read the file itself from now on, or this would repeat itself.
+    fn failed(&self);
+}
+
+impl PayloadFile for OwnedFd {
+    fn failed(&self) {}
+}
 
 /// The payload that follows the encoded part of a reply.
 #[derive(Debug)]
@@ -24,7 +41,7 @@ pub enum Attachment {
 #[derive(Debug, Clone)]
 pub struct FilePart {
     /// The file.
-    pub file: Arc<OwnedFd>,
+    pub file: Arc<dyn PayloadFile>,
     /// The offset of the first byte.
     pub offset: u64,
     /// The number of bytes to send, whatever the file's size is by then.
@@ -105,9 +122,9 @@ impl Reply {
 
     /// Appends `length` bytes of `file` from `offset` on behind the encoded part (which includes the length
     /// word, if the type has one). The engine adds XDR's padding. Exactly `length` bytes are sent: zeroes
-    /// where the file has become shorter meanwhile. Nothing may be encoded after this. A second attachment
-    /// replaces the first.
-    pub fn attach_file(&mut self, file: Arc<OwnedFd>, offset: u64, length: u32) {
+    /// where the file has become shorter meanwhile. If they can't be read, the connection ends
+    /// ([`PayloadFile::failed`]). Nothing may be encoded after this. A second attachment replaces the first.
+    pub fn attach_file(&mut self, file: Arc<impl PayloadFile + 'static>, offset: u64, length: u32) {
         self.attachment = Some(Attachment::File(FilePart { file, offset, length }));
     }
 

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::{
     Peer,
-    pieces::{Piece, REPLY_BUFFER, Sent, send_pieces},
+    pieces::{Piece, REPLY_BUFFER, SendError, Sent, send_pieces},
     reply::{Attachment, FilePart},
     sender_turn::{AfterSend, SendInterest, SenderClaim, SenderTurn},
     unread_replies::UnreadReplies,
@@ -154,12 +154,14 @@ impl Send {
             let mut pieces = std::mem::take(&mut queue.pieces);
             drop(queue);
             let mut sent = Sent::default();
+            let mut broken_by = None;
             let outcome = send_pieces(transport, &mut pieces, &mut sent, spares);
             queue = self.queue.lock();
             queue.bytes_out += sent.total;
             queue.memory = (queue.memory + sent.copied).saturating_sub(sent.memory);
-            if outcome.is_err() {
+            if let Err(error) = outcome {
                 queue.turn.break_off();
+                broken_by = Some(error);
             }
             match queue.turn.sent(sent.total, Instant::now()) {
                 AfterSend::Send => self.count(&mut queue, 0),
@@ -186,6 +188,10 @@ impl Send {
                     let more = self.give_up(&mut queue);
                     drop(queue);
                     drop((pieces, more));
+                    if let Some(SendError::File(error)) = broken_by {
+                        let peer = self.peer.address;
+                        tracing::error!(%peer, %error, "closed within a reply: its file can't be read");
+                    }
                     return Flushed::Broken;
                 }
             }

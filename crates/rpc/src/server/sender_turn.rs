@@ -429,7 +429,7 @@ mod tests {
     /// All calls are run and all replies sent: no wake-up is lost. What waits is bounded.
     #[test]
     fn no_interleaving_loses_a_reply_or_a_wakeup() {
-        check(WORKERS, 16, 3000);
+        check(WORKERS, 16, 1000);
     }
 
     /// A callback is sent while a worker leaves.

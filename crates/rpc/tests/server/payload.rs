@@ -1,10 +1,14 @@
 //! Payloads from files: exactly as long as announced, whatever happens to the file.
 
-use std::{io::Write as _, os::fd::OwnedFd};
+use std::{
+    io::{Read as _, Write as _},
+    os::fd::OwnedFd,
+};
 
 use samehost_rpc::server::Limits;
 
-use crate::rig::{ECHO, FILE, Obedient, Wire, call, opaque, serve_program, word};
+use crate::rig::{ECHO, FILE, FILE_ANNOUNCED, Obedient, Wire, call, opaque, serve_program, word};
+use crate::slow_file::{SLOW_FROM, SlowFile};
 
 fn args(offset: u64, length: u32) -> Vec<u8> {
     [&offset.to_be_bytes()[..], &length.to_be_bytes()].concat()
@@ -89,4 +93,43 @@ fn a_file_that_cannot_be_read_is_the_servers_failure() {
     assert_eq!(wire.reply().1, samehost_rpc::message::ReplyStatus::SystemErr);
     wire.send(&call(2, ECHO, &word(0)));
     assert_eq!(wire.results(), (2, word(0)));
+}
+
+/// The client has a part of the reply, which can't be completed.
+#[test]
+fn a_file_that_fails_while_it_is_sent_ends_the_connection() {
+    let disk = SlowFile::new();
+    disk.fail();
+    let (_server, program, address) = serve_program(Limits::default(), Obedient::serving(disk.open()));
+    // The second and fourth are sent as soon as they are encoded, the others when nothing else is to be done.
+    // In the last two, another worker drives the connection by then.
+    let calls = [(FILE, 200_000), (FILE, 300_000), (FILE_ANNOUNCED, 200_000), (FILE_ANNOUNCED, 300_000)];
+    for (failures, (procedure, length)) in (1..).zip(calls) {
+        let mut wire = Wire::to(address);
+        wire.send(&call(1, procedure, &args(0, length)));
+        let mut received = Vec::new();
+        wire.0.read_to_end(&mut received).expect("the end, rather than silence");
+        assert!((SLOW_FROM..u64::from(length)).contains(&(received.len() as u64)), "{}", received.len());
+        program.wait_for_closed(failures);
+        assert_eq!(program.failures(), failures);
+    }
+}
+
+/// The peer is gone; the file is as good as before.
+#[test]
+fn a_connection_that_is_lost_is_no_failure_of_the_file() {
+    let disk = SlowFile::new();
+    let (_server, program, address) = serve_program(Limits::default(), Obedient::serving(disk.open()));
+    let mut wire = Wire::to(address);
+    wire.send(&call(1, FILE, &args(0, 300_000)));
+    disk.wait_for_reader();
+    // A reset.
+    rustix::net::sockopt::set_socket_linger(&wire.0, Some(std::time::Duration::ZERO)).unwrap();
+    drop(wire);
+    disk.deliver();
+    program.wait_for_closed(1);
+    assert_eq!(program.failures(), 0);
+    let mut wire = Wire::to(address);
+    wire.send(&call(2, FILE, &args(0, 300_000)));
+    assert_eq!(wire.results().1.len(), 300_004);
 }

@@ -4,14 +4,17 @@ use std::{
     collections::HashMap,
     io::{Read as _, Write as _},
     net::{SocketAddr, TcpStream},
-    os::fd::OwnedFd,
-    sync::{Arc, Condvar, Mutex},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::{
+        Arc, Condvar, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 
 use samehost_rpc::{
     message::{CallHeader, Credential, ReplyHeader, ReplyStatus},
-    server::{CallContext, CallError, Limits, Peer, Program, Reply, Server},
+    server::{CallContext, CallError, Limits, PayloadFile, Peer, Program, Reply, Server},
 };
 use xdr::{Decoder, Encoder};
 
@@ -33,6 +36,8 @@ pub const PANIC: u32 = 4;
 pub const ZEROES: u32 = 5;
 /// Opaque data of the file: (offset: u64, length: u32).
 pub const FILE: u32 = 6;
+/// As [`FILE`], and announces that it will block, so that another worker is the driver when it is sent.
+pub const FILE_ANNOUNCED: u32 = 11;
 /// Returns the caller's uid.
 pub const WHO: u32 = 7;
 /// Isn't answered.
@@ -45,20 +50,43 @@ pub const LENGTH: u32 = 9;
 /// The result of a postponed call.
 pub const LATER: u32 = 10_008;
 
+/// What [`FILE`] serves.
+#[derive(Debug)]
+struct ServedFile {
+    file: OwnedFd,
+    failures: AtomicUsize,
+}
+
+impl AsFd for ServedFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl PayloadFile for ServedFile {
+    fn failed(&self) {
+        self.failures.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
 /// The program.
 #[derive(Default)]
 pub struct Obedient {
     gates: Mutex<HashMap<u32, bool>>,
     changed: Condvar,
-    /// What [`FILE`] serves.
-    file: Option<Arc<OwnedFd>>,
+    file: Option<Arc<ServedFile>>,
     closed: Mutex<Vec<u64>>,
 }
 
 impl Obedient {
     /// With a file for [`FILE`].
     pub fn serving(file: OwnedFd) -> Self {
-        Self { file: Some(Arc::new(file)), ..Self::default() }
+        Self { file: Some(Arc::new(ServedFile { file, failures: AtomicUsize::new(0) })), ..Self::default() }
+    }
+
+    /// How often the file couldn't be read in the middle of a reply.
+    pub fn failures(&self) -> usize {
+        self.file.as_ref().unwrap().failures.load(Ordering::SeqCst)
     }
 
     /// Lets the calls that wait for `gate`, now or later, return.
@@ -135,10 +163,14 @@ impl Program for Obedient {
                 let length = args.u32()? as usize;
                 reply.encoder().opaque(&vec![0; length]);
             }
-            FILE => {
+            FILE | FILE_ANNOUNCED => {
                 let (offset, length) = (args.u64()?, args.u32()?);
+                if procedure == FILE_ANNOUNCED {
+                    cx.will_block();
+                }
                 reply.encoder().u32(length);
-                reply.attach_file(Arc::clone(self.file.as_ref().unwrap()), offset, length);
+                let file = Arc::clone(self.file.as_ref().unwrap());
+                reply.attach_file(file, offset, length);
             }
             WHO => match cx.credential {
                 Credential::Sys(sys) => reply.encoder().u32(sys.uid),

@@ -12,4 +12,5 @@ pub(crate) mod request;
 #[cfg(test)]
 mod retransmissions;
 pub(crate) mod rpcbind;
+mod sent_file;
 mod tree_grants;

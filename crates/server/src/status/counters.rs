@@ -536,9 +536,9 @@ mod tests {
     #[test]
     fn a_payload_that_is_read_later_counts_once() {
         let counters = Counters::default();
-        let file = std::sync::Arc::new(std::fs::File::open("/dev/null").unwrap().into());
+        let file: std::os::fd::OwnedFd = std::fs::File::open("/dev/null").unwrap().into();
         let mut reply = Reply::new(1);
-        reply.attach_file(file, 0, 10);
+        reply.attach_file(std::sync::Arc::new(file), 0, 10);
         // The first call of a thread is timed.
         let begun = std::thread::scope(|scope| scope.spawn(BegunCall::now).join().unwrap());
         enter_export(ExportSlot(3));

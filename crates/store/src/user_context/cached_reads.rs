@@ -9,6 +9,7 @@ use rustix::fs::{Advice, fadvise};
 
 use super::context::UserContext;
 use crate::error::Result;
+use crate::node::Node;
 use crate::nowait_read::{NowaitRead, read_nowait};
 
 /// Bytes per read when a range is only read to be cached.
@@ -50,14 +51,35 @@ impl UserContext<'_> {
         }
     }
 
-    /// Makes sure that `length` bytes at `offset` are cached, as far as the file has them, so that sending
-    /// them from the file doesn't wait for a disk. Calls `will_wait` before waiting itself. Only both ends of
-    /// the range are checked, because a range is mostly cached as a whole or not at all. Does nothing where
-    /// the filesystem has no reads without waiting.
+    /// Whether `length` bytes at `offset` of the node's open file may be sent without a copy
+    /// ([`UserContext::read_file`]). Brings them into the page cache first, as far as the file has them, so
+    /// that sending them doesn't wait for a disk. Calls `will_wait` before waiting itself.
     ///
-    /// # Errors
-    /// `Io`: the range can't be read.
-    pub fn warm(&self, file: &OwnedFd, offset: u64, length: u32, will_wait: impl FnOnce()) -> Result<()> {
+    /// False if a part can't be read, now or at an earlier send ([`Node::set_unsendable`]):
+    /// [`UserContext::read_from`] returns what can be read, and the error.
+    pub fn can_send(
+        &self,
+        node: &Node,
+        file: &OwnedFd,
+        offset: u64,
+        length: u32,
+        will_wait: impl FnOnce(),
+    ) -> bool {
+        if node.is_unsendable() {
+            return false;
+        }
+        let warmed = self.warm(file, offset, length, will_wait);
+        if warmed.is_err() {
+            // Of the next range only the middle may be unreadable, which isn't checked.
+            node.set_unsendable();
+        }
+        warmed.is_ok()
+    }
+
+    /// Makes sure that a range is cached. Only both ends of it are checked, because a range is mostly cached
+    /// as a whole or not at all, and can be dropped from the cache before it is sent anyway. Does nothing
+    /// where the filesystem has no reads without waiting.
+    fn warm(&self, file: &OwnedFd, offset: u64, length: u32, will_wait: impl FnOnce()) -> Result<()> {
         let Some(last) = length.checked_sub(1) else { return Ok(()) };
         // The first byte before the last: the kernel's read-ahead detects sequential access by the order.
         for at in [offset, offset.saturating_add(last.into())] {
@@ -84,11 +106,12 @@ fn fetch(file: &OwnedFd, offset: u64, length: u32) -> Result<()> {
     while left > 0 {
         let part = left.min(scrap.len());
         let count = ::io::read_at(file, &mut scrap[..part], at)?;
-        if count < part {
+        // After some bytes there may be an error, which the next read returns.
+        if count == 0 {
             break;
         }
-        left -= part;
-        at += part as u64;
+        left -= count;
+        at += count as u64;
     }
     Ok(())
 }

@@ -43,10 +43,27 @@ impl UserContext<'_> {
         buffer: &mut [u8],
         will_wait: impl FnOnce(),
     ) -> Result<ReadResult> {
-        let (file, mut attributes) = self.read_file(node)?;
+        let (file, attributes) = self.read_file(node)?;
+        self.read_from(node, &file, attributes, offset, buffer, will_wait)
+    }
+
+    /// As [`UserContext::read_or_wait`], from the open file that [`UserContext::read_file`] has returned with
+    /// these attributes.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn read_from(
+        &self,
+        node: &Node,
+        file: &OwnedFd,
+        mut attributes: Attributes,
+        offset: u64,
+        buffer: &mut [u8],
+        will_wait: impl FnOnce(),
+    ) -> Result<ReadResult> {
         let handle = node.handle().as_bytes();
         trace::read_vector(handle, offset, buffer.len() as u64);
-        let count = self.fill(&file, offset, buffer, attributes.size, will_wait)?;
+        let count = self.fill(file, offset, buffer, attributes.size, will_wait)?;
         trace::read_io_done(handle, offset, count as u64);
         let end = offset.saturating_add(count as u64);
         if count < buffer.len() && end < attributes.size {
@@ -58,8 +75,8 @@ impl UserContext<'_> {
         Ok(ReadResult { count, eof, attributes })
     }
 
-    /// The open file, for sending from it without a copy (see [`UserContext::warm`]), and its attributes.
-    /// Checks permission as [`UserContext::read`] does.
+    /// The open file, for sending from it without a copy if [`UserContext::can_send`] says so, and its
+    /// attributes. Checks permission as [`UserContext::read`] does.
     ///
     /// # Errors
     /// As for [`UserContext::read`].

@@ -3,6 +3,8 @@
 //! Small payloads are read into the reply. Large ones go from the page cache to the socket (sendfile). In the
 //! I/O modes other than buffered, the payload is read into memory of its own.
 
+use std::sync::Arc;
+
 use io::trace;
 use proto::nfs3::{Nfsstat3, Outcome, PostOpAttr, Read3Args, Read3Head, Read3ResHead};
 use rpc::server::Reply;
@@ -11,9 +13,11 @@ use store::{Node, UserContext};
 
 use super::convert::{fattr, post_op};
 use super::{Call, Done, Result, outcome};
+use crate::programs::sent_file::SentFile;
 use crate::service::limits::MAX_TRANSFER;
 
-/// The payload size in bytes from which the RPC engine uses sendfile.
+/// The payload size in bytes from which the RPC engine uses sendfile. Smaller ones are read here, so that
+/// their errors are NFS's.
 const SEND_FROM_FILE: u32 = 64 << 10;
 
 /// The result of a READ whose payload is in the reply or attached to it.
@@ -55,46 +59,36 @@ fn attempt(
     let user_context = admitted.user_context()?;
     let node = user_context.node(args.file.0)?;
     call.check_conflicts(&user_context, &node, AccessKind::Read)?;
-    let count = args.count.min(MAX_TRANSFER);
+    let mut count = args.count.min(MAX_TRANSFER);
     if user_context.read_mode(&node) != io::IoMode::Buffered {
         return fetch(call, &user_context, &node, args.offset, count, reply, body);
     }
+    let opened = user_context.read_file(&node);
+    if opened.is_err() {
+        *body = post_op(&user_context, &node);
+    }
+    let (file, attributes) = opened?;
     if count >= SEND_FROM_FILE {
-        let file = user_context.read_file(&node);
-        if file.is_err() {
-            *body = post_op(&user_context, &node);
-        }
-        let (file, attributes) = file?;
         let left = attributes.size.saturating_sub(args.offset);
-        let count = u32::try_from(left).map_or(count, |left| left.min(count));
-        let eof = u64::from(count) == left;
-        head(reply, start, &Answer { attributes: Some(fattr(&attributes)), count, eof });
-        if count >= SEND_FROM_FILE {
-            // Brings the data into the page cache: a sendfile that waits for the disk would delay all replies
-            // behind it. The engine handles smaller payloads itself.
-            let warmed = user_context.warm(&file, args.offset, count, || call.cx.will_block());
-            if warmed.is_err() {
-                *body = Some(fattr(&attributes));
-            }
-            warmed?;
-        }
-        if count >= SEND_FROM_FILE {
+        count = u32::try_from(left).map_or(count, |left| left.min(count));
+        // Brings the data into the page cache: a sendfile that waits for the disk would delay all replies
+        // behind it.
+        let will_block = || call.cx.will_block();
+        if count >= SEND_FROM_FILE && user_context.can_send(&node, &file, args.offset, count, will_block) {
+            let eof = u64::from(count) == left;
+            head(reply, start, &Answer { attributes: Some(fattr(&attributes)), count, eof });
             trace::read_splice(args.file.0, args.offset, count.into());
-        } else {
-            trace::read_vector(args.file.0, args.offset, count.into());
+            reply.attach_file(Arc::new(SentFile { node, file }), args.offset, count);
+            return Ok(count.into());
         }
-        if count > 0 {
-            reply.attach_file(file, args.offset, count);
-        }
-        return Ok(count.into());
     }
     // The head has a fixed size: the payload is read to its final position, and the head patched in later.
     head(reply, start, &Answer { attributes: Some(NO_ATTRIBUTES), count: 0, eof: false });
     let payload = reply.encoder().position();
     let buffer = reply.encoder().buffer();
     buffer.resize(payload + count as usize, 0);
-    let found =
-        user_context.read_or_wait(&node, args.offset, &mut buffer[payload..], || call.cx.will_block());
+    let into = &mut buffer[payload..];
+    let found = user_context.read_from(&node, &file, attributes, args.offset, into, || call.cx.will_block());
     if found.is_err() {
         *body = post_op(&user_context, &node);
     }

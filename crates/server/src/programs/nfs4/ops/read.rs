@@ -3,14 +3,18 @@
 //! Small payloads are read into the reply. A large one at its end stays in the page cache, from where it goes
 //! to the socket. READ_PLUS sends a hole as its length.
 
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
 use io::trace;
 use proto::nfs4::{DataContent4, Read4Args};
 use state::Direction;
-use store::{DataContent, Extent, Node, ReadResult, UserContext};
+use store::{Attributes, DataContent, Extent, Node, ReadResult, UserContext};
 use xdr::Encoder;
 
 use crate::programs::nfs4::context::Context;
 use crate::programs::nfs4::status::{self, Result};
+use crate::programs::sent_file::SentFile;
 use crate::service::limits::MAX_TRANSFER;
 
 /// The smallest payload that goes from the page cache to the socket, in bytes: `rpc` sends smaller ones from
@@ -138,25 +142,36 @@ fn put_data_head(offset: u64, to: &mut Encoder) {
 /// A range of a file that is read.
 #[derive(Debug, Clone, Copy)]
 struct Reading<'a> {
-    node: &'a Node,
+    node: &'a Arc<Node>,
     offset: u64,
     count: u32,
 }
 
 impl Reading<'_> {
     /// Appends `head` and the payload, in the way that suits the export's I/O mode and the payload's size.
-    fn answer(self, c: &mut Context<'_>, user_context: &UserContext<'_>, head: Head) -> Result<()> {
+    fn answer(mut self, c: &mut Context<'_>, user_context: &UserContext<'_>, head: Head) -> Result<()> {
         let last = c.index == c.operations && !c.cache_this;
         let buffered = user_context.read_mode(self.node) == io::IoMode::Buffered;
         if last && !buffered {
             return self.fetch(c, user_context, head);
         }
+        let mut opened = None;
         if last && self.count >= MIN_SENDFILE {
-            return self.attach(c, user_context, head);
+            let (file, attributes) = user_context.read_file(self.node).map_err(status::of_store)?;
+            let left = attributes.size.saturating_sub(self.offset);
+            self.count = u32::try_from(left).map_or(self.count, |left| left.min(self.count));
+            if self.can_send(c, user_context, &file) {
+                self.attach(c, file, head, u64::from(self.count) == left);
+                return Ok(());
+            }
+            opened = Some((file, attributes));
         }
         let eof_at = c.reply.encoder().position();
         head.put(self.offset, false, c.reply.encoder());
-        let found = self.append(c, user_context)?;
+        let found = match opened {
+            Some(opened) => self.copy(c, user_context, opened),
+            None => self.append(c, user_context),
+        }?;
         c.reply.encoder().patch_u32(eof_at, u32::from(found.eof));
         Ok(())
     }
@@ -174,28 +189,28 @@ impl Reading<'_> {
         Ok(())
     }
 
+    /// Whether the payload is large enough to be sent from the file, and can be. A send that waited for the
+    /// disk would hold up all replies behind it, so this waits.
+    fn can_send(self, c: &Context<'_>, user_context: &UserContext<'_>, file: &OwnedFd) -> bool {
+        let will_block = || c.cx.will_block();
+        self.count >= MIN_SENDFILE
+            && user_context.can_send(self.node, file, self.offset, self.count, will_block)
+    }
+
     /// Attaches the payload to the reply: it stays in the page cache until it is sent.
-    fn attach(self, c: &mut Context<'_>, user_context: &UserContext<'_>, head: Head) -> Result<()> {
-        let (file, attributes) = user_context.read_file(self.node).map_err(status::of_store)?;
-        let left = attributes.size.saturating_sub(self.offset);
-        let count = u32::try_from(left).map_or(self.count, |left| left.min(self.count));
-        if count >= MIN_SENDFILE {
-            // A send that waited for the disk would hold up all replies behind it.
-            user_context.warm(&file, self.offset, count, || c.cx.will_block()).map_err(status::of_store)?;
-        }
-        head.put(self.offset, u64::from(count) == left, c.reply.encoder());
-        c.reply.encoder().u32(count);
-        c.moved += u64::from(count);
-        if count > 0 {
-            c.reply.attach_file(file, self.offset, count);
-        }
-        Ok(())
+    fn attach(self, c: &mut Context<'_>, file: Arc<OwnedFd>, head: Head, eof: bool) {
+        head.put(self.offset, eof, c.reply.encoder());
+        c.reply.encoder().u32(self.count);
+        c.moved += u64::from(self.count);
+        let file = SentFile { node: Arc::clone(self.node), file };
+        c.reply.attach_file(Arc::new(file), self.offset, self.count);
     }
 
     /// Appends the payload and its length to a reply that isn't complete with them.
     fn append(self, c: &mut Context<'_>, user_context: &UserContext<'_>) -> Result<ReadResult> {
         if user_context.read_mode(self.node) == io::IoMode::Buffered {
-            return self.copy(c, user_context);
+            let opened = user_context.read_file(self.node).map_err(status::of_store)?;
+            return self.copy(c, user_context, opened);
         }
         c.cx.will_block();
         let fetched = user_context.fetch(self.node, self.offset, self.count as usize);
@@ -206,15 +221,21 @@ impl Reading<'_> {
     }
 
     /// Reads the payload into the reply, behind its length.
-    fn copy(self, c: &mut Context<'_>, user_context: &UserContext<'_>) -> Result<ReadResult> {
+    fn copy(
+        self,
+        c: &mut Context<'_>,
+        user_context: &UserContext<'_>,
+        (file, attributes): (Arc<OwnedFd>, Attributes),
+    ) -> Result<ReadResult> {
         let cx = c.cx;
         let to = c.reply.encoder();
         to.u32(0);
         let payload = to.position();
         let buffer = to.buffer();
         buffer.resize(payload + self.count as usize, 0);
+        let into = &mut buffer[payload..];
         let found =
-            user_context.read_or_wait(self.node, self.offset, &mut buffer[payload..], || cx.will_block());
+            user_context.read_from(self.node, &file, attributes, self.offset, into, || cx.will_block());
         let found = found.map_err(status::of_store)?;
         to.truncate(payload + found.count);
         to.buffer().resize(payload + found.count + xdr::padding(found.count), 0);
