@@ -34,10 +34,20 @@ impl LoggingServer {
 
     /// A server with this standard error.
     fn logging_to(scratch: tempfile::TempDir, clients: &str, arguments: &[&str], log: Stdio) -> Self {
+        Self::run_by(samehost([] as [&str; 0]), scratch, clients, arguments, log)
+    }
+
+    /// A server that is run by `command`, which has its arguments appended.
+    fn run_by(
+        mut command: Command,
+        scratch: tempfile::TempDir,
+        clients: &str,
+        arguments: &[&str],
+        log: Stdio,
+    ) -> Self {
         let export = scratch.path().join("export");
         fs::create_dir(&export).unwrap();
-        let mut command =
-            samehost(["serve", "--listen", "127.0.0.1:0", "--no-rpcbind", "--until-stdin-ends"]);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--no-rpcbind", "--until-stdin-ends"]);
         command.args(["--export", &format!("{} {clients}", export.display())]);
         command.arg("--run-dir").arg(scratch.path().join("run"));
         command.arg("--state-dir").arg(scratch.path().join("state"));
@@ -52,6 +62,11 @@ impl LoggingServer {
         let mut command = samehost([command, &format!("{}{path}", self.url)]);
         command.env("SAMEHOST_RUN_DIR", self.scratch.path().join("run"));
         command
+    }
+
+    /// The log so far.
+    fn log(&self) -> String {
+        fs::read_to_string(self.scratch.path().join("log")).unwrap()
     }
 
     /// Stops the server and returns its whole log.
@@ -194,6 +209,73 @@ fn a_server_loses_lines_rather_than_wait_for_its_log() {
     let lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).expect("no line is cut"));
     let lost = lines.filter_map(|line| line["lost"].as_u64()).max();
     assert!(lost.is_some_and(|lost| lost > 1000), "{lost:?}");
+}
+
+/// The server has files of its own for host names, in a mount namespace.
+#[test]
+fn a_clients_name_that_is_not_found_is_logged_once_until_that_changes() {
+    const FILES: &str = "mount --bind \"$1\" /etc/hosts && mount --bind \"$2\" /etc/nsswitch.conf && \
+                         shift 2 && exec \"$@\"";
+    let scratch = tempfile::tempdir().unwrap();
+    let (hosts, databases) = (scratch.path().join("hosts"), scratch.path().join("nsswitch.conf"));
+    let known = "127.0.0.1 localhost\n";
+    fs::write(&hosts, known).unwrap();
+    fs::write(&databases, "hosts: files\n").unwrap();
+    let beside = scratch.path().join("beside");
+    fs::create_dir(&beside).unwrap();
+    let log = File::create(scratch.path().join("log")).unwrap();
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-c", FILES, "sh"]);
+    command.args([&hosts, &databases]).arg(env!("CARGO_BIN_EXE_samehost"));
+    let other = format!("{} typo.example(ro) localhost(ro)", beside.display());
+    let arguments = ["--log-format", "json", "--export", &other];
+    let clients = format!("typo.example(rw) {OPEN}");
+    let server = LoggingServer::run_by(command, scratch, &clients, &arguments, log.into());
+    let lines = |log: &str| {
+        let lines = log.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+        lines.filter(|line| line["host"] == "typo.example").collect::<Vec<_>>()
+    };
+    let reload = || {
+        let mut reload = samehost(["ctl", "reload"]);
+        run(reload.env("SAMEHOST_RUN_DIR", server.scratch.path().join("run"))).exits(0);
+        run(&mut server.client("ls", "")).exits(0);
+    };
+    let wait_for_lines = |count: usize| {
+        common::wait_for("a line", || {
+            // A call makes the server look it up again when that is due.
+            run(&mut server.client("ls", "")).exits(0);
+            lines(&server.log()).len() == count
+        });
+    };
+    for round in 0..2 {
+        wait_for_lines(2 * round + 1);
+        // It is looked up again.
+        reload();
+        reload();
+        fs::write(&hosts, format!("{known}192.0.2.7 typo.example\n")).unwrap();
+        reload();
+        wait_for_lines(2 * round + 2);
+        reload();
+        fs::write(&hosts, known).unwrap();
+        reload();
+    }
+    wait_for_lines(5);
+    let export = server.scratch.path().join("export");
+    let log = server.stop();
+    let lines = lines(&log);
+    assert_eq!(lines.len(), 5, "{log}");
+    for (index, line) in lines.iter().enumerate() {
+        assert_eq!(line["level"], "WARN");
+        assert_eq!(Path::new(line["export"].as_str().unwrap()), export);
+        assert_eq!(line["others"], 1);
+        let message = line["message"].as_str().unwrap();
+        if index % 2 == 0 {
+            assert!(message.starts_with("a client of the exports isn't found"), "{line}");
+            assert_eq!(line["reason"], "Name or service not known");
+        } else {
+            assert_eq!(message, "a client of the exports is found now");
+        }
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::status::counters::enter_export;
+use ahash::HashMap;
 use arc_swap::ArcSwap;
 use exports::{Claim, ClientSpec, ExportOptions, IoMode, LocalPeers, Names, NotKnownYet, Squash};
 use fairness::Peer;
@@ -19,6 +20,7 @@ use rpc::server::TcpOwner;
 use store::{FileHandle, Holder, Identity, Store, UserContext};
 
 use crate::authorization::audit::AuditLog;
+use crate::authorization::client_hosts::NamingExports;
 use crate::authorization::local_users::{self, Memberships};
 use crate::authorization::refusal_log::{LoggedRefusal, RefusalLog};
 use crate::authorization::requester::{Requester, Transport};
@@ -182,13 +184,16 @@ impl AccessControl {
 
     /// Starts to look up the table's host names before the first client needs them.
     fn look_up_hosts(&self) {
-        for entry in self.table().entries() {
-            for client in entry.export.clients() {
-                if let ClientSpec::Host(host) = &client.spec {
-                    self.names.expect(host);
-                }
+        let table = self.table();
+        let mut hosts: HashMap<String, NamingExports> = HashMap::default();
+        for export in table.configured().map(|entry| &entry.export) {
+            for client in export.clients() {
+                let ClientSpec::Host(host) = &client.spec else { continue };
+                let first = || NamingExports { first: export.path().to_owned(), others: 0 };
+                hosts.entry(host.clone()).and_modify(|exports| exports.others += 1).or_insert_with(first);
             }
         }
+        self.names.expect(hosts);
     }
 
     /// Checks whether `requester` may use the export that `handle` belongs to.
