@@ -16,9 +16,9 @@ const DESCRIPTION: [&str; 4] = [
      comment, and special characters in names are quoted (\"/a b\") or written as three octal digits \
      (/a\\040b).",
     "A directory's path may lead through symbolic links. They are followed when the exports are read, unless \
-     they lie in a directory that is exported for writing: its clients would choose what is exported. Clients \
-     mount the directory by the path as written and by its own path. Of two lines that lead to the same \
-     directory the first is served.",
+     they lie in a directory that is exported for writing: its clients would choose what is exported. \
+     Clients mount the directory by the path as written and by its own path. Of two lines that lead to the \
+     same directory the first is served.",
     "A client is a host by name or address, a network (192.0.2.0/24, 192.0.2.0/255.255.255.0, \
      2001:db8::/32), a pattern of *, ? and [...] for host names, a netgroup (@group, netgroup(5)), or * for \
      everybody. Where several entries match a client, a host wins over a network, a network over a pattern, \
