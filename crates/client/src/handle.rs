@@ -11,8 +11,11 @@
 //!
 //! They also know when their file was made, once a reply has told it: that doesn't change.
 //!
-//! Invariant: two handles are equal if their identities are, whether they are sealed or not. So a file has
-//! one handle, however it was found.
+//! Invariants:
+//! - Two handles are equal if their identities are, whether they are sealed or not. So a file has one handle,
+//!   however it was found.
+//! - No directory above a file, by the places of the handles, is the file itself. Somebody else may move
+//!   directories, so that a new place contradicts an old one.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -44,6 +47,12 @@ pub(crate) const IDENTITY_MAX: usize = HANDLE_MAX - SEAL;
 /// The scheme of handles that contain the filesystem's own handle. Only these can be made by a client.
 const KERNEL_SCHEME: u8 = 1;
 
+/// How many directories above a file are looked at. A path has at most 2,047 (`PATH_MAX`).
+const MAX_ABOVE: usize = 4096;
+
+/// Locked while a place is replaced, so that two at once can't make a cycle.
+static REPLACING: Mutex<()> = Mutex::new(());
+
 /// A server's persistent name for a file: at most 64 bytes over NFSv3 and 128 over NFSv4, valid across
 /// restarts of either side. Clones share it.
 ///
@@ -51,6 +60,9 @@ const KERNEL_SCHEME: u8 = 1;
 /// itself. These are valid in the session that made them, for the time that the file keeps its name.
 #[derive(Clone)]
 pub struct Handle(Arc<HandleState>);
+
+/// The directory and the name by which a file was found.
+type Place = (Handle, Box<[u8]>);
 
 /// What the clones of a handle share.
 struct HandleState {
@@ -61,7 +73,7 @@ struct HandleState {
     /// The whole handle, once the server has said it, of one that was made in a tree.
     sealed: OnceLock<Box<[u8; HANDLE_MAX]>>,
     /// The directory and the name of the file when it was last found.
-    place: Mutex<Option<(Handle, Box<[u8]>)>>,
+    place: Mutex<Option<Place>>,
     /// When the file was made, or that its filesystem doesn't tell, once a reply says so.
     birth: OnceLock<Option<Timestamp>>,
     /// All bytes of a handle of more than [`HANDLE_MAX`]. It has no seal and no place.
@@ -103,13 +115,7 @@ impl Handle {
         Some(Self::with(len, whole, Origin::Server, None, long))
     }
 
-    fn with(
-        len: u8,
-        bytes: [u8; HANDLE_MAX],
-        origin: Origin,
-        place: Option<(Self, Box<[u8]>)>,
-        long: Box<[u8]>,
-    ) -> Self {
+    fn with(len: u8, bytes: [u8; HANDLE_MAX], origin: Origin, place: Option<Place>, long: Box<[u8]>) -> Self {
         let (sealed, place, birth) = (OnceLock::new(), Mutex::new(place), OnceLock::new());
         Self(Arc::new(HandleState { len, bytes, origin, sealed, place, birth, long }))
     }
@@ -207,23 +213,55 @@ impl Handle {
     }
 
     /// The directory and the name by which the file was found.
-    pub(crate) fn place(&self) -> Option<(Self, Box<[u8]>)> {
+    pub(crate) fn place(&self) -> Option<Place> {
         self.0.place.lock().clone()
     }
 
-    /// Says by which name the file was found.
+    /// Says by which name the file was found. A directory that is below the file as far as is known isn't
+    /// accepted: the place of one of the directories between them is out of date, and nobody knows which.
     #[doc(hidden)]
     pub fn moved(&self, directory: &Self, name: &[u8]) {
-        if !self.has_place() {
+        let is_known = |place: &Place| place.0 == *directory && *place.1 == *name;
+        if !self.has_place() || self.0.place.lock().as_ref().is_some_and(is_known) {
             return;
         }
-        let mut place = self.0.place.lock();
-        if place.as_ref().is_some_and(|place| place.0 == *directory && *place.1 == *name) {
-            return;
+        let new = (directory.clone(), name.into());
+        let replacing = REPLACING.lock();
+        if self.may_be_in(directory) {
+            let former = self.0.place.lock().replace(new);
+            drop(replacing);
+            drop(former);
         }
-        let former = place.replace((directory.clone(), name.into()));
-        drop(place);
-        drop(former);
+    }
+
+    /// Whether the file can be in a directory, by the places of that and those above it. The caller holds
+    /// [`REPLACING`].
+    fn may_be_in(&self, directory: &Self) -> bool {
+        let mut at = directory.clone();
+        for _ in 0..MAX_ABOVE {
+            if at == *self {
+                return false;
+            }
+            match at.place() {
+                Some((above, _)) => at = above,
+                None => return true,
+            }
+        }
+        false
+    }
+
+    /// The handle and those of the directories above it up to one that is sealed, each with its place. `None`
+    /// if one has none, or they are too many.
+    pub(crate) fn unsealed(&self) -> Option<Vec<(Self, Place)>> {
+        let mut unsealed = Vec::new();
+        let mut next = self.clone();
+        while !next.is_sealed() {
+            let place = next.place().filter(|_| unsealed.len() < MAX_ABOVE)?;
+            let directory = place.0.clone();
+            unsealed.push((next, place));
+            next = directory;
+        }
+        Some(unsealed)
     }
 
     /// The handle, without keeping it in use. `None` if it doesn't know where its file was found.
@@ -382,6 +420,66 @@ mod tests {
         let directory = unsealed(&[4; 12], &root);
         made.moved(&directory, b"new");
         assert_eq!(made.place(), Some((directory, b"new"[..].into())));
+    }
+
+    /// As after `mv a/b b; mv b/../a b/a` by somebody else: `b` was found in `a` before, and `a` in `b` now.
+    #[test]
+    fn no_file_is_above_itself() {
+        let root = sealed(&[1; 8], 7);
+        let a = unsealed(&[2; 12], &root);
+        let b = unsealed(&[3; 12], &a);
+        let c = unsealed(&[4; 12], &b);
+        for below in [&a, &b, &c] {
+            a.moved(below, b"a");
+            assert_eq!(a.place(), Some((root.clone(), b"name"[..].into())));
+        }
+        assert_eq!(c.unsealed().expect("places").len(), 3);
+        // Once it is known where the other one is.
+        b.moved(&root, b"b");
+        a.moved(&c, b"a");
+        assert_eq!(a.unsealed().expect("places").len(), 3);
+        // Another server's handles, which are sealed.
+        let other = |byte| Handle::new(&[byte; 32]).expect("fits").found_at(&root, b"name");
+        let (above, below) = (other(1), other(2));
+        below.moved(&above, b"below");
+        above.moved(&below, b"above");
+        assert_eq!(above.place(), Some((root, b"name"[..].into())));
+    }
+
+    #[test]
+    fn two_directories_are_not_moved_into_each_other_at_once() {
+        let root = sealed(&[1; 8], 7);
+        for _ in 0..2000 {
+            let (a, b) = (unsealed(&[2; 12], &root), unsealed(&[3; 12], &root));
+            let weak = [&a, &b].map(|handle| handle.downgrade().expect("it has a place"));
+            let both = std::sync::Barrier::new(2);
+            std::thread::scope(|scope| {
+                for (moved, to) in [(&a, &b), (&b, &a)] {
+                    let both = &both;
+                    scope.spawn(move || {
+                        both.wait();
+                        moved.moved(to, b"moved");
+                    });
+                }
+            });
+            drop((a, b));
+            assert!(weak.iter().all(|handle| handle.upgrade().is_none()), "a cycle is never dropped");
+        }
+    }
+
+    #[test]
+    fn directories_above_are_bounded() {
+        let root = sealed(&[1; 8], 7);
+        let mut deepest = root.clone();
+        for depth in 0..MAX_ABOVE as u32 {
+            deepest = unsealed(&depth.to_be_bytes(), &deepest);
+        }
+        assert_eq!(deepest.unsealed().map(|handles| handles.len()), Some(MAX_ABOVE));
+        let deeper = unsealed(&[0xff; 12], &deepest);
+        assert!(deeper.unsealed().is_none());
+        let file = unsealed(&[0xfe; 12], &root);
+        file.moved(&deeper, b"file");
+        assert_eq!(file.place(), Some((root, b"name"[..].into())));
     }
 
     #[test]

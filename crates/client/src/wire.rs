@@ -67,7 +67,8 @@ impl WireCaller {
     /// Gets the seals of handles that this client made.
     ///
     /// # Errors
-    /// [`Status::Stale`] if a file no longer has the name by which it was found; the LOOKUP's.
+    /// [`Status::Stale`] if a file no longer has the name by which it was found, or is too deep to be found
+    /// again; the LOOKUP's.
     pub(crate) async fn seal(&self, files: &[&Handle]) -> Result<()> {
         for file in files {
             if !file.is_sealed() {
@@ -79,14 +80,8 @@ impl WireCaller {
 
     /// Seals a handle, and those of the directories above it first.
     async fn look_up_again(&self, file: &Handle) -> Result<()> {
-        let mut unsealed = Vec::new();
-        let mut next = file.clone();
-        while !next.is_sealed() {
-            let Some((directory, name)) = next.place() else { return Err(stale(&[])) };
-            unsealed.push((next, directory.clone(), name));
-            next = directory;
-        }
-        while let Some((file, directory, name)) = unsealed.pop() {
+        let mut unsealed = file.unsealed().ok_or_else(|| stale(&[]))?;
+        while let Some((file, (directory, name))) = unsealed.pop() {
             let look_up = || self.wire.protocol.lookup(&self.wire.owner, &directory, &name);
             match retry_delayed(&self.wire.options, look_up).await {
                 Ok(found) if file.seal(&found.handle) => {}

@@ -127,6 +127,32 @@ async fn access_control_lists_are_those_of_the_file_whatever_its_name_is() {
     assert_eq!(session.acls(&other).await.unwrap().access.users, [(2000, 4)]);
 }
 
+/// Each has been found in the other one. The wire finds one of them again when it has been found anew.
+#[tokio::test]
+async fn directories_that_others_move_into_each_other_are_no_cycle() {
+    if !is_root() {
+        return;
+    }
+    let served = Served::with_trees();
+    let session = served.lane().await;
+    let root = session.root();
+    let path = |name: &str| served.export().join(name);
+    fs::create_dir_all(path("a/b")).unwrap();
+    let a = session.lookup(&root, b"a").await.unwrap().handle;
+    let b = session.lookup(&a, b"b").await.unwrap().handle;
+    fs::rename(path("a/b"), path("b")).unwrap();
+    fs::rename(path("a"), path("b/a")).unwrap();
+    assert_eq!(session.lookup(&b, b"a").await.unwrap().handle, a);
+    // Calls over the wire, for which the handles are sealed if they aren't yet.
+    for directory in [&a, &b] {
+        let asked = session.path_conf(directory).await;
+        assert!(asked.is_ok() || asked.unwrap_err().status() == Some(Status::Stale));
+    }
+    session.lookup(&root, b"b").await.unwrap();
+    session.lookup(&b, b"a").await.unwrap();
+    session.path_conf(&a).await.unwrap();
+}
+
 /// The server may have a file open that it has sealed. It learns of the removal of a large one.
 #[tokio::test]
 async fn space_of_large_files_is_free_after_their_removal() {
