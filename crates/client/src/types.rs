@@ -200,10 +200,11 @@ pub enum Plus<'a> {
     /// All, and by NFSv4 with access control lists (RFC 8881 section 6.2.1), which make the reply longer by a
     /// third or more. Other listings can't have them.
     Acls,
-    /// At least the directories, and all entries have their kinds. Only a directory tree of the server's host
+    /// None, but all entries have their kinds. Only a directory tree of the server's host saves work by that;
+    /// a server sends all.
+    Kinds,
+    /// At least the directories, and all entries have attributes. Only a directory tree of the server's host
     /// saves work by that; a server sends all.
-    Directories,
-    /// As [`Plus::Directories`], and all entries have attributes.
     Attributes,
     /// Those for which the function returns false: the caller knows the others by name and file id. Only a
     /// directory tree of the server's host saves work by that; a server sends all.
@@ -222,7 +223,8 @@ impl Plus<'_> {
         match self {
             Self::None => false,
             Self::All | Self::Acls => true,
-            Self::Directories | Self::Attributes => kind.is_none_or(|kind| kind == FileKind::Directory),
+            Self::Kinds => kind.is_none(),
+            Self::Attributes => kind.is_none_or(|kind| kind == FileKind::Directory),
             Self::Unless(is_known) => !is_known(name, fileid),
         }
     }
@@ -234,7 +236,7 @@ impl std::fmt::Debug for Plus<'_> {
             Self::None => "None",
             Self::All => "All",
             Self::Acls => "Acls",
-            Self::Directories => "Directories",
+            Self::Kinds => "Kinds",
             Self::Attributes => "Attributes",
             Self::Unless(_) => "Unless",
         })

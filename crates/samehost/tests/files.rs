@@ -4,10 +4,14 @@ mod common;
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::{Arc, Mutex};
+use std::thread;
 
 use common::{Server, run, samehost, tree, wait};
 
@@ -570,6 +574,76 @@ fn unreadable_directories_are_removed_if_they_are_empty() {
     removed.complains(&["/top/full: permission denied"]);
     assert!(!top.join("empty").exists() && top.join("full").exists());
     fs::set_permissions(top.join("full"), fs::Permissions::from_mode(0o700)).unwrap();
+}
+
+/// Forwards connections to a server of this host, and calls `before` before it forwards the first RMDIR of
+/// NFSv3. Returns the port to connect to. The threads end with the test's process.
+fn before_first_removal<F: FnOnce() + Send + 'static>(to: u16, before: F) -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let before = Arc::new(Mutex::new(Some(before)));
+    thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let server = TcpStream::connect((Ipv4Addr::LOCALHOST, to)).unwrap();
+            let (mut replies, mut back) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+            thread::spawn(move || std::io::copy(&mut replies, &mut back));
+            let before = before.clone();
+            thread::spawn(move || forward_calls(client, server, &before));
+        }
+    });
+    port
+}
+
+fn forward_calls(
+    mut client: TcpStream,
+    mut server: TcpStream,
+    before: &Mutex<Option<impl FnOnce()>>,
+) -> std::io::Result<()> {
+    // Program, version and procedure.
+    let rmdir: Vec<u8> = [100_003_u32, 3, 13].into_iter().flat_map(u32::to_be_bytes).collect();
+    loop {
+        let mut mark = [0; 4];
+        client.read_exact(&mut mark)?;
+        let mut record = vec![0; (u32::from_be_bytes(mark) & !(1 << 31)) as usize];
+        client.read_exact(&mut record)?;
+        if record.get(12..24) == Some(&rmdir[..]) {
+            before.lock().unwrap().take().into_iter().for_each(|before| before());
+        }
+        server.write_all(&[&mark[..], &record].concat())?;
+    }
+}
+
+#[test]
+fn what_is_moved_out_of_a_tree_is_not_removed_with_it() {
+    let server = Server::start();
+    for force in [false, true] {
+        let directory = server.export().join(format!("directory-{force}"));
+        for name in ["a", "b"] {
+            fs::create_dir_all(directory.join(name)).unwrap();
+            fs::write(directory.join(name).join("file"), name).unwrap();
+        }
+        let elsewhere = server.export().join(format!("elsewhere-{force}"));
+        fs::create_dir(&elsewhere).unwrap();
+        let (from, to) = (directory.clone(), elsewhere.clone());
+        // One of the two is empty then, and the other one is moved.
+        let port = before_first_removal(server.port, move || {
+            let full = ["a", "b"].into_iter().find(|name| from.join(name).join("file").exists());
+            let full = full.expect("the second one");
+            fs::rename(from.join(full), to.join(full)).unwrap();
+        });
+        let url = format!("nfs://127.0.0.1:{port}{}?vers=3", path(&directory));
+        let arguments = ["rm", "-r", "--lane=off", &url, "--force"];
+        let removed = run(&mut samehost(&arguments[..if force { 5 } else { 4 }]));
+        if force {
+            removed.exits(0);
+        } else {
+            removed.exits(1).complains(&["no such file"]);
+        }
+        assert!(!directory.exists());
+        let moved: Vec<_> = fs::read_dir(&elsewhere).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert_eq!(moved.len(), 1);
+        assert!(moved[0].join("file").exists());
+    }
 }
 
 #[test]

@@ -518,7 +518,7 @@ impl Operations for Tree {
             Plus::None => Plus::None,
             Plus::All => Plus::All,
             Plus::Acls => Plus::Acls,
-            Plus::Directories => Plus::Directories,
+            Plus::Kinds => Plus::Kinds,
             Plus::Attributes => Plus::Attributes,
         };
         perform!(self, "READDIR", user, read_dir_page(directory; behind, count, plus))
