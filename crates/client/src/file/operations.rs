@@ -287,7 +287,7 @@ impl File {
 
     /// Changes the file's attributes but the size, as the user of `session` and as
     /// [`Session::set_attributes`] does in a tree, by the granted descriptor. `None`: it may have to wait, or
-    /// there is no tree or no grant.
+    /// the file wasn't opened in a tree, which still lasts.
     #[must_use]
     pub fn set_attributes_now(&self, session: &Session, set: &SetAttributes) -> Option<Result<Attributes>> {
         let inner = &self.inner;
@@ -296,6 +296,9 @@ impl File {
         }
         // Within an I/O of the grant, which may be of an earlier tree.
         inner.inspect(|grant| {
+            if !grant.grant.is_derived() {
+                return None;
+            }
             session.perform_now("SETATTR", |tree, call| {
                 tree.set_attributes_of_open(call, (&inner.handle, grant.grant.as_fd()), set)
             })

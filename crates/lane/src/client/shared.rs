@@ -292,6 +292,13 @@ impl Grant {
         self.owner.shared.files_only
     }
 
+    /// Whether this process has opened the file itself ([`Grant::derive`]). One from the server may be of a
+    /// mount on which nothing can be changed, though the export is writable.
+    #[must_use]
+    pub const fn is_derived(&self) -> bool {
+        self.is_derived
+    }
+
     /// Begins one I/O on the file: hold the guard around each read, write or sync. `None` means that the
     /// server has recalled the grant or is stopping: use the wire (ENXIO inside the client). No system call
     /// and, on most threads, no locked instruction.

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::fd::AsFd as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 use std::sync::Arc;
@@ -9,15 +10,21 @@ use std::sync::Arc;
 use rustix::process::umask;
 use sys::lease::{LeaseBreaks, LeaseType, stop_eventfds};
 
+use super::served::Served;
 use super::side::{Both, USER, inherit_list, make_dir_of, plain};
+use crate::disk_waits;
 use crate::error::Status;
-use crate::options::Credential;
+use crate::file::{DataPath, File};
+use crate::lane::{LaneOpen, OpenPurpose};
+use crate::options::{Credential, LaneMode, OpenOptions, Options};
+use crate::session::Session;
 use crate::tree::failure::Failure;
 use crate::tree::local::Waits;
 use crate::tree::open::Opened;
 use crate::tree::user::TreeUsers;
 use crate::tree::{Call, LocalResult, LocalTree};
 use crate::types::{Create, FileKind, Handle, NameHint, Node, Plus, SetAttributes, SetTime, Timestamp};
+use crate::url::Url;
 use crate::user::User;
 
 const fn mode(mode: u32) -> SetAttributes {
@@ -150,6 +157,33 @@ fn attributes_are_set_by_the_descriptor_of_an_open_file() {
         local.set_attributes_of_open(call, (&found.handle, file.as_fd()), &mode(0o600))
     });
     assert_eq!(refused, Err(Failure::WouldWait));
+}
+
+/// The server's descriptor may be of a mount on which nothing can be changed.
+#[tokio::test]
+async fn attributes_are_not_set_by_a_descriptor_that_the_server_has_opened() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let served = Served::new(true, "no_root_squash");
+    fs::write(served.export().join("file"), b"content").expect("made");
+    let url = Url::new("127.0.0.1", Some(served.port()), served.export().as_os_str().as_bytes());
+    let options = Options::new().lane(LaneMode::Required).run_dir(served.run_dir());
+    let session = Session::connect(&url, options).await.expect("a session");
+    assert!(session.lane().tree, "{:?}", session.lane());
+    let (root, options) = (session.root(), OpenOptions::reading());
+    let target = lane::Target::Entry { directory: root.as_bytes(), name: b"file" };
+    let user = &session.caller.user;
+    let opened = session.inner.lane.open(user, target, b"file", (true, false), OpenPurpose::FirstOpen).await;
+    let Ok(LaneOpen::Granted(opened)) = opened else { panic!("no grant") };
+    let granted = File::new(&session, *opened, b"file", &options);
+    let own = session.open_at(&root, b"file", &options).await.expect("opens");
+    assert_eq!((granted.data_path(), own.data_path()), (DataPath::Lane, DataPath::Lane));
+    assert!(granted.set_attributes_now(&session, &mode(0o640)).is_none());
+    let set = disk_waits::poll_blocking(&mut Box::pin(async {
+        own.set_attributes_now(&session, &mode(0o600)).expect("its tree lasts")
+    }));
+    assert_eq!(set.expect("nothing to wait for").expect("set").mode, 0o600);
 }
 
 #[test]
