@@ -6,8 +6,10 @@ use crate::exit::Failure;
 
 /// The URL of a source. `port` is the mount option.
 pub fn url(source: &str, port: Option<u16>) -> Result<Url, Failure> {
+    // It is empty in samehost-mount@.service if SOURCE isn't set.
+    let shown = if source.is_empty() { "the source" } else { source };
     let wrong = |reason: String| {
-        Failure::usage(source, reason)
+        Failure::usage(shown, reason)
             .next("write nfs://HOST[:PORT]/PATH or HOST:/PATH, and options behind -o")
     };
     let is_url = source.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case("nfs://"));
@@ -64,10 +66,11 @@ mod tests {
             ("nfs://host/srv?soft", None),
             ("nfs://host:1/srv", Some(2)),
             ("nfs://", None),
+            ("", None),
         ] {
             let failure = url(source, port).unwrap_err();
             assert_eq!(failure.exit, crate::exit::Exit::Usage, "{source}");
-            assert!(failure.next.is_some(), "{source}");
+            assert!(!failure.object.is_empty() && failure.next.is_some(), "{source}");
         }
     }
 }
