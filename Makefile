@@ -108,6 +108,7 @@ xfstests: all
 	for data_path in raw wire files served tree tree_served tree_uring; do tests/xfstests/run $(XFSTESTS) $$data_path >target/xfstests/$$data_path.txt || exit 1; done
 
 man: all
+	rm -rf $(MAN)
 	target/release/samehost man $(MAN)
 
 completions: all
