@@ -79,9 +79,12 @@ impl Host {
         self.mistakes(Mutation::SkipOneReclaim) && !std::mem::replace(&mut self.has_skipped, true)
     }
 
+    fn tasks(&self) -> impl Iterator<Item = &Task> {
+        self.queue.iter().map(|(_, task)| task).chain(self.sent.iter().map(|sent| &sent.task))
+    }
+
     pub(super) fn has(&self, is_it: fn(&Task) -> bool) -> bool {
-        let queue = self.queue.iter().map(|(_, task)| task);
-        queue.chain(self.sent.iter().map(|sent| &sent.task)).any(is_it)
+        self.tasks().any(is_it)
     }
 
     /// Whether an OPEN is on its way.
@@ -210,6 +213,9 @@ impl Host {
         if let Call::Compound(Compound { operation: Operation::Open(_, file, _), .. }) = message.call
             && let Some((id, kind)) = reply.delegation
         {
+            // In place of one that isn't on its way back: that was revoked.
+            let is_returned = |task: &Task| matches!(task, Task::Return(on, _) if *on == file);
+            self.has_lost_state |= self.delegations.contains(&file) && !self.tasks().any(is_returned);
             self.delegations.granted(&mut self.opens, &mut self.locks, file, id, kind);
         }
     }
@@ -234,9 +240,9 @@ impl Host {
             Task::Test(_, _, id) => Operation::Test(*id),
             Task::Lock(..) => return self.prepare_lock(task),
             Task::Close(open) => {
-                let is_it = |app: &App| app.open.file() == open.file() && app.open.owner() == open.owner();
-                let is_last = !self.apps.values().any(is_it);
                 let (file, owner) = (open.file(), open.owner());
+                let is_other = |app: &App| app.open.file() == file && app.open.owner() == owner;
+                let is_last = !self.apps.values().any(is_other);
                 // A LOCK on its way needs the access of the open that it was made through.
                 let is_settled = self.locks.is_settled_for(file, owner);
                 if !is_settled || is_last && !self.locks.is_free(file, owner) {
@@ -276,8 +282,11 @@ impl Host {
             self.end_io(number);
             return None;
         };
-        // Also through what no application has open any more: closing waits for the locks.
-        let open = self.opens.io_id_of(&file, &owner, 0).and_then(|open| open.ok_or(NoState::Lost));
+        let open = match number {
+            Some(number) => self.opens.io_id(&self.apps[&number].open),
+            // Also through what no application has open any more: closing waits for the locks.
+            None => self.opens.io_id_of(&file, &owner, 0).and_then(|open| open.ok_or(NoState::Lost)),
+        };
         let is_first = matches!(request, LockChangeRequest::Lock { id: None, .. });
         let open = match open {
             Ok(open) => open,
