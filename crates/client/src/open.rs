@@ -9,7 +9,7 @@
 //! over the wire before its next I/O.
 
 use lane::{CreateMode, NewFile};
-use rustix::fs::{AtFlags, StatxFlags, Timespec, Timestamps, UTIME_NOW};
+use rustix::fs::{Timespec, Timestamps, UTIME_NOW};
 
 use crate::counters::{add, bump};
 use crate::error::{Error, Result, Status};
@@ -585,8 +585,8 @@ fn set_times(opening: &OpenedFile) -> Option<Attributes> {
     let file = grant.try_get()?;
     let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
     rustix::fs::futimens(&file, &Timestamps { last_access: now, last_modification: now }).ok()?;
-    let stat = rustix::fs::statx(&file, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS).ok()?;
+    let (_, now) = Attributes::examine(known.fsid, || rustix::fs::fstat(&file)).ok()?;
     // Another user namespace has other numbers for the owners, so the server's are kept.
-    let Attributes { atime, mtime, ctime, change, .. } = Attributes::of(&stat, known.fsid);
+    let Attributes { atime, mtime, ctime, change, .. } = now;
     Some(Attributes { atime, mtime, ctime, change, ..known })
 }

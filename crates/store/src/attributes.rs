@@ -63,17 +63,8 @@ pub(crate) fn status(file: impl AsFd, fsid: u64) -> Result<FileStatus> {
 pub(crate) fn status_at(dir: impl AsFd, name: &CStr, fsid: u64) -> Result<FileStatus> {
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     let flags = AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-    let look = || rustix::fs::statx(dir.as_fd(), name, flags, wanted);
-    let mut raw = look()?;
-    let mut attributes = Attributes::of(&raw, fsid);
-    if attributes.ctime.is_coarse() {
-        // On filesystems with coarse time stamps the change attribute depends on a time taken before
-        // statx(2), so these are asked twice.
-        let asked = Timestamp::now();
-        raw = look()?;
-        attributes = Attributes::of(&raw, fsid);
-        attributes.change = attributes.ctime.change(asked);
-    }
+    let (raw, attributes) =
+        Attributes::examine(fsid, || rustix::fs::statx(dir.as_fd(), name, flags, wanted))?;
     Ok(FileStatus {
         attributes,
         birth: (raw.stx_mask & StatxFlags::BTIME.bits() != 0)

@@ -1,7 +1,10 @@
 //! A file's attributes as statx(2) reports them. The store, the lane and the client share these types, so
 //! that nothing is converted between two processes on one host.
 
+use std::time::Duration;
+
 use rustix::fs::{FileType, Stat, Statx, StatxTimestamp, major, minor};
+use rustix::io;
 
 /// The type of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -57,8 +60,7 @@ impl Timestamp {
     }
 
     /// In nanoseconds, wrapping after 584 years: a ctime as a change attribute.
-    #[must_use]
-    pub const fn as_change(self) -> u64 {
+    const fn as_change(self) -> u64 {
         (self.seconds as u64).wrapping_mul(1_000_000_000).wrapping_add(self.nanoseconds as u64)
     }
 
@@ -86,9 +88,14 @@ impl Timestamp {
     }
 
     /// Whether the filesystem seems to store whole seconds: see [`Timestamp::change`].
-    #[must_use]
-    pub const fn is_coarse(self) -> bool {
+    const fn is_coarse(self) -> bool {
         self.nanoseconds == 0
+    }
+
+    /// The change attribute of a file whose ctime is [settled](Self::is_settled).
+    #[must_use]
+    pub const fn settled_change(self) -> u64 {
+        self.as_change().wrapping_add(if self.is_coarse() { self.granularity() } else { 0 })
     }
 
     /// The change attribute of a file that had this ctime when it was examined; `now` is a time before that.
@@ -98,12 +105,9 @@ impl Timestamp {
     /// in their caches for good. There it increases with the clock until the ctime is
     /// [settled](Self::is_settled), and then stays the same. So it never decreases, and differs before and
     /// after a change. Clients revalidate a recently changed file once more than necessary.
-    #[must_use]
-    pub fn change(self, now: Self) -> u64 {
-        if !self.is_coarse() {
-            self.as_change()
-        } else if self.is_settled(now) {
-            self.as_change().wrapping_add(self.granularity())
+    fn change(self, now: Self) -> u64 {
+        if !self.is_coarse() || self.is_settled(now) {
+            self.settled_change()
         } else {
             now.max(self).as_change()
         }
@@ -149,63 +153,103 @@ pub struct Attributes {
     pub mtime: Timestamp,
     /// Last change of the data or the attributes.
     pub ctime: Timestamp,
-    /// Changes whenever data or attributes change: the ctime in nanoseconds. With the kernel's multigrain
-    /// time stamps (Linux 6.13, on ext4, xfs, btrfs and tmpfs) two states that were both examined have
-    /// different values, unless the filesystem itself rounds them. On older kernels ctime advances in clock
-    /// ticks (1 to 10 ms). The store improves on that where the filesystem stores whole seconds
-    /// ([`Timestamp::change`]). The kernel doesn't report its own change cookie (`STATX_CHANGE_COOKIE`).
+    /// The change attribute: another one whenever data or attributes have changed. NFSv4 servers send it
+    /// (RFC 8881 section 5.8.1.4). NFSv3 has none, and it is [`Timestamp::settled_change`].
+    ///
+    /// Of local files it is made of the ctime ([`Attributes::examine`]), because the kernel doesn't report
+    /// its own change cookie (`STATX_CHANGE_COOKIE`). With the kernel's multigrain time stamps (Linux 6.13,
+    /// on ext4, xfs, btrfs and tmpfs) two states that were both examined have different values. On older
+    /// kernels ctime advances in clock ticks (1 to 10 ms).
     pub change: u64,
 }
 
 impl Attributes {
-    /// From the result of statx(2) with `STATX_BASIC_STATS`, for a file of the filesystem with this id.
+    /// Asks the kernel for the status of a file, by fstat(2) or by statx(2) with `STATX_BASIC_STATS`. Returns
+    /// the status and the attributes in it; the file is in the filesystem with this id.
+    ///
+    /// Whoever examines a file gets the same change attribute, be it the server or a client on its host:
+    /// otherwise a client that asks now one and now the other would take the file for changed each time.
+    ///
+    /// # Errors
+    /// Those of `ask`.
     #[doc(hidden)] // The client library exports this type, but not rustix's.
-    #[must_use]
-    pub fn of(raw: &Statx, fsid: u64) -> Self {
-        let mode = u32::from(raw.stx_mode);
-        let ctime = timestamp(raw.stx_ctime);
-        Self {
-            kind: FileKind::of_mode(mode),
-            mode: mode & 0o7777,
-            nlink: raw.stx_nlink,
-            uid: raw.stx_uid,
-            gid: raw.stx_gid,
-            size: raw.stx_size,
-            used: raw.stx_blocks.saturating_mul(512),
-            rdev: (raw.stx_rdev_major, raw.stx_rdev_minor),
-            fsid,
-            fileid: raw.stx_ino,
-            atime: timestamp(raw.stx_atime),
-            mtime: timestamp(raw.stx_mtime),
-            ctime,
-            change: ctime.as_change(),
+    pub fn examine<S: FileStatus>(fsid: u64, ask: impl Fn() -> io::Result<S>) -> io::Result<(S, Self)> {
+        let status = ask()?;
+        let attributes = status.attributes(fsid);
+        if !attributes.ctime.is_coarse() {
+            return Ok((status, attributes));
         }
+        // The change attribute depends on a time from before the kernel is asked.
+        let asked = Timestamp::now();
+        let status = ask()?;
+        let attributes = status.attributes(fsid);
+        Ok((status, Self { change: attributes.ctime.change(asked), ..attributes }))
     }
 
-    /// As [`Attributes::of`], from the result of fstat(2), which takes three quarters of statx(2)'s time.
-    #[doc(hidden)]
+    /// For how long the file may change again without another change attribute, from the time on when this
+    /// one was first seen. Zero if the change attribute is more than the ctime.
     #[must_use]
-    pub fn of_stat(raw: &Stat, fsid: u64) -> Self {
+    pub fn settling_time(&self) -> Duration {
+        let of_ctime = [self.ctime.as_change(), self.ctime.settled_change()];
+        if of_ctime.contains(&self.change) {
+            Duration::from_nanos(self.ctime.granularity())
+        } else {
+            Duration::ZERO
+        }
+    }
+}
+
+/// What the kernel tells of a file.
+pub trait FileStatus {
+    /// The attributes, for a file of the filesystem with this id whose ctime is settled.
+    fn attributes(&self, fsid: u64) -> Attributes;
+}
+
+impl FileStatus for Statx {
+    fn attributes(&self, fsid: u64) -> Attributes {
+        let (mode, ctime) = (u32::from(self.stx_mode), timestamp(self.stx_ctime));
+        Attributes {
+            kind: FileKind::of_mode(mode),
+            mode: mode & 0o7777,
+            nlink: self.stx_nlink,
+            uid: self.stx_uid,
+            gid: self.stx_gid,
+            size: self.stx_size,
+            used: self.stx_blocks.saturating_mul(512),
+            rdev: (self.stx_rdev_major, self.stx_rdev_minor),
+            fsid,
+            fileid: self.stx_ino,
+            atime: timestamp(self.stx_atime),
+            mtime: timestamp(self.stx_mtime),
+            ctime,
+            change: ctime.settled_change(),
+        }
+    }
+}
+
+/// fstat(2) takes three quarters of statx(2)'s time.
+impl FileStatus for Stat {
+    fn attributes(&self, fsid: u64) -> Attributes {
         let time = |seconds, nanoseconds| Timestamp {
             seconds,
             nanoseconds: u32::try_from(nanoseconds).unwrap_or(0),
         };
-        let ctime = time(raw.st_ctime, raw.st_ctime_nsec);
-        Self {
-            kind: FileKind::of_mode(raw.st_mode),
-            mode: raw.st_mode & 0o7777,
-            nlink: u32::try_from(raw.st_nlink).unwrap_or(u32::MAX),
-            uid: raw.st_uid,
-            gid: raw.st_gid,
-            size: u64::try_from(raw.st_size).unwrap_or(0),
-            used: u64::try_from(raw.st_blocks).unwrap_or(0).saturating_mul(512),
-            rdev: (major(raw.st_rdev), minor(raw.st_rdev)),
+        let ctime = time(self.st_ctime, self.st_ctime_nsec);
+        Attributes {
+            kind: FileKind::of_mode(self.st_mode),
+            mode: self.st_mode & 0o7777,
+            nlink: u32::try_from(self.st_nlink).unwrap_or(u32::MAX),
+            uid: self.st_uid,
+            gid: self.st_gid,
+            size: u64::try_from(self.st_size).unwrap_or(0),
+            used: u64::try_from(self.st_blocks).unwrap_or(0).saturating_mul(512),
+            rdev: (major(self.st_rdev), minor(self.st_rdev)),
             fsid,
-            fileid: raw.st_ino,
-            atime: time(raw.st_atime, raw.st_atime_nsec),
-            mtime: time(raw.st_mtime, raw.st_mtime_nsec),
+            fileid: self.st_ino,
+            atime: time(self.st_atime, self.st_atime_nsec),
+            mtime: time(self.st_mtime, self.st_mtime_nsec),
             ctime,
-            change: ctime.as_change(),
+            change: ctime.settled_change(),
         }
     }
 }
@@ -258,8 +302,9 @@ mod tests {
         let file = tempfile::tempfile().expect("a scratch file");
         file.set_len(4321).expect("set");
         file.set_permissions(std::fs::Permissions::from_mode(0o4751)).expect("set");
-        let raw = statx(&file, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS).expect("statx");
-        let (told, known) = (Attributes::of(&raw, 7), file.metadata().expect("fstat"));
+        let ask = || statx(&file, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS);
+        let (_, told) = Attributes::examine(7, ask).expect("statx");
+        let known = file.metadata().expect("fstat");
         assert_eq!((told.kind, told.mode, told.fsid), (FileKind::Regular, 0o4751, 7));
         assert_eq!((told.size, told.used, told.fileid), (4321, known.blocks() * 512, known.ino()));
         assert_eq!((told.uid, told.gid, u64::from(told.nlink)), (known.uid(), known.gid(), known.nlink()));
@@ -268,7 +313,7 @@ mod tests {
             (known.mtime(), known.mtime_nsec())
         );
         assert_eq!(told.change, told.ctime.as_change());
-        assert_eq!(told, Attributes::of_stat(&rustix::fs::fstat(&file).expect("fstat"), 7));
+        assert_eq!(told, Attributes::examine(7, || rustix::fs::fstat(&file)).expect("fstat").1);
         for (path, kind) in [
             ("/dev/null", FileKind::Character),
             ("/proc", FileKind::Directory),
@@ -276,9 +321,9 @@ mod tests {
         ] {
             let raw = statx(rustix::fs::CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS)
                 .expect("statx");
-            assert_eq!(Attributes::of(&raw, 0).kind, kind, "{path}");
+            assert_eq!(raw.attributes(0).kind, kind, "{path}");
             let stat = rustix::fs::statat(rustix::fs::CWD, path, AtFlags::SYMLINK_NOFOLLOW).expect("fstat");
-            let (of_statx, of_stat) = (Attributes::of(&raw, 0), Attributes::of_stat(&stat, 0));
+            let (of_statx, of_stat) = (raw.attributes(0), stat.attributes(0));
             assert_eq!((of_stat.kind, of_stat.rdev), (of_statx.kind, of_statx.rdev), "{path}");
         }
     }
@@ -328,6 +373,33 @@ mod tests {
                 last = after;
             }
         }
-        assert_eq!(at(100, 0).change(at(200, 0)), at(100, 0).change(at(300, 0)), "it stands still");
+        assert_eq!(at(100, 0).change(at(200, 0)), at(100, 0).settled_change(), "it stands still");
+    }
+
+    #[test]
+    fn a_file_with_whole_seconds_is_examined_alike_by_all() {
+        // No filesystem at hand stores seconds; the status is what fstat(2) would answer there.
+        let file = tempfile::tempfile().expect("a scratch file");
+        let mut stat = rustix::fs::fstat(&file).expect("fstat");
+        stat.st_ctime_nsec = 0;
+        let change = || Attributes::examine(7, || Ok(stat)).expect("a status").1.change;
+        let (before, first, second) = (Timestamp::now().as_change(), change(), change());
+        assert!(before <= first && first <= second, "it may have changed again in this second");
+        stat.st_ctime -= 10;
+        let (_, settled) = Attributes::examine(7, || Ok(stat)).expect("a status");
+        assert_eq!(settled.change, settled.ctime.settled_change());
+        assert!(settled.change < first);
+    }
+
+    #[test]
+    fn a_change_attribute_that_is_more_than_the_ctime_needs_no_time_to_settle() {
+        let file = |ctime: Timestamp, change| Attributes { ctime, change, ..Attributes::default() };
+        let (fine, coarse) = (at(100, 7), at(100, 0));
+        assert_eq!(file(fine, fine.settled_change()).settling_time(), Duration::from_millis(50));
+        for change in [coarse.as_change(), coarse.settled_change()] {
+            assert_eq!(file(coarse, change).settling_time(), Duration::from_millis(2050));
+        }
+        assert_eq!(file(coarse, coarse.change(at(101, 5))).settling_time(), Duration::ZERO, "by the clock");
+        assert_eq!(file(fine, 12).settling_time(), Duration::ZERO, "a counter");
     }
 }

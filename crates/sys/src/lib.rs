@@ -41,7 +41,7 @@ mod unix_listeners;
 pub mod xattr;
 
 pub use access::Access;
-pub use attributes::{Attributes, FileKind, SetAttributes, SetTime, Timestamp};
+pub use attributes::{Attributes, FileKind, FileStatus, SetAttributes, SetTime, Timestamp};
 pub use handle::KernelHandle;
 pub use io_mode::IoMode;
 pub use peer::{PeerCredentials, SharedNamespaces, overflow_uid};

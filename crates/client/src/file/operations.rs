@@ -269,20 +269,19 @@ impl File {
         let inner = &self.inner;
         let at_open = inner.attributes_at_open?;
         let asked = Instant::now();
-        let stat = inner.inspect(|grant| rustix::fs::fstat(&grant.grant))?;
+        // The filesystem id is the server's, too.
+        let examined = inner.inspect(|grant| {
+            Attributes::examine(at_open.fsid, || rustix::fs::fstat(&grant.grant)).map(|(_, now)| now)
+        })?;
         // In another user namespace the server has other numbers for owners. Only it knows the new one.
-        if stat.is_ok_and(|stat| (stat.st_uid, stat.st_gid) != (at_open.uid, at_open.gid)) {
+        if examined.is_ok_and(|now| (now.uid, now.gid) != (at_open.uid, at_open.gid)) {
             return None;
         }
-        Some(stat.map_err(|error| inner.local_error(error.into())).map(|stat| {
-            // The filesystem id is the server's, too.
-            let attributes = Attributes::of_stat(&stat, at_open.fsid);
-            if let Some(sink) = &inner.session.inner.options.attribute_sink {
-                let update = AttributeUpdate { before: None, attributes: Some(attributes), asked };
-                sink.attributes(&inner.handle, &update);
-            }
-            attributes
-        }))
+        if let (Ok(attributes), Some(sink)) = (examined, &inner.session.inner.options.attribute_sink) {
+            let update = AttributeUpdate { before: None, attributes: Some(attributes), asked };
+            sink.attributes(&inner.handle, &update);
+        }
+        Some(examined.map_err(|error| inner.local_error(error.into())))
     }
 
     /// Changes the file's attributes but the size, as the user of `session` and as

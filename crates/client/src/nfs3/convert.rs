@@ -78,7 +78,7 @@ const fn kind(kind: nfs3::Ftype3) -> FileKind {
     }
 }
 
-/// NFSv3 has no change attribute: it is derived from ctime, as our server does.
+/// NFSv3 has no change attribute. It is made of the ctime, as by our server and by clients on its host.
 pub(super) fn attributes(from: &nfs3::Fattr3) -> Attributes {
     let ctime = timestamp(from.ctime);
     Attributes {
@@ -95,7 +95,7 @@ pub(super) fn attributes(from: &nfs3::Fattr3) -> Attributes {
         atime: timestamp(from.atime),
         mtime: timestamp(from.mtime),
         ctime,
-        change: ctime.as_change(),
+        change: ctime.settled_change(),
     }
 }
 

@@ -336,7 +336,7 @@ impl LocalTree {
 
     /// A file's attributes.
     pub(super) fn attributes_of(&self, file: impl AsFd) -> rustix::io::Result<Attributes> {
-        Ok(Attributes::of_stat(&fstat(file)?, self.fsid))
+        Ok(Attributes::examine(self.fsid, || fstat(&file))?.1)
     }
 
     /// The attributes of what a name in a directory belongs to.
@@ -346,7 +346,7 @@ impl LocalTree {
         name: &CStr,
     ) -> rustix::io::Result<Attributes> {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-        Ok(Attributes::of_stat(&statat(directory, name, flags)?, self.fsid))
+        Ok(Attributes::examine(self.fsid, || statat(directory, name, flags))?.1)
     }
 
     /// A file's attributes; `Stale`, and no descriptor any longer, if its last name is gone.

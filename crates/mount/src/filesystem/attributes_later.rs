@@ -92,7 +92,7 @@ mod tests {
             atime: FIRST,
             mtime: FIRST,
             ctime: FIRST,
-            change: FIRST.as_change(),
+            change: FIRST.settled_change(),
         }
     }
 

@@ -82,7 +82,7 @@ mod tests {
             atime: time,
             mtime: time,
             ctime: time,
-            change: time.as_change(),
+            change: time.settled_change(),
         }
     }
 
