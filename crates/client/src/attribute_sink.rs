@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use crate::types::{Attributes, Handle, LaneReport, ReplyAcls, Timestamp};
 
-/// A file's attributes right before a change; a client compares them with its cache.
+/// A file's attributes right before an operation that changes it; a client compares them with its cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PreOpAttributes {
     /// NFSv3's (RFC 1813 section 2.6, `wcc_attr`).
@@ -22,8 +22,14 @@ pub enum PreOpAttributes {
         /// Last change of the attributes.
         ctime: Timestamp,
     },
-    /// The change attribute (RFC 8881 section 3.3.5, `change_info4`).
-    Change(u64),
+    /// The change attribute before and after the operation (RFC 8881 section 3.3.5, `change_info4`). The
+    /// reply's attributes were read later, and may show another change since.
+    Change {
+        /// Right before.
+        before: u64,
+        /// Right after.
+        after: u64,
+    },
 }
 
 /// The attributes of one file in one reply.

@@ -96,7 +96,7 @@ fn remove_and_replace(export: &Path, mounted: &support::Mounted) -> Vec<String> 
 #[test]
 fn a_file_that_the_server_keeps_gets_no_hidden_name() {
     let served = Served::without_tree();
-    let mounted = served.mount_through(promising_proxy(served.port()));
+    let mounted = served.mount_through(promising_proxy(served.port()), MountOptions::default());
     assert_eq!(remove_and_replace(&served.export(), &mounted), ["replaced"]);
 }
 

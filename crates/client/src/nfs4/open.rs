@@ -169,9 +169,10 @@ fn content(results: &mut Results<'_>, asked: u32) -> Option<Vec<u8>> {
     (eof && data.0.len() <= asked as usize).then(|| data.0.to_vec())
 }
 
-/// The attributes of a directory before a change of its names, if no other change came between.
+/// The change attributes around an operation, if no other change came between.
 pub(super) fn before(info: ChangeInfo4) -> Option<PreOpAttributes> {
-    info.atomic.then_some(PreOpAttributes::Change(info.before))
+    let ChangeInfo4 { atomic, before, after } = info;
+    atomic.then_some(PreOpAttributes::Change { before, after })
 }
 
 /// OPEN of a handle, with attributes and rights.

@@ -12,7 +12,7 @@
 //!   process asks for them. It asks for those of the directory first (`ls -l directory`), or for those of two
 //!   files of the page that it is being given (`ls -l`): that page is then fetched again.
 //! - By NFSv3 nothing but a GETACL of each file tells its lists. In the first of these two cases sixteen are
-//!   sent at once. The cached replies serve as long as the ctimes of the files stay the same.
+//!   sent at once. The cached replies serve as long as the files show no change.
 
 use std::collections::HashMap;
 use std::sync::Arc;

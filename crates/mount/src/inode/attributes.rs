@@ -1,40 +1,53 @@
 //! The attribute cache of one file (nfs(5), acregmin and the like) and the version of its data, by which
 //! close-to-open consistency keeps or drops the kernel's cached data. The clock is passed in.
 //!
-//! A change of size, mtime or ctime is this mount's own in two cases: the attributes from before the change
-//! (weak cache consistency) equal the cached ones, or the file was being written here. Every other change is
-//! foreign and increments the version. At an open the kernel may keep its cached data if the version is that
-//! of the last open.
+//! A reply shows a change by the change attribute, or by the size, mtime or ctime. The change is this mount's
+//! own in two cases: the reply says that nothing else came between the cached attributes and its own (weak
+//! cache consistency), or the file was being written here. Every other change is foreign and increments the
+//! version. At an open the kernel may keep its cached data if the version is that of the last open.
 
+use std::cmp::Ordering;
 use std::time::{Duration, Instant};
 
 use client::{AttributeUpdate, Attributes, FileKind, PreOpAttributes, Timestamp};
 
 use crate::settings::AttributeTimes;
 
-/// The longest tick of a filesystem's clock, from which ctimes come: ext4 with inodes of 128 bytes has
-/// seconds, FAT two of them.
-const COARSEST_TICK: Duration = Duration::from_secs(2);
-
-/// The attributes that change whenever a file does.
+/// The attributes that show that a file has changed. Of an NFSv4 server the change attribute should do, but
+/// some break the promise: nfs-ganesha makes it of the ctime or, in some versions, of a later mtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stamp {
+    change: u64,
     size: u64,
     mtime: Timestamp,
-    pub(super) ctime: Timestamp,
+    ctime: Timestamp,
 }
 
 impl From<&Attributes> for Stamp {
     fn from(from: &Attributes) -> Self {
-        Self { size: from.size, mtime: from.mtime, ctime: from.ctime }
+        Self { change: from.change, size: from.size, mtime: from.mtime, ctime: from.ctime }
     }
 }
 
-/// Whether the attributes from before a change are the cached ones.
-fn is_cached(before: &PreOpAttributes, cached: &Attributes) -> bool {
-    match *before {
-        PreOpAttributes::Times { size, mtime, ctime } => Stamp::from(cached) == Stamp { size, mtime, ctime },
-        PreOpAttributes::Change(change) => cached.change == change,
+impl Stamp {
+    /// The order in which a file had two states, as far as they tell. Two WRITEs may have the same ctime; the
+    /// file was longer after the second one. Within one ctime most servers' change attributes grow. A server
+    /// need not say so (RFC 7862 section 12.2.3), and Linux's, which counts changes, doesn't.
+    fn order(&self, other: &Self, is_being_written: bool) -> Ordering {
+        let by_size = if is_being_written { self.size.cmp(&other.size) } else { Ordering::Equal };
+        self.ctime.cmp(&other.ctime).then(by_size).then(self.change.cmp(&other.change))
+    }
+}
+
+/// Whether an operation of this mount has made the `new` attributes of the `cached` ones, and nothing else
+/// came between.
+fn is_only_change(operation: &PreOpAttributes, cached: &Attributes, new: &Attributes) -> bool {
+    match *operation {
+        PreOpAttributes::Times { size, mtime, ctime } => {
+            (cached.size, cached.mtime, cached.ctime) == (size, mtime, ctime)
+        }
+        // The attributes were read after the operation.
+        PreOpAttributes::Change { before, after } => (cached.change, new.change) == (before, after),
     }
 }
 
@@ -49,7 +62,7 @@ struct CachedAttributes {
     since: Instant,
     /// The same for the last reply that confirmed them.
     asked: Instant,
-    /// When the first reply with this size and these times arrived.
+    /// When the first reply with this change attribute, size and times arrived.
     seen: Instant,
 }
 
@@ -96,10 +109,11 @@ impl AttributeCache {
         })
     }
 
-    /// Whether the file had the cached ctime for so long before `asked` that any change since then has given
-    /// it another one.
+    /// Whether any change since `asked` has given the file another change attribute than the cached one.
     pub(super) fn is_settled(&self, asked: Instant) -> bool {
-        self.known.is_some_and(|known| asked.saturating_duration_since(known.seen) >= COARSEST_TICK)
+        self.known.is_some_and(|known| {
+            asked.saturating_duration_since(known.seen) >= known.attributes.settling_time()
+        })
     }
 
     /// The number of foreign changes: another number than before means that the file has changed.
@@ -192,13 +206,17 @@ impl AttributeCache {
             return Change::None;
         };
         let (old, stamp) = (Stamp::from(&known.attributes), Stamp::from(new));
-        let is_own = update.before.as_ref().is_some_and(|before| is_cached(before, &known.attributes))
-            || self.wrote.is_some();
-        // The replies of two calls overtook each other, and this one is the older. Two WRITEs may have the
-        // same ctime; the file was longer after the second one.
-        let is_before = stamp.ctime < old.ctime
-            || self.wrote.is_some() && stamp.ctime == old.ctime && stamp.size < old.size;
-        if update.asked < known.received && is_before {
+        let is_being_written = self.wrote.is_some();
+        let is_next = update.before.is_some_and(|before| is_only_change(&before, &known.attributes, new));
+        let is_own = is_next || is_being_written;
+        // Of two calls that overlapped, either reply may show the later state.
+        let overlapped = update.asked < known.received && !is_next;
+        let is_uncertain =
+            overlapped && !is_being_written && stamp.ctime == old.ctime && stamp.change != old.change;
+        if overlapped && stamp.order(&old, is_being_written).is_lt() {
+            if is_uncertain {
+                known.valid = Duration::ZERO;
+            }
             return Change::None;
         }
         known.attributes = *new;
@@ -212,7 +230,8 @@ impl AttributeCache {
             self.end_write(update.asked);
             return Change::None;
         }
-        (known.valid, known.since, known.seen) = (min, update.asked, now);
+        let valid = if is_uncertain { Duration::ZERO } else { min };
+        (known.valid, known.since, known.seen) = (valid, update.asked, now);
         self.end_write(update.asked);
         if is_own {
             return Change::Own;
@@ -361,6 +380,101 @@ mod tests {
         let other = AttributeUpdate { before: Some(before(&file(2, 4))), ..asked(file(2, 5), now) };
         assert_eq!(cache.update(&other, now, &TIMES), Change::Foreign);
         assert!(cache.take_stale_data() && !cache.take_stale_data());
+    }
+
+    #[test]
+    fn the_change_attribute_alone_shows_a_change() {
+        let now = Instant::now();
+        let counted = |change| Attributes { change, ..file(1, 1) };
+        let mut cache = AttributeCache::default();
+        cache.update(&asked(counted(7), now), now, &TIMES);
+        cache.open_cached();
+        let read = Attributes { atime: Timestamp { seconds: 9, nanoseconds: 0 }, ..counted(7) };
+        assert_eq!(cache.update(&asked(read, now), now, &TIMES), Change::None);
+        assert!(cache.are(&counted(7)) && cache.open_cached(), "nothing but the time of access differs");
+        let version = cache.version();
+        assert_eq!(cache.update(&asked(counted(8), now), now, &TIMES), Change::Foreign);
+        assert!(!cache.are(&counted(7)) && cache.version() > version && !cache.open_cached());
+    }
+
+    /// Between an operation and the attributes in its reply there may be another client's.
+    #[test]
+    fn an_operation_is_the_only_change_if_the_change_attributes_join() {
+        let now = Instant::now();
+        let counted = |change| Attributes { change, ..file(1, 1) };
+        let by_operation = |before, after, shown| AttributeUpdate {
+            before: Some(PreOpAttributes::Change { before, after }),
+            ..asked(counted(shown), now)
+        };
+        let mut cache = AttributeCache::default();
+        cache.update(&asked(counted(7), now), now, &TIMES);
+        for (update, change) in [
+            (by_operation(7, 8, 8), Change::Own),
+            (by_operation(9, 10, 10), Change::Foreign),
+            (by_operation(10, 11, 12), Change::Foreign),
+            (by_operation(12, 13, 13), Change::Own),
+        ] {
+            assert_eq!(cache.update(&update, now, &TIMES), change, "{update:?}");
+        }
+    }
+
+    /// Two states within one tick of the server's clock.
+    #[test]
+    fn of_overlapping_replies_with_one_ctime_the_one_with_the_greater_change_attribute_counts() {
+        let now = Instant::now();
+        let after = |millis| now + Duration::from_millis(millis);
+        let counted = |change| Attributes { change, ..file(1, 1) };
+        for (first, second) in [(8, 9), (9, 8)] {
+            let mut cache = AttributeCache::default();
+            cache.update(&asked(counted(7), now), now, &TIMES);
+            cache.update(&asked(counted(first), after(1)), after(3), &TIMES);
+            cache.update(&asked(counted(second), after(2)), after(4), &TIMES);
+            assert_eq!(cache.get().unwrap().change, 9);
+            assert!(!cache.is_newer_than(after(2)), "not every server's grows: it is asked again");
+            cache.update(&asked(counted(8), after(5)), after(6), &TIMES);
+            assert_eq!(cache.get().unwrap().change, 8, "a later request counts");
+            assert!(cache.is_current(after(6), &TIMES));
+        }
+        // An operation of this mount, at a server whose change attribute doesn't grow.
+        let mut cache = AttributeCache::default();
+        cache.update(&asked(counted(7), now), after(2), &TIMES);
+        let before = Some(PreOpAttributes::Change { before: 7, after: 5 });
+        let removed = AttributeUpdate { before, ..asked(counted(5), after(1)) };
+        assert_eq!(cache.update(&removed, after(3), &TIMES), Change::Own);
+        assert!(cache.get().unwrap().change == 5 && cache.is_current(after(3), &TIMES));
+        // This mount's own WRITEs.
+        let mut cache = AttributeCache::default();
+        cache.update(&asked(counted(7), now), now, &TIMES);
+        cache.open_writer();
+        cache.note_write(after(1));
+        for (change, size, arrived) in [(9, 5, 3), (8, 5, 4), (8, 4, 5)] {
+            let attributes = Attributes { size, ..counted(change) };
+            cache.update(&asked(attributes, after(2)), after(arrived), &TIMES);
+            assert_eq!(cache.get().map(|known| (known.change, known.size)), Some((9, 5)));
+            assert!(cache.is_current(after(arrived), &TIMES), "a writer needs no GETATTR");
+        }
+        cache.close_writer();
+        assert_eq!(
+            cache.update(&asked(Attributes { size: 5, ..counted(9) }, after(6)), after(7), &TIMES),
+            Change::None
+        );
+    }
+
+    #[test]
+    fn a_change_attribute_that_is_made_of_the_ctime_settles() {
+        let now = Instant::now();
+        let after = |millis| now + Duration::from_millis(millis);
+        let fine = Timestamp { seconds: 5, nanoseconds: 7 };
+        for (attributes, millis) in [
+            (file(1, 1), 2050),
+            (Attributes { ctime: fine, change: fine.settled_change(), ..file(1, 1) }, 50),
+            (Attributes { change: 12, ..file(1, 1) }, 0),
+        ] {
+            let mut cache = AttributeCache::default();
+            cache.update(&asked(attributes, now), now, &TIMES);
+            assert!(cache.is_settled(after(millis)), "{attributes:?}");
+            assert!(millis == 0 || !cache.is_settled(after(millis - 1)), "{attributes:?}");
+        }
     }
 
     #[test]

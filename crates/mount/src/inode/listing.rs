@@ -11,15 +11,12 @@ use client::{Attributes, Timestamp};
 
 use super::attributes::Stamp;
 
-/// A directory that changed this shortly before it was listed may change again in the same tick of its
-/// filesystem's clock, and look unchanged. Linux 6.13 has finer time stamps, on some filesystems.
-const MAX_CLOCK_TICK: Duration = Duration::from_millis(20);
-
 /// The directory's state when its last listing was requested.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CachedListing {
     before: Stamp,
     requested: Instant,
+    /// The directory had changed so shortly before that it may have changed again and look unchanged.
     is_recent_change: bool,
     /// The cookie verifier of the first page.
     pub(crate) verifier: [u8; 8],
@@ -33,8 +30,8 @@ impl CachedListing {
         (requested, time): (Instant, SystemTime),
         verifier: [u8; 8],
     ) -> Self {
-        let before = Stamp::from(before);
-        Self { before, requested, is_recent_change: is_recent(before.ctime, time), verifier }
+        let is_recent_change = is_recent(before.ctime, time, before.settling_time());
+        Self { before: Stamp::from(before), requested, is_recent_change, verifier }
     }
 
     /// Whether the kernel may use the listing at `now` if the directory is found unchanged. The listing of a
@@ -50,11 +47,15 @@ impl CachedListing {
     }
 }
 
-fn is_recent(change: Timestamp, now: SystemTime) -> bool {
+/// Whether a change at `change` is less than `time` away from `now`.
+fn is_recent(change: Timestamp, now: SystemTime, time: Duration) -> bool {
+    if time.is_zero() {
+        return false;
+    }
     let Ok(now) = now.duration_since(SystemTime::UNIX_EPOCH) else { return true };
     let Ok(seconds) = u64::try_from(change.seconds) else { return false };
     let change = Duration::new(seconds, change.nanoseconds);
-    now.abs_diff(change) < MAX_CLOCK_TICK
+    now.abs_diff(change) < time
 }
 
 #[cfg(test)]
@@ -101,10 +102,16 @@ mod tests {
     #[test]
     fn a_directory_that_has_just_changed_is_listed_again() {
         let (start, time) = (Instant::now(), SystemTime::UNIX_EPOCH + 1000 * SECOND);
-        for (milliseconds, is_kept) in [(999_900, true), (999_990, false), (1_000_010, false)] {
+        for (milliseconds, is_kept) in
+            [(999_900, true), (999_990, false), (1_000_010, false), (998_000, false), (997_000, true)]
+        {
             let change = Duration::from_millis(milliseconds);
             let listing = CachedListing::new(&changed_at(change), (start, time), [0; 8]);
             assert_eq!(listing.may_be_kept(start, SECOND), is_kept, "{change:?}");
         }
+        let counted = Attributes { change: 7, ..changed_at(1000 * SECOND) };
+        let listing = CachedListing::new(&counted, (start, time), [0; 8]);
+        assert!(listing.may_be_kept(start, SECOND), "another change has another change attribute");
+        assert!(!listing.is_unchanged(&Attributes { change: 8, ..counted }));
     }
 }

@@ -10,7 +10,7 @@
 //! | `listing` | the listing that the kernel may have cached |
 //! | `access` | the rights of users |
 //! | `acls` | the access control lists |
-//! | `by_ctime` | what doesn't change without the ctime |
+//! | `by_change` | what doesn't change without the change attribute |
 //! | `search` | whether everybody may search a directory |
 //! | `names` | the names under which the kernel knows the file |
 //! | `opens` | the open files |
@@ -21,7 +21,7 @@
 mod access;
 mod acls;
 mod attributes;
-mod by_ctime;
+mod by_change;
 mod io_mode;
 mod listing;
 mod names;
@@ -43,7 +43,7 @@ use access::AccessCache;
 use acls::AclDemand;
 pub(crate) use acls::{FileAcls, KnownAcls};
 use attributes::{AttributeCache, Change};
-use by_ctime::ByCtime;
+use by_change::ByChange;
 pub(crate) use io_mode::{BackingFile, IoHold, IoPlan, IoWish};
 pub(crate) use listing::CachedListing;
 pub(crate) use names::{InodeNames, NameRef};
@@ -80,11 +80,11 @@ pub(crate) struct InodeState {
     /// When the kernel's cached data was last dropped for a lock under a write delegation.
     pub(crate) synchronized: Option<Instant>,
     pub(crate) access: AccessCache,
-    pub(crate) acls: ByCtime<KnownAcls>,
+    pub(crate) acls: ByChange<KnownAcls>,
     /// Of a directory.
     pub(crate) acl_demand: AclDemand,
     /// The names of the extended attributes, as listxattr(2) returns them; `None` without any.
-    pub(crate) xattr_names: ByCtime<Option<Arc<[u8]>>>,
+    pub(crate) xattr_names: ByChange<Option<Arc<[u8]>>>,
     /// Of a directory.
     pub(crate) search: SearchPermission,
     /// Of a directory.
@@ -152,7 +152,8 @@ impl Inode {
         let before = state.attributes.get().map(permissions);
         let change = state.attributes.update(update, now, times);
         if change == Change::Foreign || state.attributes.get().map(permissions) != before {
-            // The owner, the mode or an access control list may have changed. A list shows in the ctime only.
+            // The owner, the mode or an access control list may have changed. A list shows in the change
+            // attribute only, or in the ctime.
             state.access.clear();
             state.acls.clear();
             state.xattr_names.clear();
@@ -208,5 +209,41 @@ impl Inode {
 
     pub(crate) fn set_atime_stale(&self, stale: bool) {
         self.atime_stale.store(stale, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use client::PosixAcls;
+
+    use super::*;
+
+    #[test]
+    fn lists_and_names_belong_to_one_change_attribute() {
+        let (now, times) = (Instant::now(), AttributeTimes::default());
+        let inode = Inode::new(2, Handle::new(b"file").unwrap());
+        let counted = |change| Attributes { mode: 0o644, change, ..Attributes::default() };
+        let update = |change| {
+            let (before, attributes) = (None, Some(counted(change)));
+            inode.update(&AttributeUpdate { before, attributes, asked: now }, now, &times);
+        };
+        let known = || {
+            let state = inode.lock();
+            (state.acls.get(now).is_some(), state.xattr_names.get(now).is_some())
+        };
+        let learn = |change| {
+            let lists = PosixAcls { access: client::PosixAcl::of_mode(0o644), default: None };
+            inode.learn_acls(&counted(change), &ReplyAcls::Posix(lists), now);
+            inode.learn_xattr_names(b"user.a\0", &counted(change), now);
+        };
+        update(7);
+        learn(7);
+        assert_eq!(known(), (true, true));
+        update(7);
+        assert_eq!(known(), (true, true));
+        update(8);
+        assert_eq!(known(), (false, false), "the times are the same");
+        learn(7);
+        assert_eq!(known(), (false, false), "they were the file's before the change");
     }
 }

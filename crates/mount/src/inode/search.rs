@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use client::PosixAcl;
 
-/// How long an answer holds at most. A change of the list changes the ctime, which invalidates the answer,
-/// but not within one tick of a coarse clock.
+/// How long an answer holds at most. A change of the list shows in the change attribute, which invalidates
+/// the answer, but where that is made of the ctime not within one tick of a coarse clock.
 pub(super) const MAX_AGE: Duration = Duration::from_secs(60);
 
 /// How long the list isn't fetched again while a fetch is under way, or after an error.

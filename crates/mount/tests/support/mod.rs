@@ -49,9 +49,9 @@ impl Served {
         Mounted::new(self, transport, adjust, options)
     }
 
-    /// A mount over TCP through another port, which forwards to the server's.
-    pub fn mount_through(&self, port: u16) -> Mounted {
-        Mounted::at_port(self, port, Transport::Wire, |session| session, MountOptions::default())
+    /// A mount over TCP through another port, which forwards to the server's, without delegations.
+    pub fn mount_through(&self, port: u16, options: MountOptions) -> Mounted {
+        Mounted::at_port(self, port, Transport::Wire, |session| session.delegations(false), options)
     }
 
     /// A mount by this version of NFS.

@@ -491,7 +491,7 @@ fn reports(at: &At<'_>) -> Vec<String> {
         .map(|(file, update)| {
             let before = update.before.map(|before| match before {
                 PreOpAttributes::Times { size, .. } => size,
-                PreOpAttributes::Change(change) => change,
+                PreOpAttributes::Change { before, .. } => before,
             });
             let is_directory = update.attributes.is_some_and(|now| now.kind == FileKind::Directory);
             let before = if is_directory { before.map(|_| 0) } else { before };
