@@ -230,6 +230,9 @@ fn check_full_filesystem(disk: &Path, expected: Status, fill: impl FnOnce(), mak
     safe_file.write_at(&pattern(2, SIZE), 0).expect("it goes to the page cache");
     fill();
     let more = pattern(3, 8 << 20);
+    let stable = grows_file.write_stable(more.clone().into(), SIZE as u64, Stability::FileSync);
+    let error = stable.expect_err("there is no room");
+    assert_eq!(error.status(), Some(expected), "{error}");
     let result = grows_file.write_at(&more, SIZE as u64).and_then(|()| grows_file.commit());
     // A part may have been written before the disk was full; the error is the same.
     let error = result.expect_err("there is no room");

@@ -164,6 +164,66 @@ fn concurrent_stable_writes_all_notice_their_write_error() {
     }
 }
 
+/// A stable write of [`SIZE`] bytes.
+fn write_stably(user_context: &UserContext<'_>, node: &Arc<Node>, offset: usize) -> Result<(), Error> {
+    let data = pattern(4, SIZE);
+    user_context.write(node, offset as u64, &data, Stability::FileSync, &mut Wcc::default()).map(drop)
+}
+
+/// Nothing that was accepted before is lost, so no client has to send its data again: whether the file has
+/// uncommitted data, and whether one write has the file's descriptor or several writes have their own.
+#[test]
+fn a_stable_write_without_room_keeps_the_verifier() {
+    let rig = Rig::new();
+    let filler = LocalFile::create(rig.disk.path().join("filler")).expect("own disk");
+    let mut length = 0;
+    for step in [1 << 20, 4 << 10] {
+        let more = |at| rustix::fs::fallocate(&filler, rustix::fs::FallocateFlags::empty(), at, step);
+        while more(length).is_ok() {
+            length += step;
+        }
+    }
+    let user_context = rig.user_context();
+    let nodes = ["file", "other0"].map(|name| rig.find(&user_context, name));
+    let before = rig.verifier.get();
+    assert_eq!(write(&user_context, &nodes[0]), Stability::Unstable, "its blocks are allocated");
+    for node in &nodes {
+        assert_eq!(write_stably(&user_context, node, SIZE), Err(Error::NoSpace));
+        let start = Barrier::new(4);
+        let writing = || {
+            let user_context = rig.user_context();
+            start.wait();
+            write_stably(&user_context, node, SIZE)
+        };
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(writing)).collect();
+            for thread in threads {
+                assert_eq!(thread.join().expect("no panic"), Err(Error::NoSpace));
+            }
+        });
+    }
+    assert_eq!(rig.verifier.get(), before);
+    commit(&user_context, nodes[0].handle()).expect("accepted data has its space");
+    assert_eq!(rig.verifier.get(), before);
+}
+
+/// The device is full: the sync within a stable write fails with the same error as a write without room. Data
+/// that was promised is lost.
+#[test]
+fn a_stable_write_whose_sync_finds_no_room_changes_the_verifier_if_data_was_promised() {
+    let rig = Rig::new();
+    let user_context = rig.user_context();
+    let node = rig.find(&user_context, "file");
+    rig.disk.fail(&rig.path);
+    let before = rig.verifier.get();
+    assert_eq!(write_stably(&user_context, &node, 0), Err(Error::NoSpace));
+    assert_eq!(rig.verifier.get(), before, "nobody was promised anything");
+    assert_eq!(write(&user_context, &node), Stability::Unstable);
+    assert_eq!(write_stably(&user_context, &node, 0), Err(Error::NoSpace));
+    assert_ne!(rig.verifier.get(), before, "the unstable data is lost");
+    rig.disk.heal();
+}
+
 /// Closing a store (its export was removed or changed) closes the descriptors that would have reported the
 /// error.
 #[test]

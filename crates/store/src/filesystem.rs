@@ -34,6 +34,7 @@ const NILFS: u64 = 0x3434;
 const HFSPLUS: u64 = 0x482B;
 const CIFS: u64 = 0xFF53_4D42;
 const SMB2: u64 = 0xFE53_4D42;
+const NFS: u64 = 0x6969;
 
 const SECOND: u32 = 1_000_000_000;
 
@@ -70,6 +71,9 @@ pub(crate) struct Filesystem {
     /// of its range. Certain for filesystems that use the kernel's `generic_write_sync`; network filesystems
     /// and FUSE behaved differently for years.
     pub syncs_in_writes: bool,
+    /// A write may return the error of an earlier write-back, `ENOSPC`, `EDQUOT` or `EFBIG`, which no sync
+    /// returns then. (The kernel's NFS client: fs/nfs/file.c, `nfs_file_write`.)
+    pub reports_write_back_in_writes: bool,
 }
 
 impl Filesystem {
@@ -136,6 +140,7 @@ impl Filesystem {
                     | HFSPLUS
             ),
             syncs_in_writes: matches!(magic, EXT | XFS | BTRFS | F2FS | TMPFS),
+            reports_write_back_in_writes: magic == NFS,
         })
     }
 }

@@ -18,7 +18,9 @@
 //!    server does that.)
 //!
 //! A stable WRITE has no verifier by which its client could learn of a failure later. So it must receive its
-//! own error: a synchronous write has the shared descriptor to itself, or one of its own.
+//! own error: a synchronous write has the shared descriptor to itself, or one of its own. The error of a
+//! synchronous write can be that of the write, which loses nothing if it is a refusal, or that of its sync.
+//! So a pinned file is written and synced by two calls.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

@@ -90,8 +90,8 @@ impl UserContext<'_> {
     /// Writes `data` at `offset`, at least as durably as requested; [`WriteResult::committed`] is the actual
     /// durability.
     ///
-    /// A failure of the device or of the sync changes the write verifier, and the caller replies with the one
-    /// from before the call. Writes to one file run concurrently; those that overlap with another change
+    /// An I/O error or a failed sync changes the write verifier, and the caller replies with the one from
+    /// before the call. Writes to one file run concurrently; those that overlap with another change
     /// leave `wcc.before` out.
     ///
     /// # Errors
@@ -159,17 +159,9 @@ impl UserContext<'_> {
         let mode = self.store.fallbacks.instead_of(self.modes.write);
         let direct = self.direct_file(node, true, mode)?;
         let write_by = |file: &Arc<OwnedFd>, stability| {
-            let at_once =
-                if self.store.tree.filesystem.syncs_in_writes { stability } else { Stability::Unstable };
-            ::io::write(
-                files(node, file, direct.as_ref()),
-                mode,
-                data,
-                offset,
-                at_once,
-                &self.store.fallbacks,
-            )
-            .map_err(|error| self.failed(node, error, stability))
+            let files = files(node, file, direct.as_ref());
+            ::io::write(files, mode, data, offset, stability, &self.store.fallbacks)
+                .map_err(|error| self.failed(node, error, stability))
         };
         let write = |stability| write_by(file, stability);
         if stability == Stability::Unstable {
@@ -184,8 +176,11 @@ impl UserContext<'_> {
         let committed = stability.max(Stability::DataSync);
         let syncs = node.syncs();
         let sync = || self.store.sync_whole(node, file, committed);
-        let count = if !self.store.tree.filesystem.syncs_in_writes {
-            syncs.write_and_sync(committed, || write(committed), sync)
+        // Of a call that does both, `ENOSPC` may be the write's error, which loses nothing, or the sync's,
+        // which would lose what was promised.
+        let at_once = self.store.tree.filesystem.syncs_in_writes && !node.uncommitted().is_pinned();
+        let count = if !at_once {
+            syncs.write_and_sync(committed, || write(Stability::Unstable), sync)
         } else if let Some(written) = syncs.try_alone(|| write(committed)) {
             written
         } else if let Some(own) = self.own_file(node) {
@@ -241,12 +236,23 @@ impl UserContext<'_> {
         }
     }
 
-    /// Converts a write's error. A failure of the device, or of the sync in the write, may concern another
-    /// client's uncommitted data; a full disk that fails the call at once has lost none.
+    /// Converts the error of a write that was to be as durable as `stability`, and changes the write verifier
+    /// if uncommitted data may be lost (docs/decisions/enospc-keeps-verifier.md).
     fn failed(&self, node: &Node, error: std::io::Error, stability: Stability) -> Error {
         let error = Error::from(error);
-        let refused = matches!(error, Error::NoSpace | Error::Quota) && stability == Stability::Unstable;
-        if !refused && !matches!(error, Error::FileTooLarge | Error::Invalid) {
+        let reports_write_back = self.store.tree.filesystem.reports_write_back_in_writes;
+        let is_refusal = match error {
+            Error::Invalid => true,
+            Error::FileTooLarge => !reports_write_back,
+            Error::NoSpace | Error::Quota => !reports_write_back && stability == Stability::Unstable,
+            _ => {
+                self.store.write_lost(node, error);
+                return error;
+            }
+        };
+        // It may be the error of an earlier write-back, of which no other call will tell. It concerns data of
+        // this file: without a promise nothing of that can be lost.
+        if !is_refusal && node.uncommitted().is_pinned() {
             self.store.write_lost(node, error);
         }
         error
