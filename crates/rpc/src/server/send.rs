@@ -154,14 +154,16 @@ impl Send {
             let mut pieces = std::mem::take(&mut queue.pieces);
             drop(queue);
             let mut sent = Sent::default();
-            let mut broken_by = None;
             let outcome = send_pieces(transport, &mut pieces, &mut sent, spares);
+            if let Err(SendError::File(error)) = &outcome {
+                let peer = self.peer.address;
+                tracing::error!(%peer, %error, "closed within a reply: its file can't be read");
+            }
             queue = self.queue.lock();
             queue.bytes_out += sent.total;
             queue.memory = (queue.memory + sent.copied).saturating_sub(sent.memory);
-            if let Err(error) = outcome {
+            if outcome.is_err() {
                 queue.turn.break_off();
-                broken_by = Some(error);
             }
             match queue.turn.sent(sent.total, Instant::now()) {
                 AfterSend::Send => self.count(&mut queue, 0),
@@ -188,10 +190,6 @@ impl Send {
                     let more = self.give_up(&mut queue);
                     drop(queue);
                     drop((pieces, more));
-                    if let Some(SendError::File(error)) = broken_by {
-                        let peer = self.peer.address;
-                        tracing::error!(%peer, %error, "closed within a reply: its file can't be read");
-                    }
                     return Flushed::Broken;
                 }
             }
