@@ -52,10 +52,12 @@ impl<T> Answers<T> {
     /// The answers, for a caller that needs all of them.
     ///
     /// # Errors
-    /// The error of the first process that didn't answer.
+    /// The error of the first process that didn't answer, with its socket.
     pub fn all(self) -> io::Result<Vec<ProcessAnswer<T>>> {
         match self.silent.into_iter().next() {
-            Some(silent) => Err(silent.error),
+            Some(Unresponsive { path, error }) => {
+                Err(io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+            }
             None => Ok(self.answers),
         }
     }
@@ -95,7 +97,8 @@ pub fn query<T: DeserializeOwned + Send>(run_dir: &Path, ending: &str) -> io::Re
 /// Requests a change.
 ///
 /// # Errors
-/// As [`Unresponsive::error`]; `ConnectionRefused` or `NotFound` for a process that is gone.
+/// As [`Unresponsive::error`]; `ConnectionRefused` or `NotFound` for a process that is gone. The caller knows
+/// and names the socket.
 pub fn tell(path: &Path, change: &impl Serialize) -> io::Result<Reply> {
     ask(path, &serde_json::to_vec(change)?)
 }
@@ -105,14 +108,12 @@ pub fn tell(path: &Path, change: &impl Serialize) -> io::Result<Reply> {
 /// # Errors
 /// As [`tell`].
 pub fn ask<T: DeserializeOwned>(path: &Path, request: &[u8]) -> io::Result<T> {
-    let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
     let stream = connect(path).map_err(|error| match error.kind() {
         // A process that hangs doesn't accept either: earlier clients fill its backlog.
         io::ErrorKind::WouldBlock => {
-            let what = format!("{}: its process does not accept connections", path.display());
-            io::Error::new(io::ErrorKind::TimedOut, what)
+            io::Error::new(io::ErrorKind::TimedOut, "its process does not accept connections")
         }
-        _ => named(error),
+        _ => error,
     })?;
     let process = rustix::net::sockopt::socket_peercred(&stream).map(|peer| peer.pid);
     exchange(stream, request).map_err(|error| match (error.kind(), process) {
@@ -120,7 +121,7 @@ pub fn ask<T: DeserializeOwned>(path: &Path, request: &[u8]) -> io::Result<T> {
             let what = format!("process {pid} does not answer within {TIMEOUT:?}");
             io::Error::new(io::ErrorKind::TimedOut, what)
         }
-        _ => named(error),
+        _ => error,
     })
 }
 

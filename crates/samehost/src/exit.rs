@@ -48,9 +48,10 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failed operation on `object`.
+    /// A failed operation on `object`. Numbers of system errors are left out of the reason.
     pub fn new(object: impl Into<String>, reason: impl fmt::Display) -> Self {
-        Self { exit: Exit::Failed, object: object.into(), reason: reason.to_string(), next: None }
+        let reason = sys::without_error_numbers(&reason.to_string());
+        Self { exit: Exit::Failed, object: object.into(), reason, next: None }
     }
 
     /// A command line that can't be carried out.
@@ -109,6 +110,8 @@ mod tests {
     fn a_failure_names_object_reason_and_next_step() {
         let failure = Failure::new("nfs://a/b", "permission denied").next("ask for access");
         assert_eq!(failure.to_string(), "nfs://a/b: permission denied\n  next: ask for access");
+        let failure = Failure::new("/a", std::io::Error::from_raw_os_error(13));
+        assert_eq!(failure.to_string(), "/a: Permission denied");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use common::{Server, ready, run, samehost, wait_for};
@@ -118,9 +119,49 @@ fn a_server_whose_status_is_closed_to_the_user_is_no_missing_one() {
         let ran = as_user(args).exits(1).complains(&[&closed]);
         assert_eq!(ran.stderr.lines().count(), 2, "{}", ran.stderr);
     }
+    let closed = |process: &str, socket: &Path| {
+        let socket = socket.display();
+        format!(
+            "{process} at {socket}: Permission denied\n  next: run as the user of the {process}, or as root\n"
+        )
+    };
+    let both = closed("server", &status) + &closed("mount", &mount);
+    assert_eq!(as_user(&["status"]).exits(1).stderr.replace("samehost: ", ""), both);
+    let json: serde_json::Value = serde_json::from_slice(&as_user(&["status", "--json"]).stdout).unwrap();
+    let reasons: Vec<_> = json["silent"].as_array().unwrap().iter().map(|one| &one["reason"]).collect();
+    assert_eq!(reasons, ["Permission denied", "Permission denied"]);
     let doctor = as_user(&["doctor", "mount"]);
     for words in ["a server has a socket in", "closed to this user", "run `samehost doctor` as the user"] {
         assert!(doctor.text().contains(words), "{words}: {}", doctor.text());
+    }
+}
+
+#[test]
+fn an_export_that_is_not_served_is_named_once_with_the_reason_in_words() {
+    let server = Server::with(&["--export", "/no/where *(ro)"], "127.0.0.1(rw,insecure)");
+    let reason = "it can't be opened: No such file or directory";
+    let status = server.run(&["status"]).exits(0);
+    let text = status.text();
+    let lines: Vec<_> = text.lines().filter(|line| line.contains("/no/where")).collect();
+    let [note, row] = lines[..] else { panic!("{text}") };
+    assert_eq!(note.trim_start(), format!("note        /no/where is not served: {reason}"));
+    assert!(row.ends_with(&format!("NOT SERVED: {reason}")), "{text}");
+    assert_eq!(row.matches("/no/where").count(), 1, "{text}");
+    server
+        .run(&["ctl", "export", "/nor/here *(ro)"])
+        .exits(1)
+        .complains(&[&format!("export: /nor/here is exported and not served: {reason}\n")]);
+    let missing = server.run(&["doctor", "server", "--export-dir", "/no/where"]).exits(1);
+    assert!(missing.text().contains("problem: /no/where: it can't be opened: No such file or directory\n"));
+    assert!(!missing.text().contains("os error"), "{}", missing.text());
+    // A run directory that isn't one.
+    let file = server.beside("file");
+    fs::write(&file, "").unwrap();
+    for args in [&["status"][..], &["ctl", "reload"], &["top", "--once"]] {
+        let mut command = samehost(args);
+        let ran = run(command.env("SAMEHOST_RUN_DIR", &file)).exits(1);
+        let expected = format!("{}: Not a directory\n  next: name the run directory", file.display());
+        assert!(ran.stderr.contains(&expected) && ran.stderr.lines().count() == 2, "{ran:?}");
     }
 }
 

@@ -59,23 +59,18 @@ pub struct StoreOptions {
     pub limits: DescriptorLimits,
 }
 
-/// Why a store can't be opened.
+/// Why a store can't be opened. The caller knows and names the directory.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The path can't be opened.
-    #[error("can't open {path}: {source}")]
+    #[error("it can't be opened: {source}")]
     Path {
-        /// The path.
-        path: PathBuf,
         /// The reason.
         source: std::io::Error,
     },
     /// The path isn't a directory.
-    #[error("{path} isn't a directory")]
-    NotDirectory {
-        /// The path.
-        path: PathBuf,
-    },
+    #[error("it isn't a directory")]
+    NotDirectory,
     /// /proc isn't mounted; descriptors can't be re-opened without it.
     #[error("/proc/self/fd can't be opened ({source}): mount /proc")]
     NoProc {
@@ -83,10 +78,8 @@ pub enum OpenError {
         source: std::io::Error,
     },
     /// A basic call on the filesystem failed.
-    #[error("can't examine {path}: {source}")]
+    #[error("it can't be examined: {source}")]
     Examine {
-        /// The path.
-        path: PathBuf,
         /// The reason.
         source: Error,
     },
@@ -102,15 +95,14 @@ impl Store {
     /// # Errors
     /// See [`OpenError`]. Missing privileges are no error; see [`Store::privilege`].
     pub fn open(options: StoreOptions) -> std::result::Result<Store, OpenError> {
-        let path = options.path.clone();
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let proc = openat(CWD, c"/proc/self/fd", flags | OFlags::DIRECTORY, Mode::empty())
             .map_err(|source| OpenError::NoProc { source: source.into() })?;
         let original = openat(CWD, &options.path, flags, Mode::empty())
-            .map_err(|source| OpenError::Path { path: path.clone(), source: source.into() })?;
-        let examine = |source: Error| OpenError::Examine { path: path.clone(), source };
+            .map_err(|source| OpenError::Path { source: source.into() })?;
+        let examine = |source: Error| OpenError::Examine { source };
         if status(&original, 0).map_err(examine)?.attributes.kind != FileKind::Directory {
-            return Err(OpenError::NotDirectory { path: path.clone() });
+            return Err(OpenError::NotDirectory);
         }
         let inner = Arc::new(set_up(options, original, proc).map_err(examine)?);
         reaper::register(Arc::downgrade(&inner));

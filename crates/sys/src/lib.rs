@@ -14,6 +14,7 @@ pub mod barrier;
 pub mod cell;
 pub mod credentials;
 pub mod empty_path;
+mod error_text;
 pub mod fanotify;
 pub mod fuse;
 pub mod fuse_queue;
@@ -42,6 +43,7 @@ pub mod xattr;
 
 pub use access::Access;
 pub use attributes::{Attributes, FileKind, FileStatus, SetAttributes, SetTime, Timestamp};
+pub use error_text::without_error_numbers;
 pub use handle::KernelHandle;
 pub use io_mode::IoMode;
 pub use peer::{PeerCredentials, SharedNamespaces, overflow_uid};

@@ -10,7 +10,6 @@ use std::thread;
 use ::exports::{ClientSpec, Exports};
 use server::Config;
 
-use super::serve::without_error_numbers;
 use crate::cli::ExportsArgs;
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::human;
@@ -78,7 +77,7 @@ fn directory(path: &Path) -> Option<Failure> {
             io::ErrorKind::PermissionDenied => {
                 warning("this user may not look at it").next("run as the user of the server")
             }
-            _ => warning(&without_error_numbers(&error.to_string())).next("correct its path"),
+            _ => warning(&error.to_string()).next("correct its path"),
         }),
     }
 }

@@ -218,13 +218,6 @@ fn hints(reasons: &[String]) -> String {
     hints.join("; ")
 }
 
-/// A text without Rust's "(os error 2)".
-pub fn without_error_numbers(text: &str) -> String {
-    let mut parts = text.split(" (os error ");
-    let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |text, part| text + part.split_once(')').map_or(part, |(_, rest)| rest))
-}
-
 /// The next step for each failure of a start.
 fn explain(error: StartError) -> Failure {
     let failure = Failure::new("serve", &error);
@@ -233,9 +226,7 @@ fn explain(error: StartError) -> Failure {
         StartError::ExportsFile { .. } => failure
             .next("write lines such as `/srv 192.0.2.0/24(rw)` into it, or name another with --exports"),
         StartError::NoExports => failure.next("for example: samehost serve --export '/srv *(ro)'"),
-        StartError::NothingServed(reasons) => {
-            Failure { reason: without_error_numbers(&failure.reason), ..failure }.next(hints(reasons))
-        }
+        StartError::NothingServed(reasons) => failure.next(hints(reasons)),
         StartError::Listen { source, .. } => match source.kind() {
             io::ErrorKind::AddrInUse => failure.next(
                 "stop the other NFS server (systemctl stop nfs-server), or choose a port with --listen",

@@ -45,20 +45,38 @@ pub fn servers(run_dir: &Path) -> io::Result<Answers<Status>> {
 }
 
 /// Complains about processes that didn't answer.
-pub fn report_unresponsive(silent: &[Unresponsive], what: &'static str) {
-    for silent in silent {
-        let Unresponsive { path, error } = silent;
-        let next = match error.kind() {
-            io::ErrorKind::PermissionDenied => format!("run as the user of the {what}, or as root"),
-            io::ErrorKind::TimedOut => {
-                "it hangs or is stopped: see what it waits for (in its log, in /proc/PID/stack), or restart \
-                 it"
-                .to_owned()
-            }
-            _ => format!("the {what} answered with something else than a status: is it another version?"),
-        };
-        print_error(&Failure::new(format!("{what} at {}", path.display()), error).next(next).to_string());
+pub fn report_unresponsive(silent: &[Unresponsive], what: &str) {
+    for Unresponsive { path, error } in silent {
+        print_error(&unanswered(path, error, what).to_string());
     }
+}
+
+/// The failure of a query or request to the process with this socket: a server or a mount.
+pub fn unanswered(socket: &Path, error: &io::Error, what: &str) -> Failure {
+    use io::ErrorKind::{
+        BrokenPipe, ConnectionRefused, ConnectionReset, NotFound, PermissionDenied, TimedOut,
+    };
+    let next = match error.kind() {
+        PermissionDenied => format!("run as the user of the {what}, or as root"),
+        TimedOut => "it hangs or is stopped: see what it waits for (in its log, in /proc/PID/stack), or \
+                     restart it"
+            .to_owned(),
+        NotFound | ConnectionRefused | ConnectionReset | BrokenPipe => {
+            "it has ended meanwhile: `samehost status` shows what runs".to_owned()
+        }
+        _ => "its answer isn't understood: use the `samehost` of its own version".to_owned(),
+    };
+    let object = format!("{what} at {}", human::name(socket.as_os_str().as_bytes()));
+    Failure::new(object, error).next(next)
+}
+
+/// The failure to read a run directory.
+pub fn unreadable(run_dir: &Path, error: &io::Error) -> Failure {
+    let next = match error.kind() {
+        io::ErrorKind::PermissionDenied => "run as the user who started the servers and mounts, or as root",
+        _ => "name the run directory with --run-dir or SAMEHOST_RUN_DIR",
+    };
+    Failure::new(human::name(run_dir.as_os_str().as_bytes()), error).next(next)
 }
 
 /// Erases the terminal and moves the cursor to its first column (ECMA-48).
@@ -88,7 +106,7 @@ pub fn status(global: &Global, args: &StatusArgs) -> CommandResult {
 /// Asks all processes and prints their status.
 fn once(output: &mut Output, global: &Global, args: &StatusArgs) -> CommandResult {
     let dir = global.run_dir.display().to_string();
-    let unread = |error| Failure::new(&dir, error).next("run as the user who started them, or as root");
+    let unread = |error: io::Error| unreadable(&global.run_dir, &error);
     let servers = servers(&global.run_dir).map_err(unread)?;
     let mounts = mounts::query(&global.run_dir).map_err(unread)?;
     let none = servers.answers.is_empty() && mounts.answers.is_empty();
@@ -136,7 +154,7 @@ fn unresponsive<T>(asked: &Answers<T>, what: &'static str) -> impl Iterator<Item
     asked.silent.iter().map(move |silent| SilentProcess {
         what,
         socket: silent.path.clone(),
-        reason: silent.error.to_string(),
+        reason: sys::without_error_numbers(&silent.error.to_string()),
     })
 }
 

@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::cli::{Global, TopArgs};
+use crate::commands::status;
 use crate::exit::{CommandResult, Exit, Failure, Stop};
 use crate::output::Output;
 use crate::top::keys::Display;
@@ -164,10 +165,7 @@ impl<'a> Sampler<'a> {
 }
 
 fn take(global: &Global) -> Result<Sample, Failure> {
-    Sample::take(&global.run_dir).map_err(|error| {
-        Failure::new(global.run_dir.display().to_string(), error)
-            .next("run as the user who started the servers and mounts, or as root")
-    })
+    Sample::take(&global.run_dir).map_err(|error| status::unreadable(&global.run_dir, &error))
 }
 
 /// Whether an address is this host's: only then can a socket have it.

@@ -21,16 +21,11 @@ pub fn show(path: &Path) -> String {
 }
 
 fn to_failure(path: &Path, error: io::Error) -> Failure {
-    Failure::new(show(path), reason(&error))
-}
-
-/// An error's text without Rust's "(os error 2)".
-fn reason(error: &io::Error) -> String {
-    let text = error.to_string();
-    match text.split_once(" (os error") {
-        Some((words, _)) => words.to_lowercase(),
-        None => text,
-    }
+    let reason = match error.raw_os_error() {
+        Some(_) => error.to_string().to_lowercase(),
+        None => error.to_string(),
+    };
+    Failure::new(show(path), reason)
 }
 
 /// Whether a path can only be that of a directory (path_resolution(7)).

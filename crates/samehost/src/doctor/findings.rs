@@ -74,8 +74,9 @@ fn finding(level: Level, side: Side, subject: impl Into<String>) -> Finding {
 }
 
 impl Finding {
+    /// Numbers of system errors are left out.
     fn what(self, what: impl Into<String>) -> Self {
-        Self { what: what.into(), ..self }
+        Self { what: sys::without_error_numbers(&what.into()), ..self }
     }
 
     fn why(self, why: impl Into<String>) -> Self {

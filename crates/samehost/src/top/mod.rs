@@ -12,7 +12,7 @@ use std::io;
 use std::path::Path;
 use std::time::Instant;
 
-use control::Answers;
+use control::{Answers, Unresponsive};
 use mount::process::MountStatus;
 use server::Status;
 
@@ -51,5 +51,8 @@ impl Sample {
 }
 
 fn unresponsive<T>(answers: &Answers<T>) -> Vec<String> {
-    answers.silent.iter().map(|silent| format!("{}: {}", silent.path.display(), silent.error)).collect()
+    let words = |silent: &Unresponsive| {
+        format!("{}: {}", silent.path.display(), sys::without_error_numbers(&silent.error.to_string()))
+    };
+    answers.silent.iter().map(words).collect()
 }

@@ -432,7 +432,7 @@ fn open(
         verifier: Arc::clone(&opening.verifier),
         limits,
     };
-    let store = Store::open(options).map_err(|error| error.to_string())?;
+    let store = Store::open(options).map_err(|error| sys::without_error_numbers(&error.to_string()))?;
     // For the mount's options. Later changes of the mount are noticed by `mounts`.
     let _ = store.follow_mount(mounts);
     Ok(Arc::new(store))

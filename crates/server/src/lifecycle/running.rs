@@ -134,7 +134,7 @@ impl RunningServer {
         notices.extend(self.lane.iter().flat_map(|lane| lane.problems().iter().cloned()));
         notices.extend(self.kept_cells());
         notices.extend(self.problems.lock().iter().cloned());
-        notices
+        notices.iter().map(|notice| sys::without_error_numbers(notice)).collect()
     }
 
     /// The exports whose cells a mount below doesn't take away at present, one sentence each.

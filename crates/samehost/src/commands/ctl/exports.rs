@@ -2,13 +2,13 @@
 
 use server::Change;
 
-use super::report;
 use super::server::server;
+use super::{report, tell};
 use crate::cli::Global;
-use crate::exit::{CommandResult, Failure};
+use crate::exit::CommandResult;
 
 /// Requests the change from the one server that `instance` selects.
 pub fn change(global: &Global, name: &str, instance: Option<&str>, change: &Change) -> CommandResult {
     let path = server(global, instance, None)?;
-    report(name, control::tell(&path, change).map_err(|error| Failure::new(name, error))?)
+    report(name, tell(&path, "server", change)?)
 }

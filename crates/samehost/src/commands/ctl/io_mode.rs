@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use server::{Change, Direction, IoMode};
 
-use super::report;
 use super::server::server;
+use super::{report, tell};
 use crate::cli::{Global, IoModeArgs};
 use crate::exit::{CommandResult, Failure};
 
@@ -13,8 +13,7 @@ pub fn io_mode(global: &Global, args: &IoModeArgs) -> CommandResult {
     let (export, direction, mode) = parse_words(&args.words)?;
     let path = server(global, args.server.as_deref(), export.as_deref())?;
     let change = Change::IoMode { export, direction, mode };
-    let reply = control::tell(&path, &change).map_err(|error| Failure::new("io-mode", error))?;
-    report("io-mode", reply)
+    report("io-mode", tell(&path, "server", &change)?)
 }
 
 /// `[EXPORT] read|write MODE`.

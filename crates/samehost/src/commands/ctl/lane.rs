@@ -6,7 +6,7 @@ use control::ProcessAnswer;
 use mount::mountinfo;
 use mount::process::{MountRequest, MountStatus};
 
-use super::{report, unanswered};
+use super::{report, tell, unanswered};
 use crate::cli::{Global, LaneArgs};
 use crate::commands::status::{self, mounts};
 use crate::exit::{CommandResult, Exit, Failure};
@@ -14,8 +14,7 @@ use crate::exit::{CommandResult, Exit, Failure};
 /// Changes the lane mode of a mount.
 pub fn lane(global: &Global, args: &LaneArgs) -> CommandResult {
     let dir = global.run_dir.display().to_string();
-    let all = mounts::query(&global.run_dir)
-        .map_err(|error| Failure::new(&dir, error).next("run as the user who mounted it, or as root"))?;
+    let all = mounts::query(&global.run_dir).map_err(|error| status::unreadable(&global.run_dir, &error))?;
     let mount = match chosen(all.answers, args.mount.as_deref(), &dir) {
         Err(failure) if failure.exit == Exit::Unreachable => {
             return Err(unanswered(&all.silent, "mount").unwrap_or(failure).into());
@@ -25,9 +24,7 @@ pub fn lane(global: &Global, args: &LaneArgs) -> CommandResult {
             chosen?
         }
     };
-    let reply = control::tell(&mount.path, &MountRequest::Lane(args.mode))
-        .map_err(|error| Failure::new(mounts::shown(&mount.answer.mountpoint), error))?;
-    report("lane", reply)
+    report("lane", tell(&mount.path, "mount", &MountRequest::Lane(args.mode))?)
 }
 
 /// The mount on this mountpoint, or the only one.

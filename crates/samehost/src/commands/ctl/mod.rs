@@ -5,10 +5,11 @@ mod io_mode;
 mod lane;
 mod server;
 
-use std::io;
+use std::path::Path;
 
 use ::server::Change;
 use control::{Reply, Unresponsive};
+use serde::Serialize;
 
 use crate::cli::{CtlArgs, CtlCommand, Global};
 use crate::commands::status;
@@ -39,12 +40,12 @@ pub fn ctl(global: &Global, args: &CtlArgs) -> CommandResult {
 fn unanswered(silent: &[Unresponsive], what: &'static str) -> Option<Failure> {
     let (Unresponsive { path, error }, others) = silent.split_last()?;
     status::report_unresponsive(others, what);
-    let process = format!("{what} at {}", path.display());
-    Some(match error.kind() {
-        io::ErrorKind::PermissionDenied => Failure::new(process, "Permission denied")
-            .next(format!("run as the user of the {what}, or as root")),
-        _ => Failure::new(process, error).next("see its log, or restart it"),
-    })
+    Some(status::unanswered(path, error, what))
+}
+
+/// Requests a change from the process with this socket.
+fn tell(socket: &Path, what: &str, change: &impl Serialize) -> Result<Reply, Failure> {
+    control::tell(socket, change).map_err(|error| status::unanswered(socket, &error, what))
 }
 
 /// Prints the reply of a process.

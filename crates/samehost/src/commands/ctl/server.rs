@@ -14,8 +14,8 @@ use crate::exit::{Exit, Failure};
 /// instance.
 pub fn server(global: &Global, name: Option<&str>, export: Option<&Path>) -> Result<PathBuf, Failure> {
     let dir = global.run_dir.display().to_string();
-    let asked = status::servers(&global.run_dir)
-        .map_err(|error| Failure::new(&dir, error).next("run as the user of the server, or as root"))?;
+    let asked =
+        status::servers(&global.run_dir).map_err(|error| status::unreadable(&global.run_dir, &error))?;
     let silent = asked.silent;
     let asked: Vec<ProcessAnswer<Status>> = asked.answers;
     if asked.is_empty() && silent.is_empty() {
