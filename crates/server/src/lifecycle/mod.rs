@@ -46,7 +46,7 @@ use crate::programs::rpcbind::{self, Registrations};
 use crate::service::cluster_gate::ClusterGate;
 use crate::service::drc::Drc;
 use crate::service::nfs4_state::{COURTESY, StateManager};
-use crate::service::{AsyncClients, LaneAttempts, MountList, Owners, RunningWrites, Service, Trees};
+use crate::service::{AsyncClients, LaneAttempts, MountList, Owners, Service, Trees};
 use crate::status::{Counters, Status};
 
 /// A running server. Dropping it stops it without grace; [`Server::stop`] is the graceful way.
@@ -135,8 +135,8 @@ impl Server {
         let service = Arc::new(Service {
             access: AccessControl::new(table, IoModeSettings::new(config.read_io, config.write_io)),
             counters: Counters::default(),
-            drc: Drc::default(),
-            writes: RunningWrites::default(),
+            write_drc: Drc::for_writes(),
+            drc: Drc::for_other_calls(),
             mounts: MountList::default(),
             state: StateManager::new(
                 identity,

@@ -25,7 +25,7 @@ use crate::lifecycle::config::Config;
 use crate::lifecycle::descriptors::{Demands, Descriptors};
 use crate::lifecycle::start::start_wire;
 use crate::service::Service;
-use crate::service::drc::{Key, Seen};
+use crate::service::drc::{Drc, Key, Seen};
 
 /// How long a reply may take.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(20);
@@ -59,8 +59,8 @@ impl Rig {
         let service = Arc::new(Service {
             access: AccessControl::new(table, IoModeSettings::default()),
             counters: Default::default(),
-            drc: Default::default(),
-            writes: Default::default(),
+            write_drc: Drc::for_writes(),
+            drc: Drc::for_other_calls(),
             mounts: Default::default(),
             state: crate::service::nfs4_state::StateManager::new(
                 [0; 16],
@@ -244,7 +244,7 @@ fn an_aborted_run_leaves_the_call_to_the_next_one() {
 }
 
 #[test]
-fn a_running_write_is_not_run_concurrently_but_can_be_repeated() {
+fn a_running_write_is_not_run_again_and_its_reply_serves_both() {
     let mut rig = Rig::new();
     let path = rig.directory.path().join("f");
     std::fs::write(&path, "old").unwrap();
@@ -258,9 +258,7 @@ fn a_running_write_is_not_run_concurrently_but_can_be_repeated() {
     };
     let (first, other) = (encoded(&write(b"one")), encoded(&write(b"two")));
     let service = Arc::clone(&rig.service);
-    let peer = rig.peer();
-    let cx = CallContext::new(10, nfs3::VERSION, &peer, &rig.credential);
-    let running = service.writes.begin(&cx, &first).expect("it is new");
+    let Seen::New(running) = service.write_drc.begin(rig.key(10, Procedure::Write, &first)) else { panic!() };
     rig.assert_dropped(10, Procedure::Write, &first);
     rig.stream = connect(rig.address);
     rig.assert_dropped(10, Procedure::Write, &first);
@@ -272,14 +270,13 @@ fn a_running_write_is_not_run_concurrently_but_can_be_repeated() {
     rig.send(20, Procedure::Write, &first);
     assert_eq!(rig.reply().1[..4], OK);
     assert_eq!(std::fs::read(&path).unwrap(), b"one");
-    drop(running);
     rig.send(30, Procedure::Write, &other);
     assert_eq!(rig.reply().1[..4], OK);
-    for _ in 0..2 {
-        rig.send(10, Procedure::Write, &first);
-        assert_eq!(rig.reply().1[..4], OK, "after the first run it can be repeated");
-        assert_eq!(std::fs::read(&path).unwrap(), b"one");
-    }
+    let answered = [&OK[..], b"what the first run has answered."].concat();
+    running.finish(&answered);
+    rig.send(10, Procedure::Write, &first);
+    assert_eq!(rig.reply(), (10, answered));
+    assert_eq!(std::fs::read(&path).unwrap(), b"two", "the cached reply is sent and nothing written");
 }
 
 /// A client of NFSv4.0 doesn't repeat a call while the connection lasts: silence would be for ever.

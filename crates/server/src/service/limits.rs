@@ -10,8 +10,8 @@ pub(crate) const MAX_REQUEST: u32 = MAX_TRANSFER + (6 << 10);
 pub(crate) const MAX_REPLY: u32 = MAX_TRANSFER + (6 << 10);
 /// The largest reply that a session's slot keeps for a retransmission, in bytes.
 pub(crate) const MAX_CACHED_REPLY: u32 = 8 << 10;
-/// The largest reply for the duplicate-request cache, in bytes. The cache holds two mebibytes for all clients
-/// of NFSv3 and 4.0 together.
+/// The largest reply for the duplicate-request cache, in bytes. The cache holds one mebibyte for a client of
+/// NFSv3 or 4.0.
 pub(crate) const MAX_DRC_REPLY: usize = 64 << 10;
 /// The most operations in a COMPOUND.
 pub(crate) const MAX_OPERATIONS: u32 = 128;

@@ -10,7 +10,6 @@ pub(crate) mod limits;
 mod mount_list;
 pub(crate) mod nfs4_state;
 mod owners;
-mod running_writes;
 mod trees;
 mod users;
 
@@ -30,7 +29,6 @@ pub(crate) use lane_attempts::{LaneAttempt, LaneAttempts};
 pub(crate) use mount_list::MountList;
 use nfs4_state::StateManager;
 pub(crate) use owners::Owners;
-pub(crate) use running_writes::RunningWrites;
 pub(crate) use trees::Trees;
 pub(crate) use users::OwnerKind;
 
@@ -38,9 +36,10 @@ pub(crate) use users::OwnerKind;
 pub(crate) struct Service {
     pub access: AccessControl,
     pub counters: Counters,
+    /// The replies to WRITEs.
+    pub write_drc: Drc,
+    /// The replies to other calls that must not be executed twice.
     pub drc: Drc,
-    /// WRITEs in progress. Their replies aren't cached, since a WRITE that is over can be repeated.
-    pub writes: RunningWrites,
     pub mounts: MountList,
     /// NFSv4's clients and their state.
     pub state: Arc<StateManager>,

@@ -17,9 +17,10 @@ use state::AccessKind;
 use store::{FileKind, PosixAcl, PosixAcls, Wcc};
 use xdr::{Array, Decoder};
 
-use super::{Call, Done, Fault, Result, answer, convert, end_of};
+use super::{Call, Done, Fault, Result, answer, convert, end_of, run_once};
 use crate::programs::request::RequestSpan;
 use crate::service::Service;
+use crate::service::drc::Key;
 use crate::status::counters::{BegunCall, CountedOperation};
 
 /// The program.
@@ -48,8 +49,12 @@ impl Program for Nfsacl {
         let done = match procedure {
             Procedure::Null => Ok(Done { status: Nfsstat3::Ok, bytes: 0 }),
             Procedure::Getacl => answer(&call, reply.encoder(), args.get()?, getacl),
-            // Idempotent.
-            Procedure::Setacl => answer(&call, reply.encoder(), args.get()?, setacl),
+            Procedure::Setacl => {
+                let key = Key::new(cx, nfsacl::PROGRAM, procedure.number(), args.rest());
+                run_once((&self.0.drc, key), args, reply, |args, reply| {
+                    answer(&call, reply.encoder(), args.get()?, setacl)
+                })
+            }
         };
         self.0.counters.record(begun, &end_of(cx, CountedOperation::Nfsacl(procedure), &done));
         span.end(&done)

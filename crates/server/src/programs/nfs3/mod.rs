@@ -2,8 +2,8 @@
 //!
 //! A procedure is a function from its arguments to `Result<its ok body, Fault>`. It fills the body of a
 //! failure on the way, so that errors carry weak cache consistency data and attributes, too. The dispatch
-//! here decodes, runs, encodes and counts, and uses the duplicate-request cache for procedures that aren't
-//! idempotent.
+//! here decodes, runs, encodes and counts, and uses the duplicate-request cache for procedures that must not
+//! be executed twice.
 
 mod acl;
 mod attributes;
@@ -31,7 +31,7 @@ use xdr::{Decoder, Encode, Encoder};
 use crate::authorization::access::{ExportAccess, Refusal};
 use crate::authorization::requester::{Requester, Transport};
 use crate::programs::request::{self, RequestSpan};
-use crate::service::drc::{Key, Seen};
+use crate::service::drc::{Drc, Key, Seen};
 use crate::service::{Service, is_permission_denied};
 use crate::status::counters::{BegunCall, CallEnd, CountedOperation};
 
@@ -188,10 +188,13 @@ impl Program for Nfs3 {
         let begun = BegunCall::now();
         let span = RequestSpan::enter(cx, "NFS", procedure.name());
         let call = Call { service: &self.0, cx };
-        let done = match procedure {
-            Procedure::Write => self.run_exclusively(&call, args, reply),
-            _ if repeatable(procedure) => run(&call, procedure, args, reply),
-            _ => self.run_once(&call, procedure, args, reply),
+        let run = |args: &mut Decoder<'_>, reply: &mut Reply| run(&call, procedure, args, reply);
+        let done = match drc(&self.0, procedure) {
+            None => run(args, reply),
+            Some(drc) => {
+                let key = Key::new(cx, nfs3::PROGRAM, procedure.number(), args.rest());
+                run_once((drc, key), args, reply, run)
+            }
         };
         self.0.counters.record_reply(begun, &end_of(cx, CountedOperation::Nfs3(procedure), &done), reply);
         span.end(&done)
@@ -202,37 +205,25 @@ impl Program for Nfs3 {
     }
 }
 
-impl Nfs3 {
-    /// Runs a WRITE, unless it is running already (see [`crate::service::RunningWrites`]).
-    fn run_exclusively(&self, call: &Call<'_>, args: &mut Decoder<'_>, reply: &mut Reply) -> Replied {
-        let Some(_running) = self.0.writes.begin(call.cx, args.rest()) else {
-            return Err(CallError::Drop);
-        };
-        run(call, Procedure::Write, args, reply)
-    }
-
-    /// Runs a procedure that isn't idempotent: a retransmission gets the first run's reply.
-    fn run_once(
-        &self,
-        call: &Call<'_>,
-        procedure: Procedure,
-        args: &mut Decoder<'_>,
-        reply: &mut Reply,
-    ) -> Replied {
-        let key = Key::new(call.cx, nfs3::PROGRAM, procedure.number(), args.rest());
-        match self.0.drc.begin(key) {
-            Seen::Before(results) => {
-                reply.encoder().raw(&results);
-                // The status is the first word of every procedure's results.
-                let status = Decoder::new(&results).get()?;
-                Ok(Done { status, bytes: 0 })
-            }
-            Seen::InProgress => Err(CallError::Drop),
-            Seen::New(ticket) => {
-                let done = run(call, procedure, args, reply)?;
-                ticket.finish(reply.results());
-                Ok(done)
-            }
+/// Runs a procedure once: a retransmission of the call with this key gets the first run's reply.
+fn run_once(
+    (drc, key): (&Drc, Key),
+    args: &mut Decoder<'_>,
+    reply: &mut Reply,
+    run: impl FnOnce(&mut Decoder<'_>, &mut Reply) -> Replied,
+) -> Replied {
+    match drc.begin(key) {
+        Seen::Before(results) => {
+            reply.encoder().raw(&results);
+            // The status is the first word of every procedure's results.
+            let status = Decoder::new(&results).get()?;
+            Ok(Done { status, bytes: 0 })
+        }
+        Seen::InProgress => Err(CallError::Drop),
+        Seen::New(ticket) => {
+            let done = run(args, reply)?;
+            ticket.finish(reply.results());
+            Ok(done)
         }
     }
 }
@@ -251,10 +242,16 @@ const fn optional_attributes(procedure: Procedure) -> usize {
     }
 }
 
-/// Whether running a call twice does the same as running it once.
-const fn repeatable(procedure: Procedure) -> bool {
-    use Procedure::{Create, Link, Mkdir, Mknod, Remove, Rename, Rmdir, Setattr, Symlink};
-    !matches!(procedure, Setattr | Create | Mkdir | Symlink | Mknod | Remove | Rmdir | Rename | Link)
+/// The cache of the replies to a procedure that changes something. The others may be executed twice.
+const fn drc(service: &Service, procedure: Procedure) -> Option<&Drc> {
+    use Procedure as P;
+    match procedure {
+        P::Null | P::Getattr | P::Lookup | P::Access | P::Readlink | P::Read | P::Commit => None,
+        P::Readdir | P::Readdirplus | P::Fsstat | P::Fsinfo | P::Pathconf => None,
+        P::Write => Some(&service.write_drc),
+        P::Setattr | P::Create | P::Mkdir | P::Symlink | P::Mknod => Some(&service.drc),
+        P::Remove | P::Rmdir | P::Rename | P::Link => Some(&service.drc),
+    }
 }
 
 /// Decodes, runs and encodes.

@@ -199,8 +199,10 @@ impl Compound<'_> {
         let find_owner = spec.seqid(c.minor);
         let is_v40 = c.minor == MinorVersion::V0;
         if is_v40 && (spec.cached || find_owner.is_some()) && self.drc_entry.is_none() {
-            // The operations before it are idempotent.
-            match c.service.drc.begin(Key::new(c.cx, nfs4::PROGRAM, nfs4::COMPOUND, self.request)) {
+            // The operations before it may be executed twice.
+            let is_write = spec.operation == Operation::Write;
+            let drc = if is_write { &c.service.write_drc } else { &c.service.drc };
+            match drc.begin(Key::new(c.cx, nfs4::PROGRAM, nfs4::COMPOUND, self.request)) {
                 Seen::Before(reply) => return Err(Stop::Replay(reply)),
                 Seen::InProgress => return Err(Stop::Running),
                 Seen::New(entry) => self.drc_entry = Some(entry),
@@ -211,11 +213,6 @@ impl Compound<'_> {
             c.drc_keeps = true;
             c.check_room(needs)?;
         }
-        let _running = if is_v40 && spec.operation == Operation::Write {
-            Some(c.service.writes.begin(c.cx, self.request).ok_or(Stop::Running)?)
-        } else {
-            None
-        };
         match find_owner {
             Some(find_owner) => owner_seqid::run(c, find_owner, handler, args)?,
             None => handler(c, args)?,

@@ -30,8 +30,8 @@ pub struct OperationSpec {
     /// for its result: a client that gets NFS4ERR_REP_TOO_BIG relies on the operation not having happened
     /// (RFC 8881 section 2.10.6.4).
     pub changes: bool,
-    /// Minor version 0 keeps its reply in the duplicate-request cache: it isn't idempotent, and no owner's
-    /// sequence number identifies a retransmission.
+    /// Minor version 0 keeps its reply in the duplicate-request cache: it must not be executed twice, and no
+    /// owner's sequence number identifies a retransmission.
     pub cached: bool,
     /// The longest result, behind the status, of an operation that succeeds.
     pub max_result: MaxResult,
@@ -304,7 +304,7 @@ pub static OPERATIONS: [OperationSpec; Op::ALL.len()] = [
     change(ONLY_V0, Op::Setclientid, decoded!(client::setclientid), 8 + VERIFIER),
     change(ONLY_V0, Op::SetclientidConfirm, decoded!(client::setclientid_confirm), 0),
     query(SINCE_V0, Op::Verify, decoded!(attributes::verify, on handle), Bytes(0)),
-    change(SINCE_V0, Op::Write, decoded!(write::write, on handle), 4 + 4 + VERIFIER),
+    change(SINCE_V0, Op::Write, decoded!(write::write, on handle), 4 + 4 + VERIFIER).cached(),
     change(ONLY_V0, Op::ReleaseLockowner, decoded!(client::release_lockowner), 0),
     // RFC 8881.
     change(SINCE_V1, Op::BackchannelCtl, decoded!(session::backchannel_ctl), 0),
