@@ -9,19 +9,16 @@ mod support;
 
 use std::collections::HashMap;
 use std::fs::{self, File, FileTimes};
-use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, SystemTime};
 
 use client::{Follow, OpenOptions, Operation, Version};
 use parking_lot::Mutex;
 use samehost_mount::MountOptions;
-use support::{Mounted, Served, Transport, wait_for};
+use support::{Mounted, Served, Transport, proxy, wait_for};
 
 /// `nfstime4`.
 type Time = [u8; 12];
@@ -47,17 +44,8 @@ impl StandingClock {
     fn new() -> Self {
         let served = Served::without_tree();
         let told = Arc::<Mutex<HashMap<Time, Time>>>::default();
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let (port, to, replaced) = (listener.local_addr().unwrap().port(), served.port(), told.clone());
-        thread::spawn(move || {
-            for client in listener.incoming().map_while(Result::ok) {
-                let server = TcpStream::connect((Ipv4Addr::LOCALHOST, to)).unwrap();
-                let (from, into) = (client.try_clone().unwrap(), server.try_clone().unwrap());
-                thread::spawn(move || forward(from, into, |_| ()));
-                let told = replaced.clone();
-                thread::spawn(move || forward(server, client, |reply| replace(reply, &told.lock())));
-            }
-        });
+        let replaced = Arc::clone(&told);
+        let port = proxy(served.port(), move |reply| replace(reply, &replaced.lock()));
         Self { served, told, port }
     }
 
@@ -85,22 +73,6 @@ impl StandingClock {
         let first = told.get(&first).copied().unwrap_or(first);
         told.insert(ctime(path), first);
     }
-}
-
-/// Forwards records (RFC 5531 section 11), each changed by `change`.
-fn forward(mut from: TcpStream, mut to: TcpStream, change: impl Fn(&mut [u8])) {
-    let mut head = [0; 4];
-    while from.read_exact(&mut head).is_ok() {
-        let mut record = vec![0; (u32::from_be_bytes(head) & 0x7fff_ffff) as usize];
-        if from.read_exact(&mut record).is_err() {
-            break;
-        }
-        change(&mut record);
-        if to.write_all(&[&head[..], &record].concat()).is_err() {
-            break;
-        }
-    }
-    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
 }
 
 /// Replaces times in a reply.

@@ -7,16 +7,13 @@
 mod support;
 
 use std::fs::{self, File};
-use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
-use std::thread;
 use std::time::Duration;
 
 use client::Version;
 use samehost_mount::{AttributeTimes, MountOptions};
-use support::{Served, Transport, wait_for};
+use support::{Served, Transport, proxy, wait_for};
 
 /// `OPEN4_RESULT_PRESERVE_UNLINKED`.
 const PRESERVE_UNLINKED: u8 = 0x8;
@@ -27,38 +24,7 @@ const OPENED: [u8; 16] = [0, 0, 0, 22, 0, 0, 0, 0, 0, 0, 0, 18, 0, 0, 0, 0];
 /// The last byte of `rflags` behind that: a state id, `change_info4`, and four bytes.
 const FLAGS: usize = OPENED.len() + 16 + 20 + 3;
 
-/// Listens for connections to a port of this host, and adds the promise to the server's replies to OPEN.
-/// Its threads end with their connections, or with the test's process. Returns its own port.
-fn promising_proxy(to: u16) -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let port = listener.local_addr().unwrap().port();
-    thread::spawn(move || {
-        for client in listener.incoming().map_while(Result::ok) {
-            let server = TcpStream::connect((Ipv4Addr::LOCALHOST, to)).unwrap();
-            let (from, into) = (client.try_clone().unwrap(), server.try_clone().unwrap());
-            thread::spawn(move || forward(from, into, |_| ()));
-            thread::spawn(move || forward(server, client, promise));
-        }
-    });
-    port
-}
-
-/// Forwards records (RFC 5531 section 11), each changed by `change`.
-fn forward(mut from: TcpStream, mut to: TcpStream, change: fn(&mut [u8])) {
-    let mut head = [0; 4];
-    while from.read_exact(&mut head).is_ok() {
-        let mut record = vec![0; (u32::from_be_bytes(head) & 0x7fff_ffff) as usize];
-        if from.read_exact(&mut record).is_err() {
-            break;
-        }
-        change(&mut record);
-        if to.write_all(&[&head[..], &record].concat()).is_err() {
-            break;
-        }
-    }
-    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
-}
-
+/// Adds the promise to the server's replies to OPEN.
 fn promise(record: &mut [u8]) {
     let opened = record.windows(OPENED.len()).position(|window| window == OPENED);
     if let Some(flags) = opened.and_then(|at| record.get_mut(at + FLAGS)) {
@@ -96,7 +62,7 @@ fn remove_and_replace(export: &Path, mounted: &support::Mounted) -> Vec<String> 
 #[test]
 fn a_file_that_the_server_keeps_gets_no_hidden_name() {
     let served = Served::without_tree();
-    let mounted = served.mount_through(promising_proxy(served.port()), MountOptions::default());
+    let mounted = served.mount_through(proxy(served.port(), promise), MountOptions::default());
     assert_eq!(remove_and_replace(&served.export(), &mounted), ["replaced"]);
 }
 

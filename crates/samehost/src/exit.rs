@@ -26,13 +26,21 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// The exit codes in every command's long help.
-pub const EXIT_CODES: &str = "Exit codes:
+/// The exit codes in every command's long help, as a literal that other texts can end with.
+macro_rules! exit_codes {
+    () => {
+        "Exit codes:
   0  done
   1  the operation failed, or some of its operands did
   2  the command line couldn't be understood; nothing was tried
   3  no lane came up where one was asked for (probe, --lane required)
-  4  the server couldn't be reached; for status: no server is running";
+  4  the server couldn't be reached; for status: no server is running"
+    };
+}
+pub(crate) use exit_codes;
+
+/// The same as a constant.
+pub const EXIT_CODES: &str = exit_codes!();
 
 /// A failure, in words for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]

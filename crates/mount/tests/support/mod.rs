@@ -6,12 +6,15 @@
 #[path = "../../../client/tests/support/served.rs"]
 mod served;
 
+mod proxy;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use client::{LaneMode, Url, Version};
+pub use proxy::proxy;
 use samehost_mount::{Mount, MountOptions};
 pub use served::{BOUND, Served, pattern};
 use tempfile::TempDir;

@@ -4,6 +4,7 @@ use clap::Args;
 
 use super::session::SessionArgs;
 use super::target::{Operand, Remote};
+use crate::exit::exit_codes;
 
 /// Options of `samehost ls`.
 #[derive(Debug, Args)]
@@ -59,7 +60,8 @@ pub struct CatArgs {
     pub session: SessionArgs,
 }
 
-pub const CP_LONG_HELP: &str = "\
+pub const CP_LONG_HELP: &str = concat!(
+    "\
 Modes are kept. With -r directories are copied with their contents and symbolic links as \
 symbolic links; without it a link's target is copied. Holes of files stay holes, except from a server \
 that can't tell them: without a lane, NFSv4.2 is needed for that. Files on a server are committed to stable \
@@ -78,12 +80,9 @@ Examples:
   samehost cp -r nfs://fileserver/srv/photos .
   samehost cp -r nfs://old/srv/data nfs://new/srv/data
 
-Exit codes:
-  0  done
-  1  the operation failed, or some of its operands did
-  2  the command line couldn't be understood; nothing was tried
-  3  no lane came up where one was asked for (probe, --lane required)
-  4  the server couldn't be reached; for status: no server is running";
+",
+    exit_codes!()
+);
 
 /// Options of `samehost cp`.
 #[derive(Debug, Args)]
@@ -117,18 +116,16 @@ pub struct CpArgs {
     pub session: SessionArgs,
 }
 
-pub const RM_LONG_HELP: &str = "\
+pub const RM_LONG_HELP: &str = concat!(
+    "\
 rm -r doesn't enter another filesystem. A directory for which the server reports another filesystem (fsid) \
 than for the directory above it stays with everything in it; rm says so, removes the rest except the \
 directories above it, and exits with 1. An export within the same filesystem is emptied, and then stays \
 because the server doesn't remove it. Symbolic links are removed, not followed.
 
-Exit codes:
-  0  done
-  1  the operation failed, or some of its operands did
-  2  the command line couldn't be understood; nothing was tried
-  3  no lane came up where one was asked for (probe, --lane required)
-  4  the server couldn't be reached; for status: no server is running";
+",
+    exit_codes!()
+);
 
 /// Options of `samehost rm`.
 #[derive(Debug, Args)]

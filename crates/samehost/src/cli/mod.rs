@@ -37,7 +37,7 @@ pub use target::{Operand, Remote};
 pub use top::TopArgs;
 pub use watch::{ProbeArgs, StatusArgs};
 
-use crate::exit::EXIT_CODES;
+use crate::exit::{EXIT_CODES, exit_codes};
 use crate::logging::LogFormat;
 use client::options::{Descriptor, SESSION, Source};
 pub use help::{HelpPart, put_sections};
@@ -70,19 +70,17 @@ pub struct Cli {
     pub command: Command,
 }
 
-const LONG_HELP: &str = "Examples:
+const LONG_HELP: &str = concat!(
+    "Examples:
   samehost serve --export '/srv 192.168.0.0/24(rw,no_subtree_check)'
   samehost ls -l nfs://localhost/srv
   samehost cp -r ./photos nfs://fileserver/srv/photos
   samehost probe nfs://localhost/srv
   samehost demo
 
-Exit codes:
-  0  done
-  1  the operation failed, or some of its operands did
-  2  the command line couldn't be understood; nothing was tried
-  3  no lane came up where one was asked for (probe, --lane required)
-  4  the server couldn't be reached; for status: no server is running";
+",
+    exit_codes!()
+);
 
 const URLS: &str = "\
 An NFS URL is nfs://HOST[:PORT]/PATH[?OPTION[&OPTION]...]. Its options win over those of the command line.";
