@@ -14,8 +14,8 @@ use common::v4::{ANYBODY, NFS_OK, Ops, PUTFH, SEQUENCE, Session, compound, get};
 use common::{Client, Scratch, encoded, wait_for, what};
 use lane::{Access, OpenStatus, Target};
 use proto::nfs3::{
-    Getattr3Args, Getattr3Res, Link3Args, Lookup3Args, Lookup3Res, Nfsstat3, Outcome, Procedure, Rename3Args,
-    Sattr3, Setattr3Args,
+    Createhow3, Getattr3Args, Getattr3Res, Link3Args, Lookup3Args, Lookup3Res, Nfsstat3, Outcome, Procedure,
+    Rename3Args, Sattr3, Setattr3Args,
 };
 use proto::nfs4::*;
 use samehost_server::{Config, Server};
@@ -126,9 +126,12 @@ fn version_3_recalls_delegations() {
     let (delegation, file) = open_f(&mut one, &root, READ_DELEG).unwrap();
     let delegation = delegation.unwrap();
     assert_eq!(old.read(&file, 0, 10).unwrap().0, b"data", "reading is no conflict");
+    assert_eq!(old.create(&root, "f").as_ref(), Ok(&file), "nor is an open that creates nothing");
     let written = old.write(&file, 0, b"DATA").into_result().err().map(|(status, _)| status);
     assert_eq!(written, Some(Nfsstat3::Jukebox));
     expect_recall(&mut one, delegation, &file);
+    let truncation = Createhow3::Unchecked(Sattr3 { size: Some(0), ..Sattr3::default() });
+    assert_eq!(old.create_how(&root, "f", truncation), Err(Nfsstat3::Jukebox));
     let removed = old.remove(&root, "f").into_result().err().map(|(status, _)| status);
     assert_eq!(removed, Some(Nfsstat3::Jukebox));
     assert_eq!(delegreturn(&mut one, delegation, &file), NFS_OK);

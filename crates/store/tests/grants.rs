@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use common::{Export, local, root_of, user};
 use rustix::fs::{CWD, Mode, OFlags, fcntl_getfl, openat};
 use rustix::io::Errno;
-use store::{AccessMode, Error, Grant, Holder, Wcc};
+use store::{Access, AccessMode, Error, Grant, Holder, Wcc};
 
 fn again(file: &OwnedFd, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     openat(CWD, format!("/proc/self/fd/{}", file.as_raw_fd()), flags | OFlags::CLOEXEC, Mode::empty())
@@ -148,11 +148,20 @@ fn a_read_only_grant_cannot_be_reopened_for_writing() {
 #[test]
 fn a_read_only_user_cannot_change_files() {
     let export = Export::new();
-    local(|| std::fs::write(export.path("f"), b"x").expect("writes"));
+    local(|| {
+        std::fs::write(export.path("f"), b"x").expect("writes");
+        rustix::fs::mknodat(CWD, export.path("p"), rustix::fs::FileType::Fifo, 0o666.into(), 0)
+            .expect("makes");
+    });
     let store = export.open();
     let context = store.as_read_only_user(&user(0)).expect("acts");
     let dir = root_of(&context, &store);
     let node = context.lookup(&dir, b"f").expect("there");
+    let pipe = context.lookup(&dir, b"p").expect("there");
+    let changes = Access::MODIFY | Access::EXTEND;
+    assert_eq!(context.access(&node, changes), Ok(Access(0)));
+    assert_eq!(context.access(&dir, changes), Ok(Access(0)));
+    assert_eq!(context.access(&pipe, changes), Ok(changes), "a pipe's data isn't the export's");
     let set = store::SetAttributes { size: Some(0), ..Default::default() };
     let mut wcc = Wcc::default();
     let mut other = Wcc::default();
@@ -169,7 +178,9 @@ fn a_read_only_user_cannot_change_files() {
     assert_eq!(context.rename(&dir, b"f", &dir, b"g", &mut wcc, &mut other), refused);
     assert!(wcc.before.is_some() && other.after.is_some());
     assert_eq!(context.may(&node, AccessMode::Write), refused);
-    assert_eq!(common::names(&context, &dir, 10), [b"f".to_vec()]);
+    let mut names = common::names(&context, &dir, 10);
+    names.sort();
+    assert_eq!(names, [b"f".to_vec(), b"p".to_vec()]);
 }
 
 #[test]

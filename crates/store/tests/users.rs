@@ -208,7 +208,12 @@ fn setattr_permissions_and_set_id_clearing() {
     // Linux clients truncate so.
     let now = SetAttributes { mtime: Some(SetTime::Now), ..Default::default() };
     set(&SetAttributes { size: Some(0), ..now }).expect("may write");
+    let read = SetAttributes { atime: Some(SetTime::Now), ..Default::default() };
+    for times in [now, read, SetAttributes { mtime: now.mtime, ..read }] {
+        set(&SetAttributes { size: Some(0), ..times }).expect("may write");
+    }
     assert_eq!(set(&now), Err(Error::Permission), "utimensat(2)");
+    assert_eq!(set(&read), Err(Error::Permission), "utimensat(2)");
     context.write(&node, 0, b"x", io::Stability::Unstable, &mut Wcc::default()).expect("may write");
     assert_eq!(context.attributes(&node).expect("attributes").mode, 0o777, "no longer set-user-id");
 
@@ -245,6 +250,15 @@ fn only_root_creates_devices() {
     assert_eq!((attributes.rdev, attributes.mode), ((1, 3), 0o666));
     assert_eq!(context.grant(&node, AccessMode::Read, Holder::Equal).err(), Some(Error::Invalid));
     assert_eq!(context.read(&node, 0, &mut [0; 4]).err(), Some(Error::Invalid));
+    for (major, minor) in [(1 << 12, 3), (1, 1 << 20), (u32::MAX, u32::MAX)] {
+        for what in
+            [store::SpecialFile::BlockDevice(major, minor), store::SpecialFile::CharacterDevice(major, minor)]
+        {
+            let made = context.mknod(&dir, b"far", what, &mode(0o666), &mut Wcc::default());
+            assert_eq!(made.err(), Some(Error::Invalid), "{what:?}");
+        }
+    }
+    assert_eq!(context.lookup(&dir, b"far").err(), Some(Error::NotFound));
 }
 
 #[test]

@@ -176,7 +176,11 @@ impl UserContext<'_> {
     /// `Stale`.
     pub fn access(&self, node: &Node, wanted: Access) -> Result<Access> {
         let status = self.live(node)?;
-        let directory = status.attributes.kind == FileKind::Directory;
+        let kind = status.attributes.kind;
+        let directory = kind == FileKind::Directory;
+        // Data written into a pipe, a socket or a device doesn't change the export.
+        let stored_here = matches!(kind, FileKind::Regular | FileKind::Directory | FileKind::Symlink);
+        let unchangeable = self.read_only && stored_here || status.immutable;
         let change = Rights::WRITE_OK;
         let table: [(Access, &[Rights]); 6] = [
             (Access::READ, &[Rights::READ_OK]),
@@ -191,8 +195,7 @@ impl UserContext<'_> {
             if !wanted.contains(right) || needs.is_empty() {
                 continue;
             }
-            let changes = needs.contains(&change);
-            if changes && (self.read_only || status.immutable) {
+            if unchangeable && needs.contains(&change) {
                 continue;
             }
             let all = needs.iter().try_fold(true, |all, need| Ok(all && self.has(node, &status, *need)?));

@@ -179,7 +179,8 @@ impl UserContext<'_> {
     /// Creates a device, a socket or a pipe. Only root may create devices.
     ///
     /// # Errors
-    /// As for [`UserContext::create`]; `Permission` for devices, too.
+    /// As for [`UserContext::create`]; `Permission` for devices, too; `Invalid` for device numbers that Linux
+    /// doesn't have.
     pub fn mknod(
         &self,
         dir: &Node,
@@ -189,8 +190,10 @@ impl UserContext<'_> {
         wcc: &mut Wcc,
     ) -> Result<Arc<Node>> {
         let (kind, device) = match what {
-            SpecialFile::BlockDevice(major, minor) => (FileType::BlockDevice, makedev(major, minor)),
-            SpecialFile::CharacterDevice(major, minor) => (FileType::CharacterDevice, makedev(major, minor)),
+            SpecialFile::BlockDevice(major, minor) => (FileType::BlockDevice, device_number(major, minor)?),
+            SpecialFile::CharacterDevice(major, minor) => {
+                (FileType::CharacterDevice, device_number(major, minor)?)
+            }
             SpecialFile::Socket => (FileType::Socket, 0),
             SpecialFile::Fifo => (FileType::Fifo, 0),
         };
@@ -248,6 +251,12 @@ impl UserContext<'_> {
     pub(super) fn peek(&self, dir: &Node, name: &CStr) -> Result<OwnedFd> {
         Ok(openat2(dir.file(), name, PATH_ONLY, Mode::empty(), STRICT_RESOLVE)?)
     }
+}
+
+/// mknod(2) would cut larger numbers off and make another device: Linux has 12 bits for the major number and
+/// 20 for the minor one.
+fn device_number(major: u32, minor: u32) -> Result<u64> {
+    if major < 1 << 12 && minor < 1 << 20 { Ok(makedev(major, minor)) } else { Err(Error::Invalid) }
 }
 
 /// The verifier as access and modification time in seconds, each a non-negative 32-bit number.

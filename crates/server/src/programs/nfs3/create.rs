@@ -10,7 +10,7 @@ use state::AccessKind;
 use store::{CreateHow, FileHandle, Node, SetAttributes, SpecialFile, UserContext, Wcc};
 use xdr::{Encode, Encoder, Opaque};
 
-use super::convert::{post_op, set_attributes, wcc_data};
+use super::convert::{set_attributes, wcc_data};
 use super::{Call, Fault, Result};
 
 /// A new object. It owns its handle; the wire type borrows it.
@@ -46,7 +46,7 @@ fn new_object(
     *body = wcc_data(&wcc);
     let made = made?;
     call.sync_metadata(&admitted, &user_context, &[&made, &directory])?;
-    Ok(NewObject { handle: *made.handle(), attributes: post_op(&user_context, &made), directory: *body })
+    Ok(NewObject { handle: *made.handle(), attributes: call.current(&user_context, &made), directory: *body })
 }
 
 pub(super) fn create(call: &Call<'_>, args: Create3Args<'_>, body: &mut WccData) -> Result<NewObject> {
@@ -57,8 +57,8 @@ pub(super) fn create(call: &Call<'_>, args: Create3Args<'_>, body: &mut WccData)
         Createhow3::Exclusive(verifier) => CreateHow::Exclusive(verifier, 0),
     };
     new_object(call, args.where_, body, |user_context, directory, name, wcc| {
-        if let CreateHow::Unchecked(_) = how {
-            // The file may exist and be truncated.
+        if let CreateHow::Unchecked(SetAttributes { size: Some(_), .. }) = how {
+            // The file may exist; then it is truncated.
             call.check_conflicts_at(user_context, directory, name, AccessKind::Write)?;
         }
         Ok(user_context.create(directory, name, &how, wcc)?)
