@@ -173,13 +173,13 @@ async fn short_reads_and_writes_are_continued() {
     let (_server, session) = odd(move |procedure, args, reply| match procedure {
         Procedure::Read => {
             let args: nfs3::Read3Args<'_> = args.get()?;
-            // A file of 1000 bytes, at most 7 in a reply, and never `eof`.
+            // A file of 1000 bytes, at most 7 in a reply.
             let end = 1000.min(args.offset + u64::from(args.count)).min(args.offset + 7);
             let data: Vec<u8> = (args.offset..end.max(args.offset)).map(|at| at as u8).collect();
             let ok = nfs3::Read3ResOk {
                 attributes: None,
                 count: data.len() as u32,
-                eof: false,
+                eof: end == 1000,
                 data: Opaque(&data),
             };
             reply.encoder().put(&Outcome::<_, nfs3::PostOpAttr>::Ok(ok));
@@ -212,6 +212,30 @@ async fn short_reads_and_writes_are_continued() {
     assert_eq!(*written.lock(), data);
     file.commit().await.unwrap();
     assert_eq!(session.counters().calls(client::Operation::Commit), 0, "it was all FILE_SYNC");
+}
+
+/// The client can't tell such a file from a longer one, of which the rest would be lost in a copy.
+#[tokio::test]
+async fn a_read_without_data_is_an_error_unless_the_file_ends() {
+    let (_server, session) = odd(move |procedure, args, reply| match procedure {
+        Procedure::Read => {
+            let args: nfs3::Read3Args<'_> = args.get()?;
+            let data = if args.offset == 0 { &[7; 10][..] } else { &[] };
+            let (count, data) = (data.len() as u32, Opaque(data));
+            let ok = nfs3::Read3ResOk { attributes: None, count, eof: args.offset >= 100, data };
+            reply.encoder().put(&Outcome::<_, nfs3::PostOpAttr>::Ok(ok));
+            Ok(())
+        }
+        _ => Err(CallError::ProcedureUnavailable),
+    })
+    .await;
+    let file = session.open(b"file", &OpenOptions::reading()).await.unwrap();
+    assert_eq!(file.read_into(Vec::new(), 0, 10).await.unwrap(), [7; 10]);
+    assert!(file.read_into(Vec::new(), 100, 10).await.unwrap().is_empty());
+    for (offset, len) in [(0, 20), (10, 1), (0, 5000), (0, 3 << 20)] {
+        let error = file.read_into(Vec::new(), offset, len).await.unwrap_err();
+        assert!(matches!(error, Error::Protocol { .. }), "{error}");
+    }
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 
 use super::Inner;
 use crate::counters::{add, bump};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::operations::{Operations as _, ReadReply};
 use crate::types::Attributes;
 
@@ -15,7 +15,8 @@ use crate::types::Attributes;
 const MIN_HOLES: u64 = 64 << 10;
 
 impl Inner {
-    /// Makes one READ call. Returns the data in `buffer`, and whether the file ends after it.
+    /// Makes one READ call of more than no bytes. Returns the data in `buffer`, and whether the file ends
+    /// after it.
     async fn read_call(&self, mut buffer: Vec<u8>, offset: u64, len: usize) -> Result<(Vec<u8>, bool)> {
         self.open_on_wire().await?;
         let files = [&self.handle];
@@ -25,6 +26,13 @@ impl Inner {
             nfs.read(user, &self.handle, (offset, len), is_sparse, std::mem::take(&mut buffer))
         });
         let ReadReply { data, eof } = read.await.map_err(|error| error.about(|| self.display_name()))?;
+        // Believed to be the end of the file, such a reply would shorten a copy without an error.
+        if data.is_empty() && !eof {
+            return Err(Error::Protocol {
+                object: self.display_name(),
+                what: "READ returns neither data nor the end of the file",
+            });
+        }
         let counters = &self.session.inner.counters;
         counters.wire_times.reads.record(began.elapsed());
         bump(&counters.wire.reads);
@@ -44,9 +52,6 @@ impl Inner {
         while !eof && buffer.len() < len {
             let at = offset + buffer.len() as u64;
             let (more, end) = self.read_call(Vec::new(), at, len - buffer.len()).await?;
-            if more.is_empty() {
-                break;
-            }
             buffer.extend_from_slice(&more);
             eof = end;
         }
