@@ -1,6 +1,6 @@
 //! Every packet of two mounts, by vers=4.2 and 4.1, of one server, decoded by tshark: names, files, holes,
-//! copies, extended attributes, access control lists, locks, delegations and their recalls, and a restart of
-//! the server.
+//! copies, extended attributes, access control lists, locks, delegations with their callbacks, and a restart
+//! of the server.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -35,6 +35,11 @@ echo more >>copy
 truncate -s 5M sparse
 echo end >>sparse
 tail -c 4 sparse | grep -q end
+# Of these two opens the one for writing ends first.
+exec 3<>copy 4<copy
+exec 3>&-
+cat <&4 >/dev/null
+exec 4<&-
 nfs4_getfacl d/renamed >/dev/null
 nfs4_setfacl -a A::1234:RW d/renamed
 ! cat missing 2>/dev/null
@@ -55,7 +60,7 @@ cmp sparse again
 ";
 
 /// The operations that are called, by their numbers.
-const OPERATIONS: [(&str, u32); 31] = [
+const OPERATIONS: [(&str, u32); 35] = [
     ("ACCESS", 3),
     ("CLOSE", 4),
     ("COMMIT", 5),
@@ -67,6 +72,7 @@ const OPERATIONS: [(&str, u32); 31] = [
     ("LOCKU", 14),
     ("LOOKUP", 15),
     ("OPEN", 18),
+    ("OPEN_DOWNGRADE", 21),
     ("READ", 25),
     ("READDIR", 26),
     ("READLINK", 27),
@@ -76,7 +82,10 @@ const OPERATIONS: [(&str, u32); 31] = [
     ("WRITE", 38),
     ("EXCHANGE_ID", 42),
     ("CREATE_SESSION", 43),
+    ("DESTROY_SESSION", 44),
+    ("FREE_STATEID", 45),
     ("SEQUENCE", 53),
+    ("DESTROY_CLIENTID", 57),
     ("RECLAIM_COMPLETE", 58),
     ("ALLOCATE", 59),
     ("COPY", 60),
@@ -90,7 +99,8 @@ const OPERATIONS: [(&str, u32); 31] = [
 ];
 
 /// The callbacks, likewise.
-const CALLBACKS: [(&str, u32); 3] = [("CB_RECALL", 4), ("CB_SEQUENCE", 11), ("CB_NOTIFY_LOCK", 13)];
+const CALLBACKS: [(&str, u32); 5] =
+    [("CB_GETATTR", 3), ("CB_RECALL", 4), ("CB_SEQUENCE", 11), ("CB_NOTIFY_LOCK", 13), ("CB_OFFLOAD", 15)];
 
 fn run_script(dir: &Path, script: &str) {
     run_ok(Command::new("sh").args(["-c", &format!("set -e\n{script}")]).current_dir(dir));
@@ -122,6 +132,17 @@ fn lock_in_turn(server: &Server, one: &mut Application, two: &mut Application) {
     assert_eq!(two.result(), "ok");
     assert_eq!(two.run("read locked"), "text");
     assert_eq!(two.run("unlock locked"), "ok");
+}
+
+/// An application on one mount gets a write delegation, and the other mount asks for the file's size, which
+/// the server has to ask of the first one.
+fn ask_a_holder_for_attributes(one: &mut Application, two: &Mount) {
+    // Files that are opened again and again for writing are delegated.
+    for _ in 0..4 {
+        assert_eq!(one.run("open written"), "ok");
+        assert_eq!(one.run("write written text"), "ok");
+    }
+    assert_eq!(fs::metadata(two.join("written")).expect("there").len(), 4);
 }
 
 /// The numbers that a field has in all packets.
@@ -161,6 +182,7 @@ fn tshark_finds_no_malformed_packet_of_mounts() {
     }
     lock_in_turn(&server, &mut one, &mut two);
     lock_in_turn(&server, &mut two, &mut one);
+    ask_a_holder_for_attributes(&mut one, &mounts[1]);
     assert_eq!(one.run("lock locked 0"), "ok");
     server.kill();
     server.restart();
