@@ -12,6 +12,7 @@ pub mod attached_mount;
 mod attributes;
 pub mod barrier;
 pub mod cell;
+pub mod child;
 pub mod credentials;
 pub mod empty_path;
 mod error_text;

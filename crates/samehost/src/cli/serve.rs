@@ -148,7 +148,8 @@ pub struct ServeArgs {
     ///
     /// It is run as `PROGRAM take NODE` on the server that takes over the clients of the drained node NODE,
     /// and as `PROGRAM give-up NODE` on that node, if it runs. It has to announce an address that it takes
-    /// (`arping -A`): otherwise clients may find it too late to reclaim.
+    /// (`arping -A`): otherwise clients may find it too late to reclaim. Its umask is 022. After 60 seconds
+    /// it is killed, with the processes that it has started.
     #[arg(long, value_name = "PROGRAM")]
     pub address_hook: Option<PathBuf>,
 

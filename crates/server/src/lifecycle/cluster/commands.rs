@@ -1,16 +1,21 @@
 //! The programs that a node of a cluster executes: those that move addresses, and `ceph`, which ends the
-//! session of a former mount. The wait for each is bounded.
+//! session of a former mount. The wait for each is bounded. Each has the umask 022, and a process group of
+//! its own, so that what it has started ends with it when the time is up.
 
 use std::io;
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use rados::Settings;
+use rustix::process::{Pid, Signal, kill_process_group};
 
 /// The longest time that a program may take.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(60);
+/// The programs' umask: what they create is writable to their user only.
+const PROGRAM_UMASK: u32 = 0o022;
 /// The time between two looks at a running program.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
@@ -108,16 +113,24 @@ fn report(command: &mut Command) {
     }
 }
 
-/// Executes a program; one that takes too long is killed.
+/// Executes a program; one that takes too long is killed, with the processes that it has started.
 fn execute(command: &mut Command) -> io::Result<()> {
-    let mut child = command.stdin(Stdio::null()).spawn()?;
     let begun = Instant::now();
+    execute_until(command, || begun.elapsed() >= PROGRAM_TIMEOUT)
+}
+
+/// As [`execute`], until `is_late`.
+fn execute_until(command: &mut Command, mut is_late: impl FnMut() -> bool) -> io::Result<()> {
+    // The server's own umask is 0, since clients choose the modes of their files.
+    let command = sys::child::set_umask(command.stdin(Stdio::null()).process_group(0), PROGRAM_UMASK);
+    let mut child = command.spawn()?;
     let status = loop {
         if let Some(status) = child.try_wait()? {
             break status;
         }
-        if begun.elapsed() >= PROGRAM_TIMEOUT {
-            child.kill()?;
+        if is_late() {
+            // Its group's number is its own, which no other process can have before the wait.
+            kill_process_group(Pid::from_child(&child), Signal::KILL)?;
             child.wait()?;
             return Err(io::Error::new(io::ErrorKind::TimedOut, "killed after 60 s"));
         }
@@ -141,6 +154,8 @@ pub(super) fn evict(ceph: &Settings, session: &str) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -161,5 +176,38 @@ mod tests {
         assert!(execute(&mut Command::new("true")).is_ok());
         assert!(execute(&mut Command::new("false")).unwrap_err().to_string().contains("exit status: 1"));
         assert!(execute(&mut Command::new("/nonexistent")).is_err());
+    }
+
+    #[test]
+    fn programs_create_files_that_others_cannot_write_to() {
+        let scratch = tempfile::tempdir().unwrap();
+        let file = scratch.path().join("file");
+        // As the server does.
+        rustix::process::umask(rustix::fs::Mode::empty());
+        execute(Command::new("touch").arg(&file)).unwrap();
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o644);
+    }
+
+    #[test]
+    fn a_program_that_is_late_ends_with_its_children() {
+        let scratch = tempfile::tempdir().unwrap();
+        let file = scratch.path().join("child");
+        // The rename makes the number appear at once.
+        let script = "sleep 1000 & echo $! >\"$0.new\"; mv \"$0.new\" \"$0\"; wait";
+        let mut command = Command::new("sh");
+        let late = execute_until(command.args(["-c", script]).arg(&file), || file.exists()).unwrap_err();
+        assert_eq!(late.kind(), io::ErrorKind::TimedOut);
+        let child = std::fs::read_to_string(&file).unwrap();
+        let stat = format!("/proc/{}/stat", child.trim());
+        let runs = || {
+            let stat = std::fs::read_to_string(&stat).unwrap_or_default();
+            // Nothing may be there that waits for it.
+            stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+        };
+        let since = Instant::now();
+        while runs() && since.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        assert!(!runs());
     }
 }
