@@ -15,11 +15,12 @@ use std::hash::Hasher as _;
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use siphasher::sip128::{Hasher128 as _, SipHasher24};
 
-use crate::state_dir::{self, StateDirError};
+use crate::state_dir::{self, StateDirError, StateDirectory};
 use crate::{ClientRecord, RecordHolder, Recovered, RecoveryStore};
 
 /// The longest record in bytes: the line of its holder, a client's verifier and owner string
@@ -75,16 +76,19 @@ fn decode(name: &OsStr, content: &[u8]) -> Option<ClientRecord> {
 #[derive(Debug)]
 pub struct RecoveryDirectory {
     directory: PathBuf,
+    /// No other server writes here as long as this one may.
+    _state_directory: Arc<StateDirectory>,
 }
 
 impl RecoveryDirectory {
-    /// Opens `directory`, and creates it if it doesn't exist.
+    /// Opens the directory `name` of a state directory, and creates it if it doesn't exist.
     ///
     /// # Errors
     /// If it can't be created, or other users can write to it.
-    pub fn open(directory: &Path) -> Result<Self, StateDirError> {
-        state_dir::create(directory)?;
-        Ok(Self { directory: directory.to_owned() })
+    pub fn open(state_directory: &Arc<StateDirectory>, name: &Path) -> Result<Self, StateDirError> {
+        let directory = state_directory.path().join(name);
+        state_dir::create(&directory)?;
+        Ok(Self { directory, _state_directory: Arc::clone(state_directory) })
     }
 
     /// The file name of a client's record.
@@ -104,8 +108,7 @@ impl RecoveryDirectory {
     /// Reads one entry of the directory into `into`.
     fn read(&self, name: &OsStr, into: &mut Recovered) -> io::Result<()> {
         if name.as_encoded_bytes().ends_with(UNFINISHED.as_bytes()) {
-            // The power failed, or the server that this one replaces is writing it. No client has been told
-            // of it yet.
+            // The power failed. No client has been told of it yet.
             return Ok(());
         }
         let path = self.directory.join(name);
@@ -182,11 +185,11 @@ impl RecoveryStore for RecoveryDirectory {
 /// have records of their own. Without a store the records of this run can't be kept, and `damaged` says why.
 #[must_use]
 pub fn open_client_records(
-    state_dir: &Path,
+    state_directory: &Arc<StateDirectory>,
     identity: &[u8; 16],
 ) -> (Option<Box<dyn RecoveryStore>>, Recovered) {
     let name: String = identity.iter().map(|byte| format!("{byte:02x}")).collect();
-    match RecoveryDirectory::open(&state_dir.join("nfs4-clients").join(name)) {
+    match RecoveryDirectory::open(state_directory, &Path::new("nfs4-clients").join(name)) {
         Ok(directory) => {
             let recovered = directory.load();
             (Some(Box::new(directory)), recovered)
@@ -208,10 +211,15 @@ mod tests {
         ClientRecord { instance: instance.to_owned(), holder: None }
     }
 
+    fn open(scratch: &tempfile::TempDir) -> RecoveryDirectory {
+        let state_directory = Arc::new(StateDirectory::acquire(scratch.path()).unwrap());
+        RecoveryDirectory::open(&state_directory, Path::new("a/b")).unwrap()
+    }
+
     /// A directory with the records of two clients.
     fn two_records(scratch: &tempfile::TempDir) -> (RecoveryDirectory, PathBuf) {
+        let records = open(scratch);
         let directory = scratch.path().join("a/b");
-        let records = RecoveryDirectory::open(&directory).unwrap();
         for client in [&b"one"[..], b"two", b"two", &[0xff; 1032]] {
             records.add_client(&record(client)).unwrap();
         }
@@ -232,7 +240,9 @@ mod tests {
         let (records, directory) = two_records(&scratch);
         // The power failed during a write.
         fs::write(directory.join(format!("{}.new", RecoveryDirectory::name(b"half"))), "ha").unwrap();
-        let left = RecoveryDirectory::open(&directory).unwrap();
+        drop(records);
+        let left = open(&scratch);
+        let records = &left;
         assert_eq!(clients(&left), [b"two".to_vec(), vec![0xff; 1032]]);
         records.add_client(&record(b"half")).unwrap();
         assert_eq!(clients(&left)[0], b"half");
@@ -247,8 +257,8 @@ mod tests {
     #[test]
     fn a_record_has_its_holder() {
         let scratch = tempfile::tempdir().unwrap();
-        let directory = scratch.path().join("a");
-        let records = RecoveryDirectory::open(&directory).unwrap();
+        let directory = scratch.path().join("a/b");
+        let records = open(&scratch);
         let mut client = record(b"12345678for 192.0.2.1 as uid 0\nhost");
         // An earlier version's.
         fs::write(directory.join(RecoveryDirectory::name(&client.instance)), &client.instance).unwrap();

@@ -1,5 +1,6 @@
 //! What a server keeps on stable storage for its next run: the records of the clients that may reclaim their
-//! state (RFC 8881 section 8.4.3), and the key that seals file handles.
+//! state (RFC 8881 section 8.4.3), and the key that seals file handles. [`StateDirectory`] makes sure that
+//! one server uses it.
 //!
 //! [`RecoveryStore`] is all that the server needs for the records. [`RecoveryDirectory`] keeps them as files
 //! of the server's state directory, [`ClusterRecords`] in RADOS. The servers of a cluster share the
@@ -10,7 +11,7 @@ mod cluster_records;
 mod grace_database;
 mod handle_key;
 mod recovered;
-pub mod state_dir;
+mod state_dir;
 
 use std::io;
 use std::time::Duration;
@@ -20,6 +21,7 @@ pub use cluster_records::{ClusterRecords, FoundRecords};
 pub use grace_database::{GraceDatabase, GraceError};
 pub use handle_key::cluster_handle_key;
 pub use recovered::{ClientRecord, RecordHolder, Recovered};
+pub use state_dir::{AcquireError, DirectoryHolder, StateDirError, StateDirectory};
 
 /// Stable storage for the records of clients that may reclaim after a restart.
 ///

@@ -1,19 +1,30 @@
-//! The state directory, and in it the key that seals file handles.
+//! The state directory, its lock, and in it the key that seals file handles.
+//!
+//! One server uses a state directory. Two would give each other's clients' locks away: each ends records that
+//! the other one has made, and a server that still drains may record and release what its successor has read.
+//! So whatever reads or writes the directory needs a [`StateDirectory`], which holds its lock. The kernel
+//! releases the lock when the last reference is gone, also when the process is killed.
 //!
 //! A user with the key can forge handles of files that aren't exported, and a user with write permission on
 //! the directory can replace the key. So a directory that other users can write to, and a key that they can
 //! read, are errors. Permission to list the directory is none: its files have modes of their own, and systemd
 //! creates StateDirectory= with mode 0755.
 
+use std::fmt;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
+use sys::locks::FileLock;
 
 /// The file with the key: 16 random bytes, readable by the server's user only.
 const KEY_FILE: &str = "handle-key";
+/// The file whose lock the server has that uses the directory. Its content names that server.
+const LOCK_FILE: &str = "lock";
+/// More bytes than a holder's name has.
+const MAX_HOLDER: u64 = 256;
 /// Mode bits by which other users than the owner can write.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 /// Mode bits by which other users than the owner can do anything.
@@ -35,35 +46,138 @@ impl StateDirError {
     }
 }
 
-/// Reads the key from `directory`, or creates the directory and the key. Servers that start at the same time
-/// get the same key. A created key is on stable storage.
-///
-/// # Errors
-/// Those of [`create`]; if the key can't be read or written, has another length, or can be read by other
-/// users.
-pub fn handle_key(directory: &Path) -> Result<[u8; 16], StateDirError> {
-    create(directory)?;
-    let path = directory.join(KEY_FILE);
-    let failed = |error: io::Error| StateDirError::new(&path, error);
-    match read(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        other => return other.map_err(failed),
+/// Why a server can't have a state directory.
+#[derive(Debug, thiserror::Error)]
+pub enum AcquireError {
+    /// Another server has it.
+    #[error("{} is used by {holder}", path.display())]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+        /// The server that has it.
+        holder: DirectoryHolder,
+    },
+    /// It can't be used by anybody.
+    #[error(transparent)]
+    Unusable(#[from] StateDirError),
+}
+
+/// The server that has a state directory, as far as it is known.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DirectoryHolder(Option<(u32, String)>);
+
+impl DirectoryHolder {
+    /// This process's id and host name.
+    fn own() -> (u32, String) {
+        (std::process::id(), rustix::system::uname().nodename().to_string_lossy().into_owned())
     }
-    let mut key = [0; 16];
-    getrandom::fill(&mut key).map_err(|error| failed(error.into()))?;
-    let fresh = directory.join(format!(
-        ".{KEY_FILE}.{}.{:x}",
-        std::process::id(),
-        u32::from_ne_bytes([key[0], key[1], key[2], key[3]])
-    ));
-    let written = write(&fresh, &key).and_then(|()| match fs::hard_link(&fresh, &path) {
-        // Another server was quicker, and its key counts.
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        other => other,
-    });
-    let _ = fs::remove_file(&fresh);
-    written.and_then(|()| sync(directory)).map_err(failed)?;
-    read(&path).map_err(failed)
+
+    /// The holder that a lock's file names. It is empty for a moment while a server takes the lock.
+    fn of(text: &str) -> Self {
+        let named = text.lines().next().and_then(|line| line.split_once(' '));
+        Self(named.and_then(|(pid, host)| Some((pid.parse().ok()?, host.to_owned()))))
+    }
+
+    /// Its process, if that has this one's host name: in a container it would have another id here.
+    #[must_use]
+    pub fn local_pid(&self) -> Option<u32> {
+        self.0.as_ref().filter(|(_, host)| *host == Self::own().1).map(|(pid, _)| *pid)
+    }
+}
+
+impl fmt::Display for DirectoryHolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.local_pid(), &self.0) {
+            (Some(pid), _) => write!(f, "process {pid}"),
+            (None, Some((pid, host))) => write!(f, "process {pid} on {}", host.escape_debug()),
+            (None, None) => f.write_str("another process"),
+        }
+    }
+}
+
+/// A state directory that no other server uses while this value exists.
+#[derive(Debug)]
+pub struct StateDirectory {
+    path: PathBuf,
+    /// Its open file description has the lock.
+    _lock: File,
+}
+
+impl StateDirectory {
+    /// Takes the lock without waiting. Creates the directory if it doesn't exist.
+    ///
+    /// # Errors
+    /// `InUse`; `Unusable` as for [`create`], and if the lock's file can't be opened or locked.
+    pub fn acquire(directory: &Path) -> Result<Self, AcquireError> {
+        create(directory)?;
+        let path = directory.join(LOCK_FILE);
+        let failed = |error: io::Error| StateDirError::new(&path, error);
+        let mut file = open_lock(&path).map_err(failed)?;
+        let whole = FileLock { first: 0, last: u64::MAX, exclusive: true };
+        if sys::locks::lock(&file, &whole).map_err(|error| failed(error.into()))? {
+            // Only messages need the name: without room on the disk there is none.
+            let (pid, host) = DirectoryHolder::own();
+            let _ = file.set_len(0).and_then(|()| file.write_all(format!("{pid} {host}\n").as_bytes()));
+            return Ok(Self { path: directory.to_owned(), _lock: file });
+        }
+        let mut text = String::new();
+        let _ = file.take(MAX_HOLDER).read_to_string(&mut text);
+        Err(AcquireError::InUse { path: directory.to_owned(), holder: DirectoryHolder::of(&text) })
+    }
+
+    /// The directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads the key, or creates it. A created key is on stable storage.
+    ///
+    /// # Errors
+    /// If the key can't be read or written, has another length, or can be read by other users.
+    pub fn handle_key(&self) -> Result<[u8; 16], StateDirError> {
+        let path = self.path.join(KEY_FILE);
+        let failed = |error: io::Error| StateDirError::new(&path, error);
+        match read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            other => return other.map_err(failed),
+        }
+        let mut key = [0; 16];
+        getrandom::fill(&mut key).map_err(|error| failed(error.into()))?;
+        let fresh = self.path.join(format!(".{KEY_FILE}.new"));
+        // A power failure may have left one.
+        let _ = fs::remove_file(&fresh);
+        let written = write(&fresh, &key).and_then(|()| fs::rename(&fresh, &path));
+        written.and_then(|()| sync(&self.path)).map_err(failed)?;
+        read(&path).map_err(failed)
+    }
+}
+
+/// Opens the lock's file, and creates it if it doesn't exist. Only the server's user may open it: who can
+/// write to it can hold the lock.
+fn open_lock(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(flags.bits() as i32);
+    match fs::symlink_metadata(path) {
+        // Opening a device may have side effects.
+        Ok(found) if !found.file_type().is_file() => {
+            return Err(refused("it is not a regular file".to_owned()));
+        }
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    let file = options.open(path)?;
+    let found = file.metadata()?;
+    check_owner(&found)?;
+    if found.mode() & WRITABLE_BY_OTHERS != 0 {
+        let mode = found.mode() & 0o7777;
+        return Err(refused(format!(
+            "others can write to it (mode {mode:04o}), and hold its lock: chmod 600"
+        )));
+    }
+    Ok(file)
 }
 
 /// Creates a directory that only the server's user may enter, and its missing parents, durably; or checks the
@@ -187,13 +301,65 @@ mod tests {
         let key = handle_key(&directory).unwrap();
         assert_eq!(handle_key(&directory).unwrap(), key);
         assert_ne!(handle_key(&scratch.path().join("c")).unwrap(), key);
+        // What a power failure has left.
+        fs::remove_file(directory.join(KEY_FILE)).unwrap();
+        fs::write(directory.join(".handle-key.new"), "half").unwrap();
+        let key = handle_key(&directory).unwrap();
+        assert_eq!(handle_key(&directory).unwrap(), key);
         let mode = fs::metadata(directory.join(KEY_FILE)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
+        let mut names: Vec<_> = fs::read_dir(&directory).unwrap().map(|at| at.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, [KEY_FILE, LOCK_FILE]);
+    }
+
+    #[test]
+    fn one_server_has_a_state_directory() {
+        let scratch = tempfile::tempdir().unwrap();
+        let first = StateDirectory::acquire(scratch.path()).unwrap();
+        // Several servers can run in one process.
+        let second = StateDirectory::acquire(scratch.path()).unwrap_err();
+        let said = format!("{} is used by process {}", scratch.path().display(), std::process::id());
+        assert_eq!(second.to_string(), said);
+        drop(first);
+        StateDirectory::acquire(scratch.path()).unwrap();
+        // Another host name's: a container with this directory.
+        assert_eq!(DirectoryHolder::of("7 elsewhere\n").to_string(), "process 7 on elsewhere");
+        for unknown in ["", "x y", "7"] {
+            assert_eq!(DirectoryHolder::of(unknown).to_string(), "another process");
+        }
+    }
+
+    #[test]
+    fn a_lock_that_others_could_hold_is_refused() {
+        let scratch = tempfile::tempdir().unwrap();
+        let lock = scratch.path().join(LOCK_FILE);
+        fs::write(&lock, "").unwrap();
+        for mode in [0o602, 0o620, 0o666] {
+            closed(&lock, mode);
+            assert!(why(scratch.path()).contains("chmod 600"), "{mode:o}");
+        }
+        fs::remove_file(&lock).unwrap();
+        let elsewhere = scratch.path().join("elsewhere");
+        std::os::unix::fs::symlink("elsewhere", &lock).unwrap();
+        assert!(why(scratch.path()).contains("not a regular file"));
+        assert!(!elsewhere.exists());
+        fs::remove_file(&lock).unwrap();
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, &lock, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        assert!(why(scratch.path()).contains("not a regular file"), "without waiting for a reader");
     }
 
     fn closed(path: &Path, mode: u32) {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn handle_key(directory: &Path) -> Result<[u8; 16], StateDirError> {
+        match StateDirectory::acquire(directory) {
+            Ok(directory) => directory.handle_key(),
+            Err(AcquireError::Unusable(error)) => Err(error),
+            Err(in_use) => panic!("{in_use}"),
+        }
     }
 
     fn why(directory: &Path) -> String {

@@ -27,8 +27,11 @@ pub use lifecycle::cluster::{AddressHook, ClusterError, NodeAddress, NodeAddress
 pub use lifecycle::config::{self, ClusterConfig, Config, LaneOffer};
 pub use lifecycle::descriptors::TooFew;
 pub use lifecycle::errors::{ReloadError, StartError};
+pub use lifecycle::monitor::StartMonitor;
 pub use lifecycle::running::Reloaded;
 pub use lifecycle::stale_sockets::StaleSockets;
+
+pub use recovery::DirectoryHolder;
 
 pub use programs::nfs4::{MaxResult, OPERATIONS, OperationSpec, Position};
 pub use service::nfs4_state::{LockStore, is_lock};

@@ -202,7 +202,7 @@ fn reloads_with_host_names_in_the_exports_revoke_nothing() {
 fn start_errors_name_their_cause() {
     let scratch = Scratch::new();
     let start = |change: &dyn Fn(&mut samehost_server::Config)| {
-        let mut config = scratch.config(OPEN);
+        let mut config = samehost_server::Config { takeover: Duration::ZERO, ..scratch.config(OPEN) };
         change(&mut config);
         Server::start(config).err().map(|error| error.to_string()).unwrap_or_default()
     };
@@ -308,12 +308,13 @@ impl Status for Client {
     }
 }
 
-/// A server that replaces another one, which is still draining, waits for its addresses.
+/// Another program may have them, or a server with another state directory.
 #[test]
-fn a_server_waits_for_the_addresses_of_its_predecessor() {
+fn a_server_waits_for_addresses_in_use() {
     let scratch = Scratch::new();
     let old = scratch.serve(OPEN);
     let mut config = scratch.config(OPEN);
+    config.state_dir = Some(scratch.dir.path().join("other"));
     config.listen = old.local_addrs();
     config.takeover = Duration::ZERO;
     let refused = Server::start(config.clone()).unwrap_err();

@@ -108,7 +108,7 @@ fn the_status_socket_returns_correct_values() {
     // Both of two servers in one run directory answer. The socket of a dead server is skipped, and the next
     // server removes it.
     let mut config = scratch.config("*(ro,insecure)");
-    config.listen = vec!["127.0.0.1:0".parse().unwrap()];
+    config.state_dir = Some(scratch.dir.path().join("other-state"));
     let second = Server::start(config.clone()).unwrap();
     assert_eq!(status::query(&scratch.run_dir()).unwrap().len(), 2);
     let dead = scratch.run_dir().join("00112233445566778899aabbccddeeff.status");

@@ -103,6 +103,7 @@ fn reserved_ports() {
     let other = scratch.dir.path().join("other");
     std::fs::create_dir(&other).unwrap();
     config.exports.push(format!("{} *(rw,insecure)", other.display()));
+    server.stop();
     let server = Server::start(config).unwrap();
     let mut client = Client::new(&server);
     client.mnt(&other).unwrap();

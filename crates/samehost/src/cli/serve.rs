@@ -210,11 +210,15 @@ pub struct ServeArgs {
     )]
     pub no_audit: bool,
 
-    /// How long to wait for an address that another, possibly stopping, server uses, in seconds
+    /// How long to wait for a server that uses the state directory or an address and may be stopping, in
+    /// seconds
+    ///
+    /// One server at a time uses a state directory. This one waits until the other has ended, and fails if it
+    /// hasn't by then. 0: it fails at once.
     #[arg(
         long,
         value_name = "SECONDS",
-        default_value_t = 10,
+        default_value_t = 20,
         value_parser = clap::value_parser!(u16).range(0..=3600),
     )]
     pub takeover: u16,

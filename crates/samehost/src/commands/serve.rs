@@ -234,6 +234,13 @@ fn explain(error: StartError) -> Failure {
             io::ErrorKind::PermissionDenied => failure.next("choose a port above 1023 with --listen"),
             _ => failure.next("choose an address of this host with --listen"),
         },
+        StartError::StateDirInUse { holder, .. } => failure.next(match holder.local_pid() {
+            Some(pid) => format!(
+                "stop it (kill {pid}), wait longer for it with --takeover, or choose another directory with \
+                 --state-dir"
+            ),
+            None => "stop it, or choose another directory with --state-dir".to_owned(),
+        }),
         StartError::Metrics { .. } => failure.next("choose another address with --metrics"),
         StartError::Threads { .. } => failure.next(
             "raise it (ulimit -u, TasksMax= of the unit, pids.max of the container), or lower --threads",

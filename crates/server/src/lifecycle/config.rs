@@ -142,8 +142,9 @@ pub struct Config {
     pub source: Option<Arc<dyn ConfigSource>>,
     /// Where metrics for Prometheus are served by HTTP; `None`: nowhere.
     pub metrics: Option<MetricsAddress>,
-    /// How long [`Server::start`](crate::Server::start) waits for addresses that are in use, in case the
-    /// server that uses them is stopping (default 10 s; zero: not at all).
+    /// How long [`Server::start`](crate::Server::start) waits for a state directory and addresses that are in
+    /// use, in case the server that uses them is stopping (default 20 s, which is longer than a stop with the
+    /// default grace; zero: not at all).
     pub takeover: Duration,
     /// How long [`Server::stop`](crate::Server::stop) waits for lanes, then for calls in execution.
     pub grace: Duration,
@@ -172,7 +173,7 @@ impl Default for Config {
             cluster: None,
             source: None,
             metrics: None,
-            takeover: Duration::from_secs(10),
+            takeover: Duration::from_secs(20),
             grace: Duration::from_secs(5),
         }
     }

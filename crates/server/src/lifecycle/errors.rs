@@ -61,6 +61,17 @@ pub enum StartError {
         /// Why.
         source: io::Error,
     },
+    /// Another server uses the state directory.
+    #[error("state directory {path} is in use by {holder}: one server at a time can use it")]
+    StateDirInUse {
+        /// The directory.
+        path: PathBuf,
+        /// The server that uses it.
+        holder: recovery::DirectoryHolder,
+    },
+    /// The start was given up on request ([`StartMonitor::is_cancelled`](crate::StartMonitor)).
+    #[error("the start was cancelled")]
+    Cancelled,
     /// The server can't be a node of its cluster.
     #[error(transparent)]
     Cluster(Box<crate::lifecycle::cluster::ClusterError>),

@@ -7,6 +7,7 @@ pub(crate) mod descriptors;
 pub(crate) mod errors;
 mod export_changes;
 pub(crate) mod listen;
+pub(crate) mod monitor;
 mod mount_watch;
 pub(crate) mod process;
 pub(crate) mod reloads;
@@ -22,7 +23,7 @@ use std::{fmt, io};
 
 use control::exposition::{MetricsAddress, MetricsEndpoint};
 use parking_lot::Mutex;
-use recovery::{Recovered, RecoveryStore};
+use recovery::Recovered;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use store::HandleKey;
@@ -35,12 +36,13 @@ use crate::lifecycle::cluster::{CephSession, ClusterNode, JoinedCluster};
 use crate::lifecycle::config::{Config, LaneOffer};
 use crate::lifecycle::descriptors::{Demands, Descriptors};
 use crate::lifecycle::errors::{ReloadError, StartError};
+use crate::lifecycle::monitor::StartMonitor;
 use crate::lifecycle::mount_watch::MountWatch;
 use crate::lifecycle::reloads::Reloads;
 use crate::lifecycle::running::{Reloaded, RunningServer};
 use crate::lifecycle::stale_sockets::StaleSockets;
 use crate::lifecycle::start::{
-    handle_key, identity, scope, start_lane, start_metrics, start_wire, state_directory, wait_for_addresses,
+    Takeover, has_free_port, identity, scope, start_lane, start_metrics, start_wire, unusable,
 };
 use crate::programs::rpcbind::{self, Registrations};
 use crate::service::cluster_gate::ClusterGate;
@@ -49,13 +51,17 @@ use crate::service::nfs4_state::{COURTESY, StateManager};
 use crate::service::{AsyncClients, LaneAttempts, MountList, Owners, Service, Trees};
 use crate::status::{Counters, Status};
 
+/// How long it may take to read the records of clients: there may be thousands, each in a file.
+const READ_RECORDS: Duration = Duration::from_secs(120);
+
 /// A running server. Dropping it stops it without grace; [`Server::stop`] is the graceful way.
 ///
-/// 1. [`Server::start`]: reads the exports, opens their stores, listens for lanes and for TCP connections
+/// 1. [`Server::start`]: reads the exports, waits until no other server uses the state directory and the
+///    addresses, opens the stores, listens for lanes and for TCP connections
 ///    (from now on clients are answered), registers with rpcbind, and opens the control socket.
 /// 2. [`Server::reload`], any number of times.
 /// 3. [`Server::stop`]: unregisters, drains the lanes, stops copies, finishes running calls, and removes the
-///    sockets.
+///    sockets. Another server gets the state directory when no call is left, or the process has ended.
 pub struct Server {
     // In the order in which they must be dropped.
     node: Option<ClusterNode>,
@@ -75,6 +81,14 @@ impl Server {
     /// # Errors
     /// [`StartError`]; nothing is left running.
     pub fn start(config: Config) -> Result<Self, StartError> {
+        Self::start_monitored(config, &())
+    }
+
+    /// As [`Server::start`], observed by `monitor`.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing is left running.
+    pub fn start_monitored(config: Config, monitor: &dyn StartMonitor) -> Result<Self, StartError> {
         let limit = process::prepare();
         let exports = ExportSources::of(&config).read()?;
         if exports.list().is_empty() {
@@ -82,18 +96,29 @@ impl Server {
         }
         let proc = std::fs::metadata("/proc/self/fd").map_err(sys::proc_error);
         proc.map_err(|source| StartError::NoProc { source })?;
-        wait_for_addresses(&config)?;
         let demands = Demands {
             threads: config.threads,
             exports: exports.list().len(),
             connections: config.max_connections,
         };
         let descriptors = Descriptors::divide(limit, demands)?;
-        let joined = config.cluster.as_ref().map(JoinedCluster::connect).transpose()?;
-        let key = match &joined {
-            Some(joined) => joined.key,
-            None => handle_key(&config)?,
+        let mut takeover = Takeover::new(&config, monitor);
+        let (joined, state_directory, key) = match &config.cluster {
+            Some(cluster) => {
+                takeover.addresses()?;
+                monitor.begins("connecting to the cluster", JoinedCluster::longest_connect(cluster));
+                let joined = JoinedCluster::connect(cluster)?;
+                let key = joined.key;
+                (Some(joined), None, key)
+            }
+            None => {
+                let directory = takeover.state_directory()?;
+                takeover.addresses()?;
+                let key = directory.handle_key().map_err(unusable)?;
+                (None, Some(directory), key)
+            }
         };
+        monitor::check(monitor)?;
         let Descriptors { nodes, data, state: preserved, .. } = descriptors;
         let limits = store::DescriptorLimits { nodes, data, preserved };
         let opening = StoreSettings {
@@ -109,7 +134,7 @@ impl Server {
             return Err(StartError::NothingServed(table.unserved()));
         }
         let mut problems: Vec<_> = descriptors.note(demands).into_iter().collect();
-        let identity = identity(&key, &config);
+        let identity = identity(&key, &config, &instance);
         let session = match &joined {
             Some(_) => {
                 let served = table.entries().iter().filter(|entry| entry.store.is_ok());
@@ -119,14 +144,19 @@ impl Server {
             None => None,
         };
         problems.extend(session.iter().flat_map(|session| session.notes(config.lock_store.is_some())));
-        let (records, recovered) = match &joined {
-            // Clients reclaim when the cluster is in grace.
-            Some(joined) => {
-                let records = Box::new(Arc::clone(&joined.records)) as Box<dyn RecoveryStore>;
-                (Some(records), Recovered::default())
+        let (records, recovered) = match (&state_directory, &joined) {
+            (Some(_), _) if has_free_port(&config) => (None, Recovered::default()),
+            (Some(directory), _) => {
+                monitor.begins("reading the records of NFSv4 clients", READ_RECORDS);
+                recovery::open_client_records(directory, &identity)
             }
-            None => recovery::open_client_records(&state_directory(&config)?, &identity),
+            // Clients reclaim when the cluster is in grace.
+            (None, joined) => {
+                let records = |joined: &JoinedCluster| Box::new(Arc::clone(&joined.records)) as Box<_>;
+                (joined.as_ref().map(records), Recovered::default())
+            }
         };
+        monitor::check(monitor)?;
         recovered.damaged.iter().for_each(|what| tracing::error!("no record of an NFSv4 client: {what}"));
         problems.extend(recovered.problem(records.is_some()));
         // Locks of a client that doesn't come back exclude the clients of a cluster's other servers. This one
@@ -140,7 +170,7 @@ impl Server {
             mounts: MountList::default(),
             state: StateManager::new(
                 identity,
-                scope(&key, &config),
+                scope(&key, &config, identity),
                 (config.lease, courtesy),
                 preserved,
                 records,
@@ -154,6 +184,7 @@ impl Server {
             trees: Trees::new(config.lane == LaneOffer::On),
             verifier: Arc::clone(&opening.verifier),
             call_sockets: OnceLock::new(),
+            _state_directory: state_directory,
         });
         service.state.run(|engine, _| engine.enforce_grace(joined.is_some()));
         let mut keeps_locks = false;

@@ -1,4 +1,4 @@
-//! Start of the parts: handle key, lane, TCP server.
+//! Start of the parts: state directory, lane, TCP server.
 
 use std::hash::Hasher as _;
 use std::io;
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use control::exposition::{MetricsEndpoint, Registry};
 use lane::{Instance, LaneOptions, LaneServer};
+use recovery::{AcquireError, StateDirError, StateDirectory};
 use siphasher::sip128::{Hasher128 as _, SipHasher24};
 
 use super::listen;
@@ -16,6 +17,7 @@ use crate::authorization::admission::ExportAdmission;
 use crate::lifecycle::config::{Config, LaneOffer, default_state_dir};
 use crate::lifecycle::descriptors::Descriptors;
 use crate::lifecycle::errors::StartError;
+use crate::lifecycle::monitor::{self, StartMonitor};
 use crate::lifecycle::running::RunningServer;
 use crate::programs::lane_grants::LaneGrantService;
 use crate::programs::localio::Localio;
@@ -25,13 +27,14 @@ use crate::programs::nfs4::Nfs4;
 use crate::service::Service;
 use crate::status::metrics::ServerCollector;
 
-/// How often an address in use is tried again.
+/// How often what another server has is tried again.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// The server owner that NFSv4 clients see: the same after a restart with the same state directory and
 /// addresses. The addresses distinguish servers that share a directory: clients treat servers with the same
-/// owner as one (RFC 8881 section 2.10.5), and use the sessions of either with both.
-pub(crate) fn identity(key: &[u8; 16], config: &Config) -> [u8; 16] {
+/// owner as one (RFC 8881 section 2.10.5), and use the sessions of either with both. On port 0 it is another
+/// one for each `instance`.
+pub(crate) fn identity(key: &[u8; 16], config: &Config, instance: &Instance) -> [u8; 16] {
     let mut hasher = SipHasher24::new_with_key(key);
     hasher.write(b"NFSv4 server owner");
     if let Some(cluster) = &config.cluster {
@@ -40,32 +43,38 @@ pub(crate) fn identity(key: &[u8; 16], config: &Config) -> [u8; 16] {
         return hasher.finish128().as_bytes();
     }
     config.listen.iter().for_each(|address| hasher.write(address.to_string().as_bytes()));
+    if has_free_port(config) {
+        hasher.write(instance);
+    }
     hasher.finish128().as_bytes()
+}
+
+/// Whether the server has another address at each start, so that no client finds it again.
+pub(crate) fn has_free_port(config: &Config) -> bool {
+    config.listen.iter().any(|address| address.port() == 0)
 }
 
 /// The server scope that NFSv4 clients see: the same on all servers of a cluster, whose file handles are the
 /// same. A server by itself is its own scope.
-pub(crate) fn scope(key: &[u8; 16], config: &Config) -> [u8; 16] {
+pub(crate) fn scope(key: &[u8; 16], config: &Config, identity: [u8; 16]) -> [u8; 16] {
     if config.cluster.is_none() {
-        return identity(key, config);
+        return identity;
     }
     let mut hasher = SipHasher24::new_with_key(key);
     hasher.write(b"NFSv4 server scope");
     hasher.finish128().as_bytes()
 }
 
-/// The directory of persistent state.
-pub(crate) fn state_directory(config: &Config) -> Result<PathBuf, StartError> {
+/// The path of the state directory.
+pub(crate) fn state_path(config: &Config) -> Result<PathBuf, StartError> {
     config.state_dir.clone().or_else(default_state_dir).ok_or_else(|| StartError::StateDir {
         path: PathBuf::from("(none)"),
         source: io::Error::new(io::ErrorKind::NotFound, "neither XDG_STATE_HOME nor HOME is set"),
     })
 }
 
-pub(crate) fn handle_key(config: &Config) -> Result<[u8; 16], StartError> {
-    let directory = state_directory(config)?;
-    recovery::state_dir::handle_key(&directory)
-        .map_err(|error| StartError::StateDir { path: error.path, source: error.source })
+pub(crate) fn unusable(error: StateDirError) -> StartError {
+    StartError::StateDir { path: error.path, source: error.source }
 }
 
 /// Starts the lane. If this fails, clients use the wire.
@@ -144,28 +153,66 @@ pub(crate) fn start_metrics(running: &Arc<RunningServer>) -> Result<Option<Metri
     }
 }
 
-/// Waits until the addresses are free, up to [`Config::takeover`]: the server that this one replaces may
-/// still be draining. Its state must not be read before.
-pub(crate) fn wait_for_addresses(config: &Config) -> Result<(), StartError> {
-    let deadline = Instant::now() + config.takeover;
-    let mut said = false;
-    for address in &config.listen {
-        while let Err(source) = listen::is_free(*address) {
-            if source.kind() != io::ErrorKind::AddrInUse || Instant::now() >= deadline {
-                return Err(cannot_listen(&[*address], source));
+/// The wait for the server that this one replaces: up to [`Config::takeover`] for all that it still has.
+pub(crate) struct Takeover<'a> {
+    config: &'a Config,
+    monitor: &'a dyn StartMonitor,
+    deadline: Instant,
+    has_waited: bool,
+}
+
+impl<'a> Takeover<'a> {
+    pub(crate) fn new(config: &'a Config, monitor: &'a dyn StartMonitor) -> Self {
+        Self { config, monitor, deadline: Instant::now() + config.takeover, has_waited: false }
+    }
+
+    /// Waits until no other server uses the state directory. A predecessor that drains may still record
+    /// clients there and release their locks.
+    pub(crate) fn state_directory(&mut self) -> Result<Arc<StateDirectory>, StartError> {
+        let path = state_path(self.config)?;
+        loop {
+            match StateDirectory::acquire(&path) {
+                Ok(directory) => return Ok(Arc::new(directory)),
+                Err(AcquireError::Unusable(error)) => return Err(unusable(error)),
+                Err(AcquireError::InUse { path, holder }) => {
+                    let what = format!("state directory {} is in use by {holder}", path.display());
+                    self.wait(&what, || StartError::StateDirInUse { path, holder })?;
+                }
             }
-            if !said {
-                let seconds = config.takeover.as_secs();
-                tracing::warn!(
-                    "{address} is in use; waiting for up to {seconds} s, in case the server that has it is \
-                     stopping"
-                );
-                said = true;
-            }
-            std::thread::sleep(LOOK_AGAIN);
         }
     }
-    Ok(())
+
+    /// Waits until the addresses are free.
+    pub(crate) fn addresses(&mut self) -> Result<(), StartError> {
+        for address in &self.config.listen {
+            while let Err(source) = listen::is_free(*address) {
+                if source.kind() != io::ErrorKind::AddrInUse {
+                    return Err(cannot_listen(&[*address], source));
+                }
+                self.wait(&format!("{address} is in use"), || cannot_listen(&[*address], source))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits a moment; fails when the time is up.
+    fn wait(&mut self, what: &str, failed: impl FnOnce() -> StartError) -> Result<(), StartError> {
+        monitor::check(self.monitor)?;
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(failed());
+        }
+        if !self.has_waited {
+            self.has_waited = true;
+            let seconds = self.config.takeover.as_secs();
+            tracing::warn!(
+                "{what}; waiting for up to {seconds} s, in case the server that has it is stopping"
+            );
+            self.monitor.begins(&format!("waiting for another server: {what}"), left);
+        }
+        std::thread::sleep(LOOK_AGAIN.min(left));
+        Ok(())
+    }
 }
 
 fn cannot_listen(addresses: &[SocketAddr], source: io::Error) -> StartError {

@@ -78,6 +78,7 @@ impl Rig {
             trees: crate::service::Trees::new(false),
             verifier: Arc::clone(&opening.verifier),
             call_sockets: OnceLock::new(),
+            _state_directory: None,
         });
         let config = Config { listen: vec!["127.0.0.1:0".parse().unwrap()], threads: 4, ..Config::default() };
         let demands = Demands { threads: 4, exports: 1, connections: 16 };

@@ -16,6 +16,7 @@ mod users;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
+use recovery::StateDirectory;
 use rpc::server::CallSockets;
 use state::AccessKind;
 use store::{AccessMode, Node, UserContext, WriteVerifier};
@@ -56,6 +57,8 @@ pub(crate) struct Service {
     pub verifier: Arc<WriteVerifier>,
     /// What opens call sockets for lanes. Set when the server listens.
     pub call_sockets: OnceLock<CallSockets>,
+    /// No other server uses the state directory as long as a call may.
+    pub _state_directory: Option<Arc<StateDirectory>>,
 }
 
 impl Service {

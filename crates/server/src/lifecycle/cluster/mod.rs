@@ -11,6 +11,7 @@ mod workers;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rados::{ObjectError, ObjectNamespace, Settings};
 use recovery::{ClusterRecords, GraceDatabase, GraceError, cluster_handle_key};
@@ -71,7 +72,15 @@ pub(crate) struct JoinedCluster {
     pub ceph: Settings,
 }
 
+/// The most waits for the cluster in [`JoinedCluster::connect`].
+const WAITS: u32 = 5;
+
 impl JoinedCluster {
+    /// The longest time that [`JoinedCluster::connect`] takes.
+    pub fn longest_connect(config: &ClusterConfig) -> Duration {
+        config.settings.timeout * WAITS
+    }
+
     /// Connects to RADOS, and checks that this server is a node.
     pub fn connect(config: &ClusterConfig) -> Result<Self, ClusterError> {
         let objects = ObjectNamespace::connect(&config.settings);

@@ -505,9 +505,7 @@ fn random_numbers() -> impl FnMut() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
-    use recovery::open_client_records;
+    use recovery::{StateDirectory, open_client_records};
     use state::{CreateSession, ExchangeId, Principal, Requester, Sequence, SessionId};
 
     use super::*;
@@ -515,7 +513,7 @@ mod tests {
     const LEASE: Duration = Duration::from_secs(3600);
 
     /// A manager with records in that directory.
-    fn start(directory: &Path, lease: Duration) -> Arc<StateManager> {
+    fn start(directory: &Arc<StateDirectory>, lease: Duration) -> Arc<StateManager> {
         let (records, recovered) = open_client_records(directory, &[0; 16]);
         StateManager::new([0; 16], [0; 16], (lease, COURTESY), 1024, records, recovered).unwrap()
     }
@@ -523,12 +521,13 @@ mod tests {
     #[test]
     fn the_grace_period_is_as_long_as_the_lease_that_clients_know() {
         let scratch = tempfile::tempdir().unwrap();
-        let records = open_client_records(scratch.path(), &[0; 16]).0.unwrap();
+        let directory = Arc::new(StateDirectory::acquire(scratch.path()).unwrap());
+        let records = open_client_records(&directory, &[0; 16]).0.unwrap();
         records.add_client(&ClientRecord { instance: b"one".to_vec(), holder: None }).unwrap();
         let promised = || records.load().lease;
-        drop(start(scratch.path(), LEASE));
+        drop(start(&directory, LEASE));
         assert_eq!(promised(), Some(LEASE));
-        let manager = start(scratch.path(), LEASE / 60);
+        let manager = start(&directory, LEASE / 60);
         let in_grace = |after| manager.run(|engine, _| engine.in_grace(Time(after)));
         let millis = LEASE.as_millis() as u64;
         assert!(in_grace(millis - 1) && !in_grace(millis));
@@ -542,7 +541,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(1));
         }
         assert_eq!(promised(), Some(LEASE / 60));
-        drop(start(scratch.path(), LEASE));
+        drop(start(&directory, LEASE));
         assert_eq!(promised(), Some(LEASE), "a longer lease is recorded at once");
     }
 
@@ -564,9 +563,10 @@ mod tests {
     #[test]
     fn other_clients_do_not_wait_while_records_are_written() {
         let scratch = tempfile::tempdir().unwrap();
-        let manager = start(scratch.path(), LEASE);
+        let directory = Arc::new(StateDirectory::acquire(scratch.path()).unwrap());
+        let manager = start(&directory, LEASE);
         let session = admit(&manager, b"reader");
-        let recorded = || open_client_records(scratch.path(), &[0; 16]).1.clients.len();
+        let recorded = || open_client_records(&directory, &[0; 16]).1.clients.len();
         assert_eq!(recorded(), 1);
         let (answer, answers) = std::sync::mpsc::sync_channel(2);
         std::thread::scope(|scope| {
