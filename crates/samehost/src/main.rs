@@ -66,8 +66,14 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> CommandResult {
-    // The threads of the logs come next.
-    descriptors::prepare();
+    // The threads of signals and logs come next.
+    let prepared = match &cli.command {
+        Command::Serve(_) => Some(commands::serve::prepare()?),
+        _ => {
+            descriptors::prepare();
+            None
+        }
+    };
     let cli = config_file::serve::complete(cli)?;
     let who = match &cli.command {
         Command::Mount(args) if args.report => logging::LogSource::BackgroundMount,
@@ -82,7 +88,7 @@ fn run(cli: Cli) -> CommandResult {
         .map_err(|error| Failure::new("signal handlers", error))?;
     let global = cli.global;
     match cli.command {
-        Command::Serve(args) => commands::serve::serve(&global, args),
+        Command::Serve(args) => commands::serve::serve(&global, args, prepared),
         Command::Status(args) => commands::status::status(&global, &args),
         Command::Cluster(args) => commands::cluster::cluster(&args),
         Command::CheckConfig(args) => commands::check_config::check_config(&args),

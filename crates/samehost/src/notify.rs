@@ -15,6 +15,9 @@ use crate::human;
 /// How long a service manager with a full queue is waited for.
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// What a step may take longer than it expects, on a slow machine, and what short steps after it take.
+const EXTRA_TIME: Duration = Duration::from_secs(30);
+
 /// The server, or the mount, is ready; or has finished a reload.
 pub fn ready(what: &str) {
     // Each variable is a line, so a newline in `what` is escaped.
@@ -41,9 +44,25 @@ pub fn alive() {
     send("WATCHDOG=1");
 }
 
+/// The start goes on with `doing`, which may take as long as `at_most`.
+pub fn starting(doing: &str, at_most: Duration) {
+    send(&format!("{}\nSTATUS={}", more_time(at_most), human::name(doing.as_bytes())));
+}
+
 /// The process is stopping.
 pub fn stopping() {
     send("STOPPING=1");
+}
+
+/// The process is stopping, which may take as long as `at_most`.
+pub fn stopping_within(at_most: Duration) {
+    send(&format!("STOPPING=1\n{}", more_time(at_most)));
+}
+
+/// A request that a start or a stop may take this long, with what comes after it, beyond the limits of the
+/// unit (`TimeoutStartSec=`, `TimeoutStopSec=`). systemd never shortens these.
+fn more_time(at_most: Duration) -> String {
+    format!("EXTEND_TIMEOUT_USEC={}", (at_most + EXTRA_TIME).as_micros())
 }
 
 /// Sends `state` if there is a service manager. A failure is only logged.

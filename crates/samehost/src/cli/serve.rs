@@ -16,7 +16,7 @@ begins with `note:` for each of its limitations, such as an export that can't be
 Signals:
   SIGHUP            read the configuration and the exports files again; no client is disconnected
   SIGTERM, SIGINT   drain: finish running calls, recall grants, exit;
-                    a second one exits at once
+                    a second one exits at once; before the ready line: end the start
 
 Examples:
   samehost serve --export '/srv *(ro)'

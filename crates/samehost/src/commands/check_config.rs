@@ -15,7 +15,7 @@ pub fn check_config(args: &CheckConfigArgs) -> CommandResult {
         MountDefaults::read(Some(path)).map_err(Failure::from)?;
     } else {
         let (global, serve_args) = ServeFile::read(path).map_err(Failure::from)?.options()?;
-        let exports = serve::config(&global, serve_args)
+        let exports = serve::config(&global, serve_args)?
             .read_exports()
             .map_err(|error| Failure::new("exports", error).next("samehost-exports(5) has the syntax"))?;
         exports::warn(&exports);

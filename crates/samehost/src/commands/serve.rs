@@ -1,49 +1,106 @@
 //! `serve`: runs a server in the foreground until a signal stops it.
 
+mod requests;
+
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use server::config::ConfigSource;
-use server::{AddressHook, Config, LaneOffer, MetricsAddress, Server, StartError, Status};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
+use server::{AddressHook, Config, LaneOffer, LockStore, MetricsAddress, Server, StartError, Status};
+use signal_hook::consts::SIGTERM;
 
+use self::requests::{Requests, ServeRequest};
 use crate::cli::{Global, Owners, ServeArgs};
 use crate::config_file::serve::ServeConfigSource;
 use crate::exit::{CommandResult, Exit, Failure, Stop};
 use crate::output::{Output, print_error};
-use crate::{human, notify};
+use crate::{descriptors, human, notify};
 
-/// Signals within this time are one request to stop: timeout(1) sends two, one to the command and one to its
-/// process group, and so does a terminal together with the shell.
-const REPEATED_SIGNAL_INTERVAL: Duration = Duration::from_secs(1);
+/// How long a start that was cancelled may still take. A hung disk can keep it.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
+/// The interval between two looks at whether a start was cancelled.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// Serves until SIGTERM, SIGINT or, if asked for, the end of standard input.
-pub fn serve(global: &Global, args: ServeArgs) -> CommandResult {
+/// What a server's process needs from its first moments.
+pub struct Prepared {
+    lock_store: Option<Arc<LockStore>>,
+    requests: Arc<Requests>,
+}
+
+/// Takes the descriptors that the service manager has passed, and catches signals from now on. Called before
+/// anything else opens descriptors or starts threads.
+///
+/// # Errors
+/// When signals can't be caught.
+pub fn prepare() -> Result<Prepared, Failure> {
     let lock_store = notify::lock_store();
-    // The handlers come first, so that no signal during the start is lost.
-    let mut signals =
-        Signals::new([SIGHUP, SIGTERM, SIGINT]).map_err(|error| Failure::new("signal handlers", error))?;
-    if args.cluster.is_some() != args.node.is_some() {
-        let failure = Failure::usage("serve", "a node of a cluster needs both --cluster and --node");
-        return Err(failure.into());
-    }
+    descriptors::prepare();
+    Ok(Prepared { lock_store, requests: Requests::watch()? })
+}
+
+/// Serves until SIGTERM, SIGINT or, if asked for, the end of standard input. Without `prepared` it begins
+/// with [`prepare`].
+pub fn serve(global: &Global, args: ServeArgs, prepared: Option<Prepared>) -> CommandResult {
+    let Prepared { lock_store, requests } = prepared.map_or_else(prepare, Ok)?;
     let until_stdin_ends = args.until_stdin_ends;
     let source = args.config.as_deref().map(ServeConfigSource::new).transpose()?;
     let source = source.map(|source| Arc::new(source) as Arc<dyn ConfigSource>);
-    let config = config(global, args);
+    let config = config(global, args)?;
     let (lane, run_dir) = (config.lane, config.run_dir.clone());
-    let server = Server::start(Config { lock_store, source, ..config }).map_err(explain)?;
+    let Some(server) = start(Config { lock_store, source, ..config }, &requests)? else {
+        return Ok(Exit::Done);
+    };
+    requests.started(server.stale_sockets());
     let ready_line = ReadyLine { lane, run_dir, metrics: server.metrics_address().cloned() };
-    announce(&server, &ready_line)?;
-    if until_stdin_ends {
-        stop_when_stdin_ends()?;
+    if requests.stop_asked().is_none() {
+        announce(&server, &ready_line)?;
+        if until_stdin_ends {
+            stop_when_stdin_ends()?;
+        }
+        run(&server, ready_line, &requests)?;
     }
+    notify::stopping_within(server.longest_stop());
+    server.stop();
+    requests.stopped();
+    Ok(Exit::Done)
+}
+
+/// Starts the server; `None` if a signal ended the start. It runs on a thread of its own, because it can hang
+/// where an exported filesystem does.
+fn start(config: Config, requests: &Arc<Requests>) -> Result<Option<Server>, Failure> {
+    requests.starting();
+    let (sender, receiver) = sync_channel(1);
+    let monitor = Arc::clone(requests);
+    thread::Builder::new()
+        .name("start".to_owned())
+        .spawn(move || {
+            // Without a receiver the process ends.
+            let _ = sender.send(Server::start_monitored(config, &*monitor));
+        })
+        .map_err(|source| explain(StartError::Threads { source }))?;
+    loop {
+        match receiver.recv_timeout(LOOK_AGAIN) {
+            Ok(Ok(server)) => return Ok(Some(server)),
+            Ok(Err(StartError::Cancelled)) => return Ok(None),
+            Ok(Err(error)) => return Err(explain(error)),
+            Err(RecvTimeoutError::Disconnected) => return Err(Failure::new("serve", "the start has failed")),
+            Err(RecvTimeoutError::Timeout) => {
+                if requests.stop_asked().is_some_and(|asked| asked.elapsed() >= CANCEL_TIMEOUT) {
+                    print_error("serve: the start didn't end within 5 s of the signal, and was abandoned");
+                    return Ok(None);
+                }
+            }
+        }
+    }
+}
+
+/// Reloads when asked to, until a stop is asked for.
+fn run(server: &Server, ready_line: ReadyLine, requests: &Requests) -> Result<(), Failure> {
     let ready_line = Arc::new(ready_line);
     let reload = || {
         notify::reloading();
@@ -53,39 +110,28 @@ pub fn serve(global: &Global, args: ServeArgs) -> CommandResult {
     let (running, ended) = sync_channel(0);
     thread::scope(|scope| {
         if let Some(interval) = notify::watchdog_interval() {
-            let server = &server;
             let report = move || report_life(server, interval / 2, &ended);
             thread::Builder::new()
                 .name("watchdog".to_owned())
                 .spawn_scoped(scope, report)
                 .map_err(|error| Failure::new("a thread for the watchdog", error))?;
         }
-        signals.forever().take_while(|signal| *signal == SIGHUP).for_each(|_| reload());
-        drop(running);
-        Ok::<_, Failure>(())
-    })?;
-    let asked = Instant::now();
-    notify::stopping();
-    let signal_handle = signals.handle();
-    let stale_sockets = server.stale_sockets();
-    let watch = move || {
-        // A second request stops the server at once.
-        if signals.forever().any(|signal| signal != SIGHUP && asked.elapsed() >= REPEATED_SIGNAL_INTERVAL) {
-            stale_sockets.remove();
-            print_error("serve: stopped by a second signal before everything was drained");
-            std::process::exit(Exit::Failed as i32);
+        while requests.next() == ServeRequest::Reload {
+            reload();
         }
-    };
-    // If the thread can't be started, the server stops without it.
-    let watcher = thread::Builder::new().name("signals".to_owned()).spawn(watch);
-    server.stop();
-    signal_handle.close();
-    let _ = watcher.map(thread::JoinHandle::join);
-    Ok(Exit::Done)
+        drop(running);
+        Ok(())
+    })
 }
 
 /// The configuration that the options stand for.
-pub fn config(global: &Global, args: ServeArgs) -> Config {
+///
+/// # Errors
+/// For options that contradict each other.
+pub fn config(global: &Global, args: ServeArgs) -> Result<Config, Failure> {
+    if args.cluster.is_some() != args.node.is_some() {
+        return Err(Failure::usage("serve", "a node of a cluster needs both --cluster and --node"));
+    }
     let cluster = args.cluster.as_ref().zip(args.node).map(|(address, node)| {
         let settings = args.ceph.settings(address);
         let address_hook = match &args.address_hook {
@@ -95,7 +141,7 @@ pub fn config(global: &Global, args: ServeArgs) -> Config {
         server::ClusterConfig { settings, node, address_hook, has_v40: args.cluster_nfs40 }
     });
     let system_exports = args.exports.is_empty() && args.export.is_empty();
-    Config {
+    Ok(Config {
         listen: args.listen,
         exports: args.export,
         export_files: args.exports,
@@ -118,7 +164,7 @@ pub fn config(global: &Global, args: ServeArgs) -> Config {
         metrics: args.metrics,
         takeover: Duration::from_secs(args.takeover.into()),
         grace: Duration::from_secs(args.grace.into()),
-    }
+    })
 }
 
 /// Notifies the service manager until `ended`, each time after it has collected a status: that takes the

@@ -309,7 +309,8 @@ impl ConfigSource for ServeConfigSource {
             .filter(|(now, started)| now != *started && !RELOADABLE.contains(&now.0.as_str()))
             .map(|((key, _), _)| key)
             .collect();
-        Ok(NewConfig { config: commands::serve::config(&cli.global, args), needs_restart })
+        let config = commands::serve::config(&cli.global, args).map_err(|failure| failure.to_string())?;
+        Ok(NewConfig { config, needs_restart })
     }
 }
 

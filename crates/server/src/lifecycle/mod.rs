@@ -326,6 +326,13 @@ impl Server {
         self.running.status()
     }
 
+    /// The longest time that [`Server::stop`] takes, besides the few seconds that rpcbind may.
+    #[must_use]
+    pub fn longest_stop(&self) -> Duration {
+        let leaving = if self.node.is_some() { cluster::STOP_TIMEOUT } else { Duration::ZERO };
+        leaving + self.running.config.lock().grace * 3
+    }
+
     /// Stops gracefully: removes the rpcbind registrations, drains the lanes, stops asynchronous copies, then
     /// drains the running calls, each step bounded by [`Config::grace`], and removes the sockets.
     pub fn stop(mut self) {

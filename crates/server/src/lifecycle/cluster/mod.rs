@@ -19,7 +19,7 @@ use recovery::{ClusterRecords, GraceDatabase, GraceError, cluster_handle_key};
 use crate::lifecycle::config::ClusterConfig;
 
 pub use commands::{AddressHook, NodeAddress, NodeAddressError};
-pub(crate) use node::ClusterNode;
+pub(crate) use node::{ClusterNode, STOP_TIMEOUT};
 pub(crate) use session::CephSession;
 
 /// Why a server can't be a node of its cluster.

@@ -28,7 +28,7 @@ const PERMIT: Duration = Duration::from_secs(4);
 /// The most events in the queue.
 const MAX_EVENTS: usize = 64;
 /// How long a stopping server waits until the others give no state that its clients may reclaim.
-const STOP_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The running node. Dropping it ends the node without a word to the cluster, as a crash does.
 #[derive(Debug)]
