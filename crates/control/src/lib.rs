@@ -8,31 +8,65 @@
 //! length and wait.
 
 mod client;
+mod directory;
 pub mod exposition;
 mod latency;
 mod metrics;
 mod socket;
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use client::{Answers, ProcessAnswer, Unresponsive, ask, query, sockets, tell};
+pub use client::{Answers, AskError, ProcessAnswer, Unresponsive, query, query_all, tell};
+pub use directory::{MAX_SOCKETS_OF_USER, ProcessSocket, SocketDirectory};
 pub use latency::{LATENCY_BOUNDS, Latencies, LatencyCounters};
 pub use metrics::{Metric, MetricKind, MetricUnit, Metrics};
 pub use socket::Socket;
 
-/// The suffix of a server's socket.
-pub const SERVER: &str = "status";
-/// The suffix of a mount's socket.
-pub const MOUNT: &str = "mount";
+/// A kind of process with a control socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProcessKind {
+    /// A server.
+    Server,
+    /// The process of a mount.
+    Mount,
+}
 
-/// How long either end waits for the other.
+impl ProcessKind {
+    /// The suffix of its socket.
+    #[must_use]
+    pub const fn suffix(self) -> &'static str {
+        match self {
+            Self::Server => "status",
+            Self::Mount => "mount",
+        }
+    }
+
+    /// The longest answer that is read, in bytes. A server's status lists its exports and clients.
+    #[must_use]
+    pub const fn max_reply(self) -> usize {
+        match self {
+            Self::Server => 64 << 20,
+            Self::Mount => 256 << 10,
+        }
+    }
+}
+
+impl fmt::Display for ProcessKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Server => "server",
+            Self::Mount => "mount",
+        })
+    }
+}
+
+/// How long an exchange may take: a process waits so long for a request, and a client for the whole answer.
 pub const TIMEOUT: Duration = Duration::from_secs(2);
 /// The longest request that is read, in bytes.
 pub const MAX_REQUEST: usize = 64 << 10;
-/// The longest reply that is read, in bytes.
-pub const MAX_REPLY: u64 = 64 << 20;
 
 /// The reply to a change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

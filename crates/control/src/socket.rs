@@ -15,8 +15,8 @@ use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use crate::client::{connect, sockets};
-use crate::{MAX_REQUEST, TIMEOUT};
+use crate::directory::remove_dead_socket;
+use crate::{MAX_REQUEST, ProcessKind, TIMEOUT};
 
 /// The length of the kernel's queue of connections.
 const BACKLOG: i32 = 16;
@@ -36,9 +36,9 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Listens as `<instance>.<ending>` in `run_dir`, which exists, and removes the sockets of dead processes
-    /// with this suffix. `answer` gets each request (an empty one asks for the status) on the socket's thread
-    /// and returns the JSON to send, or `None` when its process is about to exit.
+    /// Listens as `<instance>.<suffix of kind>` in `run_dir`, which exists, and removes the sockets of dead
+    /// processes of this kind. `answer` gets each request (an empty one asks for the status) on the socket's
+    /// thread and returns the JSON to send, or `None` when its process is about to exit.
     ///
     /// When the socket's file is removed, the thread creates it again within some seconds, in a directory at
     /// `run_dir` that gives no other user more power than the first one did. It creates no directory.
@@ -48,15 +48,14 @@ impl Socket {
     pub fn start(
         run_dir: &Path,
         instance: &str,
-        ending: &str,
+        kind: ProcessKind,
         answer: impl Fn(&[u8]) -> Option<Vec<u8>> + Send + 'static,
     ) -> io::Result<Self> {
-        for path in sockets(run_dir, ending)? {
-            if matches!(connect(&path), Err(error) if error.kind() == io::ErrorKind::ConnectionRefused) {
-                let _ = std::fs::remove_file(path);
-            }
+        for (_, path) in lane::run_dir::sockets(run_dir, kind.suffix())? {
+            // What can't be removed, such as another user's, is left.
+            let _ = remove_dead_socket(&path);
         }
-        let path = run_dir.join(format!("{instance}.{ending}"));
+        let path = run_dir.join(format!("{instance}.{}", kind.suffix()));
         let mut listener = ControlListener::open(run_dir, path.clone())?;
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let stopped = Arc::clone(&stop);

@@ -2,15 +2,18 @@
 //! process's.
 
 use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use samehost_control::{Reply, SERVER, Socket, tell};
+use samehost_control::{ProcessKind, Socket};
 
 #[test]
 fn a_process_without_descriptors_answers() {
     let dir = tempfile::tempdir().unwrap();
-    let socket = Socket::start(dir.path(), "00112233445566778899aabbccddeeff", SERVER, |_| {
-        serde_json::to_vec(&Reply::Done("answered".to_owned())).ok()
+    let socket = Socket::start(dir.path(), "00112233445566778899aabbccddeeff", ProcessKind::Server, |_| {
+        Some(b"answered".to_vec())
     })
     .unwrap();
     let limit = Rlimit { current: Some(64), maximum: getrlimit(Resource::Nofile).maximum };
@@ -20,7 +23,13 @@ fn a_process_without_descriptors_answers() {
     for _ in 0..3 {
         // One for the end that asks.
         drop(held.pop().unwrap());
-        assert_eq!(tell(socket.path(), &"anything").unwrap(), Reply::Done("answered".to_owned()));
+        let mut asking = UnixStream::connect(socket.path()).unwrap();
+        asking.write_all(b"anything").unwrap();
+        asking.shutdown(Shutdown::Write).unwrap();
+        let mut answer = String::new();
+        asking.read_to_string(&mut answer).unwrap();
+        drop(asking);
+        assert_eq!(answer, "answered\n");
         held.push(File::open("/dev/null").unwrap());
     }
 }

@@ -94,7 +94,8 @@ pub fn owned_sockets(dir: &Path, suffix: &str, deadline: Instant) -> io::Result<
 }
 
 /// The instance whose socket file with this suffix has this name.
-fn instance_of(name: &OsStr, suffix: &str) -> Option<Instance> {
+#[must_use]
+pub fn instance_of(name: &OsStr, suffix: &str) -> Option<Instance> {
     parse_instance(name.to_str()?.strip_suffix(suffix)?.strip_suffix('.')?)
 }
 

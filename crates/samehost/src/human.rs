@@ -1,5 +1,6 @@
 //! Numbers, times and names as text for people.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -77,10 +78,37 @@ fn moment(seconds: i64, nanoseconds: u32, format: &str) -> String {
 /// A file name for a message or a terminal. What isn't printable UTF-8 is shown as `\xNN`, so that a name
 /// can't move the cursor or hide.
 pub fn name(name: &[u8]) -> String {
-    let mut text = String::with_capacity(name.len());
-    for chunk in name.utf8_chunks() {
+    visible(name, is_invisible_command)
+}
+
+/// A line of text for a terminal, escaped as a [`name`]. Text that is escaped already stays as it is.
+pub fn line(text: &str) -> Cow<'_, str> {
+    match text.contains(is_invisible_command) {
+        true => name(text.as_bytes()).into(),
+        false => text.into(),
+    }
+}
+
+/// As [`line`], for text with newlines.
+pub fn lines(text: &str) -> String {
+    visible(text.as_bytes(), |character| character != '\n' && is_invisible_command(character))
+}
+
+/// Whether a terminal obeys a character instead of showing it: control characters, separators of lines, and
+/// what changes the direction of text (Unicode's Bidi_Control), which can make a name look like another.
+fn is_invisible_command(character: char) -> bool {
+    let is_bidi_control = matches!(
+        character,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    );
+    character.is_control() || matches!(character, '\u{2028}' | '\u{2029}') || is_bidi_control
+}
+
+fn visible(bytes: &[u8], is_escaped: impl Fn(char) -> bool) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
         for character in chunk.valid().chars() {
-            if character.is_control() {
+            if is_escaped(character) {
                 let mut encoded = [0; 4];
                 for byte in character.encode_utf8(&mut encoded).bytes() {
                     let _ = write!(text, "\\x{byte:02x}");
@@ -149,6 +177,10 @@ mod tests {
         assert_eq!(name(b"plain.txt"), "plain.txt");
         assert_eq!(name("grün".as_bytes()), "grün");
         assert_eq!(name(b"a\x1b[2Jb\xffc\n"), "a\\x1b[2Jb\\xffc\\x0a");
+        // It would look like "exe.txt" in another order.
+        assert_eq!(name("\u{202e}txt.exe".as_bytes()), "\\xe2\\x80\\xaetxt.exe");
+        assert_eq!(lines("a\n\rb"), "a\n\\x0db");
+        assert_eq!(line(&line("a\u{9b}31m")), "a\\xc2\\x9b31m");
     }
 
     #[test]

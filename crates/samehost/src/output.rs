@@ -9,6 +9,7 @@ use indicatif::MultiProgress;
 use serde::Serialize;
 
 use crate::exit::{Exit, Failure, Stop};
+use crate::human;
 
 /// Standard output.
 pub struct Output {
@@ -29,9 +30,15 @@ impl Output {
         self.terminal
     }
 
-    /// Writes one line of text.
-    pub fn line(&mut self, text: impl AsRef<[u8]>) -> Result<(), Stop> {
-        self.bytes(text.as_ref())?;
+    /// Writes one line of text for people. Names and words of other users and hosts may be in it, so what a
+    /// terminal would obey is escaped.
+    pub fn line(&mut self, text: impl AsRef<str>) -> Result<(), Stop> {
+        self.raw_line(human::line(text.as_ref()).as_bytes())
+    }
+
+    /// Writes a line as it is, for programs.
+    pub fn raw_line(&mut self, line: &[u8]) -> Result<(), Stop> {
+        self.bytes(line)?;
         self.bytes(b"\n")
     }
 
@@ -43,13 +50,13 @@ impl Output {
     /// Writes `value` as JSON, indented.
     pub fn json(&mut self, value: &impl Serialize) -> Result<(), Stop> {
         let text = serde_json::to_string_pretty(value).map_err(|error| Failure::new("JSON output", error))?;
-        self.line(text)
+        self.raw_line(text.as_bytes())
     }
 
     /// Writes `value` as JSON in one line.
     pub fn json_line(&mut self, value: &impl Serialize) -> Result<(), Stop> {
         let text = serde_json::to_string(value).map_err(|error| Failure::new("JSON output", error))?;
-        self.line(text)
+        self.raw_line(text.as_bytes())
     }
 
     /// Flushes the buffer. Every command ends with it; otherwise buffered data may be lost.
@@ -66,9 +73,10 @@ fn stop(error: io::Error) -> Stop {
     }
 }
 
-/// Writes an error to standard error, and ignores its failure.
+/// Writes an error to standard error, escaped as by [`Output::line`] but for newlines, and ignores its
+/// failure.
 pub fn print_error(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "samehost: {text}");
+    let _ = writeln!(io::stderr().lock(), "samehost: {}", human::lines(text));
 }
 
 /// Reports the failures of single operands, after which a command continues.

@@ -1,5 +1,7 @@
 //! Plain text tables: columns as wide as their longest cell, with two spaces between, without lines.
 
+use crate::human;
+
 /// The alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
@@ -27,9 +29,10 @@ impl TextTable {
         Self { align: align.to_vec(), rows: Vec::new() }
     }
 
-    /// Adds a row. Missing cells are empty; cells beyond the last column are kept, left-aligned.
-    pub fn row<I: IntoIterator<Item = S>, S: Into<String>>(&mut self, cells: I) {
-        self.rows.push(cells.into_iter().map(Into::into).collect());
+    /// Adds a row, escaped as by [`human::line`]. Missing cells are empty; cells beyond the last column are
+    /// kept, left-aligned.
+    pub fn row<I: IntoIterator<Item = S>, S: AsRef<str>>(&mut self, cells: I) {
+        self.rows.push(cells.into_iter().map(|cell| human::line(cell.as_ref()).into_owned()).collect());
     }
 
     /// The lines of the table, `indent` spaces from the left, without trailing spaces.
@@ -81,5 +84,13 @@ mod tests {
         table.row(["grün", "1"]);
         table.row(["b", "1,000"]);
         assert_eq!(table.lines(2), ["  name   size", "  grün      1", "  b     1,000"]);
+    }
+
+    #[test]
+    fn a_cell_is_escaped_before_it_is_measured() {
+        let mut table = TextTable::bare(&[Align::Left, Align::Left]);
+        table.row(["a\x1bb", "1"]);
+        table.row(["c", "2"]);
+        assert_eq!(table.lines(0), ["a\\x1bb  1", "c       2"]);
     }
 }

@@ -3,8 +3,10 @@
 mod common;
 
 use std::fs;
-use std::io::Read;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixListener;
 use std::process::Stdio;
+use std::thread;
 
 use common::{Server, samehost, wait, wait_for};
 
@@ -129,6 +131,62 @@ fn status_names_hanging_servers_and_shows_the_others() {
         "{}",
         help.text()
     );
+}
+
+/// A mount's process of a hostile user: its answers would rename the terminal, erase it and look like other
+/// lines, if a terminal obeyed them.
+#[test]
+fn a_terminal_does_not_obey_what_another_process_says() {
+    const EVIL: &str = "\u{1b}]0;root\u{7}\u{1b}[2J\u{9b}1A\r\nnext: \u{202e}x";
+    let run_dir = tempfile::tempdir().unwrap();
+    let counters = serde_json::json!({
+        "opens": 0, "reads": 0, "bytes_read": 0, "writes": 0, "bytes_written": 0, "commits": 0,
+        "round_trips": 0
+    });
+    let status = serde_json::json!({
+        "version": EVIL, "source": EVIL, "mountpoint": format!("/{EVIL}"), "server": EVIL, "pid": 1,
+        "uptime_seconds": 1, "road": EVIL, "local": false, "since_seconds": 1, "reasons": [EVIL],
+        "tree_refusal": EVIL, "transport": EVIL, "transport_reason": EVIL, "mount_refusal": EVIL,
+        "instance": EVIL, "open_files": 0, "opens_passed_through": 0, "opens_refused": 0, "inodes": 0,
+        "requests": 0, "requests_under_way": 0, "lane": counters, "wire": counters, "reconnects": 0,
+        "retransmits": 0, "bytes_resent": 0, "lane_calls": 0, "probes": 0, "road_changes": 0,
+        "changes": [
+            { "age_seconds": 1, "local": false, "reasons": [EVIL] },
+            { "age_seconds": 1, "local": true, "reasons": [] }
+        ]
+    });
+    let refused = serde_json::json!({ "error": { "reason": EVIL, "next": EVIL } });
+    let listener = UnixListener::bind(run_dir.path().join(format!("{}.mount", "0".repeat(32)))).unwrap();
+    let hostile = thread::spawn(move || {
+        let mut count = 0;
+        loop {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = Vec::new();
+            stream.read_to_end(&mut request).unwrap();
+            let answer = if request.is_empty() { status.to_string() } else { refused.to_string() };
+            stream.write_all(answer.as_bytes()).unwrap();
+            count += 1;
+            if request.starts_with(b"{") {
+                return count;
+            }
+        }
+    });
+    let command = |args: &[&str]| {
+        let ran = common::run(samehost(args).env("SAMEHOST_RUN_DIR", run_dir.path()));
+        let all = [ran.text(), &ran.stderr].concat();
+        let obeyed: Vec<char> =
+            all.chars().filter(|one| *one == '\u{202e}' || one.is_control() && *one != '\n').collect();
+        assert!(obeyed.is_empty(), "{args:?}: {obeyed:?} in {all:?}");
+        assert!(!all.lines().any(|line| line.starts_with("next: ")), "{all}");
+        assert!(
+            all.contains("\\x1b]0;root\\x07\\x1b[2J\\xc2\\x9b1A\\x0d\\x0anext: \\xe2\\x80\\xaex"),
+            "{all}"
+        );
+    };
+    command(&["status"]);
+    command(&["top", "--once", "--delay", "0.1"]);
+    command(&["ctl", "lane", "off"]);
+    assert_eq!(hostile.join().unwrap(), 5, "a status, two samples, and the choice of the mount to tell");
 }
 
 #[test]

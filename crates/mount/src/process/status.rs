@@ -1,16 +1,21 @@
 //! The status of a mount's process and the changes it accepts, both at its socket (`INSTANCE.mount` in the
 //! run directory, crate `control`).
 
+use std::ffi::{OsStr, OsString};
+use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
 use client::{DataPathCounters, LaneMode, SessionEvents};
-use control::{Reply, Socket};
+use control::{ProcessKind, Reply, Socket, SocketDirectory};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, statx};
 use serde::{Deserialize, Serialize};
 
 use crate::mount::Mount;
 use crate::mount_grant::MountGrantState;
+use crate::mountinfo;
 use crate::report::{FuseTransport, MountCounters, MountReport};
 
 /// The status of a running mount.
@@ -223,19 +228,56 @@ fn age(since: Instant) -> u64 {
 
 /// The directories where the mounts of this user have their sockets: the run directory, or a directory of the
 /// user's own if the user may not write there. Root gets those of all users.
-pub fn run_dirs(run_dir: &Path) -> Vec<PathBuf> {
-    let mut all = vec![run_dir.to_owned()];
-    if rustix::process::geteuid().is_root() {
-        let users = std::fs::read_dir("/run/user").into_iter().flatten().flatten();
-        all.extend(users.map(|user| user.path().join("samehost")));
-    } else {
-        all.extend(own_run_dir());
+///
+/// # Errors
+/// When the run directory or the user's own can't be read. One that doesn't exist has no sockets.
+pub fn run_dirs(run_dir: &Path) -> io::Result<Vec<Arc<SocketDirectory>>> {
+    let mut all = Vec::new();
+    let own = if rustix::process::geteuid().is_root() { None } else { own_run_dir() };
+    for path in [Some(run_dir.to_owned()), own.filter(|own| own != run_dir)].into_iter().flatten() {
+        match SocketDirectory::open(&path) {
+            Ok(directory) => all.push(directory),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
+            Err(error) => return Err(error),
+        }
     }
-    all.retain(|dir| dir.is_dir());
-    all.sort();
-    all.dedup();
-    all
+    if rustix::process::geteuid().is_root() {
+        all.extend(users_run_dirs(Path::new("/run/user"), run_dir));
+    }
+    Ok(all.into_iter().map(Arc::new).collect())
 }
+
+/// The users' own directories for sockets, `UID/samehost` in `users`, but for `run_dir`. What isn't one is
+/// left out: its user can put anything there to delay or deceive who looks.
+fn users_run_dirs(users: &Path, run_dir: &Path) -> Vec<SocketDirectory> {
+    let Ok(entries) = std::fs::read_dir(users) else { return Vec::new() };
+    let mounts = mountinfo::list().unwrap_or_default();
+    // The number of a mount is known without asking its filesystem.
+    let mount_of = |file: &OwnedFd| {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        Some(statx(file, c"", flags, StatxFlags::MNT_ID).ok()?.stx_mnt_id)
+    };
+    let mut names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
+    names.sort();
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let usual = rustix::fs::open(users, flags, Mode::empty()).ok().and_then(|users| mount_of(&users));
+    let open = |name: OsString| {
+        let path = users.join(&name);
+        let of_user = rustix::fs::open(&path, flags, Mode::empty()).ok()?;
+        // The user may have mounted a FUSE filesystem on it, whose process may never answer.
+        let id = mount_of(&of_user)?;
+        let is_in_memory = mounts.iter().any(|mount| mount.id == id && IN_MEMORY.contains(&&*mount.kind));
+        let path = path.join("samehost");
+        if !(is_in_memory || usual == Some(id)) || path == run_dir {
+            return None;
+        }
+        SocketDirectory::open_of_user(of_user, OsStr::new("samehost"), path).ok()
+    };
+    names.into_iter().filter_map(open).collect()
+}
+
+/// The filesystems that a user's own directory for sockets may be in, besides that of all of them.
+const IN_MEMORY: [&str; 2] = ["tmpfs", "ramfs"];
 
 /// The user's own directory for sockets.
 fn own_run_dir() -> Option<PathBuf> {
@@ -250,7 +292,7 @@ pub(super) fn socket(run_dir: &Path, mount: &Arc<Mount>, identity: &Arc<MountIde
         let (mount, identity) = (Arc::downgrade(mount), Arc::clone(identity));
         let instance = lane::nonce::hex(&lane::nonce::random_instance()?);
         lane::run_dir::create(dir)?;
-        Socket::start(dir, &instance, control::MOUNT, move |request| {
+        Socket::start(dir, &instance, ProcessKind::Mount, move |request| {
             mount.upgrade().and_then(|mount| answer(&identity, &mount, request))
         })
     };
@@ -267,4 +309,26 @@ pub(super) fn socket(run_dir: &Path, mount: &Arc<Mount>, identity: &Arc<MountIde
         "no socket for `samehost status` and `samehost ctl`"
     );
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_cannot_lead_root_to_other_directories() {
+        let scratch = tempfile::tempdir().unwrap();
+        let users = scratch.path();
+        for user in ["1000", "1001", "1003", "1004"] {
+            std::fs::create_dir(users.join(user)).unwrap();
+        }
+        std::fs::create_dir(users.join("1000/samehost")).unwrap();
+        std::os::unix::fs::symlink(users.join("1000/samehost"), users.join("1001/samehost")).unwrap();
+        std::os::unix::fs::symlink(users.join("1000"), users.join("1002")).unwrap();
+        std::fs::write(users.join("1003/samehost"), "no directory").unwrap();
+        std::fs::create_dir(users.join("1004/samehost")).unwrap();
+        let found = users_run_dirs(users, &users.join("1004/samehost"));
+        let found: Vec<_> = found.iter().map(SocketDirectory::path).collect();
+        assert_eq!(found, [users.join("1000/samehost")]);
+    }
 }

@@ -16,8 +16,9 @@ use super::top::seconds;
 const STATUS_ABOUT: &str = "\
 Every server and every mount with a socket in the run directory is asked; for ordinary users \
 also in $XDG_RUNTIME_DIR/samehost, where their mounts have it if they may not write to the run \
-directory. For each client of a server, and for each mount, it shows whether it is local and, if \
-not, why. A process that doesn't answer within two seconds is named, and the others are shown.";
+directory. Root asks the mounts of all users there. For each client of a server, and for each \
+mount, it shows whether it is local and, if not, why. A process that doesn't answer within two \
+seconds is named, and the others are shown.";
 
 const STATUS_EXIT_CODES: &str = "\
 Exit codes:

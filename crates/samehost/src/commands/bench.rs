@@ -5,7 +5,6 @@ use client::LaneMode;
 use crate::cli::{BenchArgs, Global};
 use crate::connect::Connector;
 use crate::exit::CommandResult;
-use crate::human;
 use crate::measure::{Suite, measure};
 use crate::output::Output;
 
@@ -36,7 +35,7 @@ pub async fn bench(global: &Global, args: BenchArgs) -> CommandResult {
         if !report.local {
             output.line("local: no")?;
             for reason in &report.reasons {
-                output.line(format!("  {}", human::name(reason.as_bytes())))?;
+                output.line(format!("  {reason}"))?;
             }
         }
     }

@@ -44,7 +44,8 @@ async fn show(global: &Global, args: &DemoArgs, scratch: &Path) -> CommandResult
             .map_err(|error| Failure::new(directory.display().to_string(), error))?;
     }
     let mut server = Child::start(&export, scratch)?;
-    print_line(&mut output, format!("A server: process {}\n  {}", server.id(), server.ready))?;
+    print_line(&mut output, format!("A server: process {}", server.id()))?;
+    print_line(&mut output, format!("  {}", server.ready))?;
     for status in server::status::query(&scratch.join("run")).unwrap_or_default() {
         for notice in status.notices {
             print_line(&mut output, format!("  note: {}", human::name(notice.as_bytes())))?;
@@ -58,7 +59,10 @@ async fn show(global: &Global, args: &DemoArgs, scratch: &Path) -> CommandResult
     let session = connector.session(&url).await?;
     // A later probe may have found a lane that the first one missed.
     let report = session.probe().await;
-    print_line(&mut output, format!("The handshake with {url}\n  {}", probe::words(&report).join("\n  ")))?;
+    print_line(&mut output, format!("The handshake with {url}"))?;
+    for words in probe::words(&report) {
+        print_line(&mut output, format!("  {words}"))?;
+    }
     if !report.local {
         return Ok(Exit::NotLocal);
     }

@@ -55,7 +55,8 @@ pub fn doctor(global: &Global, args: &DoctorArgs) -> CommandResult {
             show(&mut output, finding)?;
         }
         if findings.is_empty() {
-            output.line("\nnothing to improve")?;
+            output.line("")?;
+            output.line("nothing to improve")?;
         }
     }
     output.flush()?;
@@ -64,9 +65,10 @@ pub fn doctor(global: &Global, args: &DoctorArgs) -> CommandResult {
 }
 
 fn show_paths(output: &mut Output, side: Side, findings: &[Finding]) -> Result<(), Stop> {
+    output.line("")?;
     output.line(match side {
-        Side::Server => "\na server started like this gives",
-        Side::Mount => "\na mount started like this uses",
+        Side::Server => "a server started like this gives",
+        Side::Mount => "a mount started like this uses",
     })?;
     for path in DataPath::ALL.into_iter().filter(|path| path.side() == side) {
         let obstacles = obstacles(path, findings);
@@ -84,7 +86,8 @@ fn show(output: &mut Output, finding: &Finding) -> Result<(), Stop> {
         Level::Advice => "advice",
         Level::Note => "note",
     };
-    output.line(format!("\n{level}: {}: {}", finding.subject, finding.what))?;
+    output.line("")?;
+    output.line(format!("{level}: {}: {}", finding.subject, finding.what))?;
     output.line(format!("  why:  {}", finding.why))?;
     output.line(format!("  next: {}", finding.next))
 }

@@ -108,8 +108,10 @@ impl DirectoryLister<'_> {
     ) -> Result<Vec<PendingDirectory>, Stop> {
         let url = &directory.url;
         if self.args.recursive || self.args.targets.len() > 1 {
-            let gap = if self.headings == 0 { "" } else { "\n" };
-            self.output.line(format!("{gap}{url}:"))?;
+            if self.headings > 0 {
+                self.output.line("")?;
+            }
+            self.output.line(format!("{url}:"))?;
             self.headings += 1;
         }
         let lines = self.entries(session, url, &directory.handle).await?;
@@ -218,7 +220,7 @@ fn show_short(output: &mut Output, lines: &[Line]) -> Result<(), Stop> {
         if output.is_terminal() {
             output.line(human::name(&line.name))?;
         } else {
-            output.line(&line.name)?;
+            output.raw_line(&line.name)?;
         }
     }
     Ok(())

@@ -213,8 +213,7 @@ fn announce(server: &Server, ready_line: &ReadyLine) -> Result<(), Stop> {
     let mut print_ready = || {
         output.line(&line)?;
         for notice in server.notices() {
-            // A path in it may have newlines.
-            output.line(format!("note: {}", human::name(notice.as_bytes())))?;
+            output.line(format!("note: {notice}"))?;
         }
         output.flush()
     };

@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use control::{Answers, MetricUnit, Metrics, Unresponsive};
+use control::{Answers, AskError, MetricUnit, Metrics, ProcessKind, Unresponsive};
 use serde::Serialize;
 use server::Status;
 use server::status::{ConnectionStatus, LaneStatus, ProcedureStatus};
@@ -38,7 +38,7 @@ struct SilentProcess {
 
 /// Asks all servers in a run directory. Without such a directory there are none.
 pub fn servers(run_dir: &Path) -> io::Result<Answers<Status>> {
-    match control::query(run_dir, control::SERVER) {
+    match control::query(run_dir, ProcessKind::Server) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Answers::default()),
         asked => asked,
     }
@@ -52,22 +52,23 @@ pub fn report_unresponsive(silent: &[Unresponsive], what: &str) {
 }
 
 /// The failure of a query or request to the process with this socket: a server or a mount.
-pub fn unanswered(socket: &Path, error: &io::Error, what: &str) -> Failure {
-    use io::ErrorKind::{
-        BrokenPipe, ConnectionRefused, ConnectionReset, NotFound, PermissionDenied, TimedOut,
-    };
-    let next = match error.kind() {
-        PermissionDenied => format!("run as the user of the {what}, or as root"),
-        TimedOut => "it hangs or is stopped: see what it waits for (in its log, in /proc/PID/stack), or \
-                     restart it"
-            .to_owned(),
-        NotFound | ConnectionRefused | ConnectionReset | BrokenPipe => {
-            "it has ended meanwhile: `samehost status` shows what runs".to_owned()
+pub fn unanswered(socket: &Path, error: &AskError, what: &str) -> Failure {
+    let next = match error {
+        error if error.is_gone() => "it has ended meanwhile: `samehost status` shows what runs".to_owned(),
+        error if error.is_denied() => format!("run as the user of the {what}, or as root"),
+        error if error.is_timeout() => {
+            "it hangs or is stopped: see what it waits for (in its log, in /proc/PID/stack), or restart it"
+                .to_owned()
         }
+        AskError::Untrusted { .. } => "see what this process is: another user may not answer for the \
+                                       owner of this directory"
+            .to_owned(),
+        AskError::TooMany { .. } => "its user can show the others with `samehost status`".to_owned(),
+        AskError::NoTimeLeft => "end those that hang, which are named here, too".to_owned(),
         _ => "its answer isn't understood: use the `samehost` of its own version".to_owned(),
     };
     let object = format!("{what} at {}", human::name(socket.as_os_str().as_bytes()));
-    Failure::new(object, error).next(next)
+    Failure::new(object, human::line(&error.to_string())).next(next)
 }
 
 /// The failure to read a run directory.

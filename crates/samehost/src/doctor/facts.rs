@@ -129,7 +129,7 @@ impl Facts {
     /// Looks at everything. `directories` are those that are to be served.
     pub fn gather(run_dir: &Path, directories: &[PathBuf]) -> Self {
         let Answers { answers: servers, silent } = status::servers(run_dir).unwrap_or_default();
-        let is_closed = |silent: &&Unresponsive| silent.error.kind() == io::ErrorKind::PermissionDenied;
+        let is_closed = |silent: &&Unresponsive| silent.error.is_denied();
         let listens = |address: &String| address.ends_with(":2049");
         Self {
             kernel: kernel(),

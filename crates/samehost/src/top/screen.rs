@@ -25,16 +25,22 @@ pub struct ScreenLine {
 }
 
 impl ScreenLine {
-    fn plain(text: impl Into<String>) -> Self {
-        Self { text: text.into(), style: Style::new() }
+    fn plain(text: impl AsRef<str>) -> Self {
+        Self { text: human::line(text.as_ref()).into_owned(), style: Style::new() }
     }
 
-    fn bold(text: impl Into<String>) -> Self {
-        Self { text: text.into(), style: Style::new().add_modifier(Modifier::BOLD) }
+    fn bold(text: impl AsRef<str>) -> Self {
+        Self {
+            text: human::line(text.as_ref()).into_owned(),
+            style: Style::new().add_modifier(Modifier::BOLD),
+        }
     }
 
-    fn heading(text: impl Into<String>) -> Self {
-        Self { text: text.into(), style: Style::new().add_modifier(Modifier::REVERSED) }
+    fn heading(text: impl AsRef<str>) -> Self {
+        Self {
+            text: human::line(text.as_ref()).into_owned(),
+            style: Style::new().add_modifier(Modifier::REVERSED),
+        }
     }
 }
 
@@ -107,7 +113,7 @@ fn head(view: &View) -> Vec<ScreenLine> {
         lines.push(if index == 0 { ScreenLine::bold(line) } else { ScreenLine::plain(line) });
     }
     for silent in &view.silent {
-        lines.push(ScreenLine::bold(human::name(format!("no answer: {silent}").as_bytes())));
+        lines.push(ScreenLine::bold(format!("no answer: {silent}")));
     }
     lines.push(ScreenLine::plain(""));
     lines
@@ -198,7 +204,7 @@ fn clients(view: &View, display: &Display) -> TextTable {
             bytes(row.bytes_in),
             bytes(row.bytes_out),
             row.grants.map_or_else(unknown, human::thousands),
-            human::name(row.reason.as_bytes()),
+            row.reason,
         ]);
     }
     table
@@ -224,7 +230,7 @@ fn mounts(view: &View) -> TextTable {
             bytes(row.bytes_read),
             bytes(row.bytes_written),
             human::thousands(row.under_way),
-            human::name(data_path.as_bytes()),
+            data_path,
         ]);
     }
     table
@@ -250,7 +256,7 @@ fn exports(view: &View) -> TextTable {
             bytes(row.bytes_read),
             bytes(row.bytes_written),
             row.p99.map_or_else(unknown, time),
-            human::name(served.as_bytes()),
+            served,
             row.tree.clone(),
             row.clients.join(" "),
         ]);
@@ -261,7 +267,7 @@ fn exports(view: &View) -> TextTable {
 fn lanes(view: &View) -> TextTable {
     let mut table = TextTable::new(&[("client or mount", Align::Left), ("why it has no lane", Align::Left)]);
     for lane in &view.missing_lanes {
-        table.row([human::name(lane.who.as_bytes()), human::name(lane.reason.as_bytes())]);
+        table.row([&lane.who, &lane.reason]);
     }
     table
 }

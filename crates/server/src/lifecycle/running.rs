@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use control::{Reply, Socket};
+use control::{ProcessKind, Reply, Socket};
 use exports::Export;
 use lane::{Instance, LaneInfo, LaneServer};
 use parking_lot::Mutex;
@@ -97,7 +97,7 @@ impl RunningServer {
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o755).create(directory);
         let started = made.and_then(|()| {
             // While the server is being dropped, a request gets an empty answer.
-            Socket::start(directory, &instance, control::SERVER, move |request| {
+            Socket::start(directory, &instance, ProcessKind::Server, move |request| {
                 running.upgrade().and_then(|running| running.answer(request))
             })
         });

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use control::ProcessKind;
 pub(crate) use counters::Counters;
 pub use counters::ProcedureStatus;
 
@@ -19,7 +20,7 @@ pub use counters::ProcedureStatus;
 /// # Errors
 /// As [`control::query`], and if a server doesn't answer.
 pub fn query(run_dir: &Path) -> io::Result<Vec<Status>> {
-    let asked = control::query(run_dir, control::SERVER)?.all()?;
+    let asked = control::query(run_dir, ProcessKind::Server)?.all()?;
     Ok(asked.into_iter().map(|asked| asked.answer).collect())
 }
 

@@ -9,6 +9,6 @@ use crate::exit::CommandResult;
 
 /// Requests the change from the one server that `instance` selects.
 pub fn change(global: &Global, name: &str, instance: Option<&str>, change: &Change) -> CommandResult {
-    let path = server(global, instance, None)?;
-    report(name, tell(&path, "server", change)?)
+    let socket = server(global, instance, None)?;
+    report(name, tell(&socket, change)?)
 }

@@ -11,9 +11,9 @@ use crate::exit::{CommandResult, Failure};
 
 pub fn io_mode(global: &Global, args: &IoModeArgs) -> CommandResult {
     let (export, direction, mode) = parse_words(&args.words)?;
-    let path = server(global, args.server.as_deref(), export.as_deref())?;
+    let socket = server(global, args.server.as_deref(), export.as_deref())?;
     let change = Change::IoMode { export, direction, mode };
-    report("io-mode", tell(&path, "server", &change)?)
+    report("io-mode", tell(&socket, &change)?)
 }
 
 /// `[EXPORT] read|write MODE`.

@@ -24,7 +24,7 @@ pub fn lane(global: &Global, args: &LaneArgs) -> CommandResult {
             chosen?
         }
     };
-    report("lane", tell(&mount.path, "mount", &MountRequest::Lane(args.mode))?)
+    report("lane", tell(&mount.socket, &MountRequest::Lane(args.mode))?)
 }
 
 /// The mount on this mountpoint, or the only one.

@@ -5,15 +5,14 @@ mod io_mode;
 mod lane;
 mod server;
 
-use std::path::Path;
-
 use ::server::Change;
-use control::{Reply, Unresponsive};
+use control::{ProcessSocket, Reply, Unresponsive};
 use serde::Serialize;
 
 use crate::cli::{CtlArgs, CtlCommand, Global};
 use crate::commands::status;
 use crate::exit::{CommandResult, Exit, Failure};
+use crate::human;
 use crate::output::Output;
 
 /// Runs the sub-command.
@@ -44,8 +43,9 @@ fn unanswered(silent: &[Unresponsive], what: &'static str) -> Option<Failure> {
 }
 
 /// Requests a change from the process with this socket.
-fn tell(socket: &Path, what: &str, change: &impl Serialize) -> Result<Reply, Failure> {
-    control::tell(socket, change).map_err(|error| status::unanswered(socket, &error, what))
+fn tell(socket: &ProcessSocket, change: &impl Serialize) -> Result<Reply, Failure> {
+    let what = socket.kind().to_string();
+    control::tell(socket, change).map_err(|error| status::unanswered(&socket.path(), &error, &what))
 }
 
 /// Prints the reply of a process.
@@ -58,8 +58,9 @@ fn report(about: &str, reply: Reply) -> CommandResult {
             Ok(Exit::Done)
         }
         Reply::Error { reason, next } => {
-            let failure = Failure::new(about, reason);
-            Err(next.into_iter().fold(failure, Failure::next).into())
+            // Each is one line: another process may not write lines of this one's.
+            let failure = Failure::new(about, human::line(&reason));
+            Err(next.iter().map(|next| human::line(next)).fold(failure, Failure::next).into())
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The choice of the server that a sub-command of `ctl` changes.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use control::ProcessAnswer;
+use control::{ProcessAnswer, ProcessSocket};
 use server::Status;
 
 use super::unanswered;
@@ -12,7 +12,7 @@ use crate::exit::{Exit, Failure};
 
 /// The socket of the one server that the arguments select. `name` is a process id, or the beginning of an
 /// instance.
-pub fn server(global: &Global, name: Option<&str>, export: Option<&Path>) -> Result<PathBuf, Failure> {
+pub fn server(global: &Global, name: Option<&str>, export: Option<&Path>) -> Result<ProcessSocket, Failure> {
     let dir = global.run_dir.display().to_string();
     let asked =
         status::servers(&global.run_dir).map_err(|error| status::unreadable(&global.run_dir, &error))?;
@@ -41,7 +41,7 @@ pub fn server(global: &Global, name: Option<&str>, export: Option<&Path>) -> Res
     }
     status::report_unresponsive(&silent, "server");
     match (matching.pop(), matching.is_empty()) {
-        (Some(only), true) => Ok(only.path),
+        (Some(only), true) => Ok(only.socket),
         (Some(_), false) => Err(Failure::new(&dir, "several servers match").next("name one with --server")),
         (None, _) => {
             let what = export.map_or_else(|| dir.clone(), |export| export.display().to_string());

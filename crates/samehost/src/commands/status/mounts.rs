@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use client::DataPathCounters;
-use control::{Answers, MOUNT, Metrics};
+use control::{Answers, Metrics, ProcessKind};
 use mount::process::{MountStatus, run_dirs};
 
 use super::{cells, numbers, titles};
@@ -16,10 +16,7 @@ use crate::table::{Align, TextTable};
 
 /// Asks all mounts of this user; for root those of all users.
 pub fn query(run_dir: &Path) -> io::Result<Answers<MountStatus>> {
-    let mut all: Answers<MountStatus> = Answers::default();
-    for dir in run_dirs(run_dir) {
-        all.extend(control::query(&dir, MOUNT)?);
-    }
+    let mut all: Answers<MountStatus> = control::query_all(&run_dirs(run_dir)?, ProcessKind::Mount)?;
     all.answers.sort_by(|a, b| a.answer.mountpoint.cmp(&b.answer.mountpoint));
     Ok(all)
 }
@@ -28,7 +25,7 @@ pub fn query(run_dir: &Path) -> io::Result<Answers<MountStatus>> {
 pub fn show(output: &mut Output, status: &MountStatus) -> Result<(), Stop> {
     output.line(format!(
         "mount {} on {} (samehost {}, process {}), up {}",
-        human::name(status.source.as_bytes()),
+        status.source,
         shown(&status.mountpoint),
         status.version,
         status.pid,
@@ -42,21 +39,21 @@ pub fn show(output: &mut Output, status: &MountStatus) -> Result<(), Stop> {
     ))?;
     for (index, reason) in status.reasons.iter().enumerate() {
         let label = if index == 0 { "because" } else { "" };
-        output.line(format!("  {label:<10}  {}", human::name(reason.as_bytes())))?;
+        output.line(format!("  {label:<10}  {reason}"))?;
     }
     let names = match &status.tree_refusal {
         _ if status.mounted => "local, by the export's own mount".to_owned(),
         _ if status.tree => "local, by the directory tree of the server's host".to_owned(),
-        Some(reason) => format!("by calls to the server ({})", human::name(reason.as_bytes())),
+        Some(reason) => format!("by calls to the server ({reason})"),
         None => "by calls to the server".to_owned(),
     };
     output.line(format!("  names       {names}"))?;
     if let Some(reason) = &status.mount_refusal {
-        output.line(format!("  mount       not the export's own ({})", human::name(reason.as_bytes())))?;
+        output.line(format!("  mount       not the export's own ({reason})"))?;
     }
     output.line(format!("  requests    by {}", status.transport))?;
     if let Some(reason) = &status.transport_reason {
-        output.line(format!("  because     {}", human::name(reason.as_bytes())))?;
+        output.line(format!("  because     {reason}"))?;
     }
     output.line(format!("  kernel      {}", numbers(&status.kernel)))?;
     output.line(format!("  session     {}", numbers(&status.events)))?;
@@ -95,7 +92,7 @@ fn changes(status: &MountStatus) -> TextTable {
         table.row([
             format!("{} ago", human::seconds(change.age_seconds)),
             (if change.local { "lane" } else { "wire" }).to_owned(),
-            human::name(change.reasons.join("; ").as_bytes()),
+            change.reasons.join("; "),
         ]);
     }
     table
