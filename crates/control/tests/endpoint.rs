@@ -162,6 +162,40 @@ fn a_unix_socket_replaces_a_dead_one_and_is_removed() {
 }
 
 #[test]
+fn a_file_that_is_no_dead_socket_is_kept() {
+    let scratch = tempfile::tempdir().unwrap();
+    let [file, link, dead] = ["file", "link", "dead"].map(|name| scratch.path().join(name));
+    std::fs::write(&file, "kept").unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
+    std::os::unix::fs::symlink(&dead, &link).unwrap();
+    for taken in [&file, &link] {
+        let started = MetricsEndpoint::start(&MetricsAddress::Unix(taken.clone()), Registry::default());
+        assert_eq!(started.unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
+    }
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "kept");
+    assert!(link.is_symlink() && dead.exists());
+    // What replaces the socket of an endpoint isn't the endpoint's to remove.
+    let endpoint = start(dead.to_str().unwrap(), 1);
+    std::fs::rename(&file, &dead).unwrap();
+    drop(endpoint);
+    assert_eq!(std::fs::read_to_string(&dead).unwrap(), "kept");
+}
+
+/// A process that listens, and whose queue of connections is full, is alive.
+#[test]
+fn a_socket_whose_process_hangs_is_in_use() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("metrics");
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    let _waiting = UnixStream::connect(&path).unwrap();
+    let started = MetricsEndpoint::start(&MetricsAddress::Unix(path.clone()), Registry::default());
+    assert_eq!(started.unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
+    assert!(path.exists());
+}
+
+#[test]
 fn addresses_are_parsed() {
     for wrong in ["", "9464", "localhost:1", "relative/path"] {
         assert!(wrong.parse::<MetricsAddress>().is_err(), "{wrong}");

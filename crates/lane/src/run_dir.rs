@@ -5,7 +5,7 @@
 //! listens, so a socket that refuses connections belongs to a dead server, and the next start removes it.
 
 use crate::nonce::{Commitment, Instance, hex, parse_instance};
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::ffi::OsStr;
@@ -135,12 +135,35 @@ pub fn remove_stale(dir: &Path) -> usize {
 /// # Errors
 /// When the directory can't be written to, mostly.
 pub fn listen(path: &Path, backlog: i32) -> io::Result<OwnedFd> {
+    listen_with(path, backlog, || ())
+}
+
+/// As [`listen`]. Calls `bound` each time when the socket is bound and doesn't listen yet.
+fn listen_with(path: &Path, backlog: i32, mut bound: impl FnMut()) -> io::Result<OwnedFd> {
+    let mut more = 1..BINDINGS;
+    loop {
+        let listening = try_listen(path, backlog, &mut bound);
+        let is_gone = matches!(&listening, Err(error) if error.kind() == io::ErrorKind::NotFound);
+        // A directory that doesn't exist is not found either.
+        if !is_gone || more.next().is_none() {
+            return listening;
+        }
+    }
+}
+
+/// How many times a socket is bound whose file is removed. Until it listens, it looks like a dead server's to
+/// another server that starts.
+const BINDINGS: usize = 16;
+
+/// As [`listen_with`], once.
+fn try_listen(path: &Path, backlog: i32, bound: impl FnOnce()) -> io::Result<OwnedFd> {
     let binding = path.with_extension("binding");
     let socket = seqpacket()?;
     let (address, _dir) = address(&binding)?;
     rustix::net::bind(&socket, &address)?;
+    bound();
     let listening = (|| {
-        admit_all_users(&binding)?;
+        set_socket_mode(&binding, Mode::from_raw_mode(0o666))?;
         rustix::net::listen(&socket, backlog)?;
         std::fs::rename(&binding, path)
     })();
@@ -151,10 +174,13 @@ pub fn listen(path: &Path, backlog: i32) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Gives a socket that this process has bound the mode 0666. Another process that may write to the directory
-/// can have put something else there, so only a socket of this process's user is changed, and no link is
-/// followed.
-fn admit_all_users(path: &Path) -> io::Result<()> {
+/// Gives the file of a socket that this process has bound a mode, and returns the file's status. Another
+/// process that may write to the directory can have put something else there, so only a socket of this
+/// process's user is changed, and no link is followed.
+///
+/// # Errors
+/// When something else is there, mostly.
+pub fn set_socket_mode(path: &Path, mode: Mode) -> io::Result<Stat> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::empty())?;
     let stat = rustix::fs::fstat(&file)?;
@@ -163,15 +189,15 @@ fn admit_all_users(path: &Path) -> io::Result<()> {
         let what = format!("another process has replaced the socket {}", path.display());
         return Err(io::Error::other(what));
     }
-    let mode = Mode::from_raw_mode(0o666);
     match sys::empty_path::chmod(&file, mode) {
         // Before Linux 6.6.
         Err(Errno::NOSYS) => {
             let entry = format!("/proc/self/fd/{}", file.as_raw_fd());
-            Ok(rustix::fs::chmod(entry, mode).map_err(|errno| sys::proc_error(errno.into()))?)
+            rustix::fs::chmod(entry, mode).map_err(|errno| sys::proc_error(errno.into()))
         }
-        other => Ok(other?),
-    }
+        other => other.map_err(io::Error::from),
+    }?;
+    Ok(stat)
 }
 
 /// A non-blocking SOCK_SEQPACKET socket in the calling thread's network namespace.
@@ -226,6 +252,8 @@ mod tests {
         assert!(sockets(&dir.path().join("none"), "lane").is_err());
     }
 
+    const ALL: Mode = Mode::from_raw_mode(0o666);
+
     #[test]
     fn only_a_socket_of_this_user_is_opened_to_all() {
         let dir = tempfile::tempdir().unwrap();
@@ -240,18 +268,36 @@ mod tests {
         std::fs::set_permissions(&socket, private()).unwrap();
         std::os::unix::fs::symlink(&socket, &link_to_socket).unwrap();
         for replaced in [&secret, &link, &link_to_socket] {
-            let error = admit_all_users(replaced).unwrap_err().to_string();
+            let error = set_socket_mode(replaced, ALL).unwrap_err().to_string();
             assert_eq!(error, format!("another process has replaced the socket {}", replaced.display()));
         }
         assert_eq!((mode(&secret), mode(&socket)), (0o600, 0o600));
         // Only root can make it another user's.
         if std::os::unix::fs::chown(&socket, Some(4711), None).is_ok() {
-            admit_all_users(&socket).unwrap_err();
+            set_socket_mode(&socket, ALL).unwrap_err();
             assert_eq!(mode(&socket), 0o600);
             std::os::unix::fs::chown(&socket, Some(rustix::process::geteuid().as_raw()), None).unwrap();
         }
-        admit_all_users(&socket).unwrap();
+        set_socket_mode(&socket, ALL).unwrap();
         assert_eq!(mode(&socket), 0o666);
+    }
+
+    #[test]
+    fn a_socket_that_another_server_takes_for_dead_is_bound_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(lane_name(&[7; 16]));
+        let mut starting = 0;
+        let socket = listen_with(&path, 8, || {
+            starting += 1;
+            if starting < 3 {
+                assert_eq!(remove_stale(dir.path()), 1);
+            }
+        });
+        socket.unwrap();
+        assert!(path.exists());
+        assert_eq!(starting, 3);
+        let nowhere = dir.path().join("none").join("socket");
+        assert_eq!(listen(&nowhere, 8).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]

@@ -7,11 +7,12 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::fmt;
+use std::fs::Metadata;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -26,12 +27,13 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus_client::registry::Registry;
 use rustix::fs::Mode;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle as Task;
 
 use super::text::Format;
+use crate::directory::remove_dead_socket;
 
 /// The most connections at the same time.
 const MAX_CONNECTIONS: usize = 16;
@@ -123,6 +125,8 @@ enum Listener {
 #[derive(Debug)]
 pub struct MetricsEndpoint {
     address: MetricsAddress,
+    /// Removed with the endpoint.
+    _file: Option<SocketFile>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -133,14 +137,17 @@ impl MetricsEndpoint {
     /// # Errors
     /// When the address can't be listened on, or the thread can't be started.
     pub fn start(address: &MetricsAddress, registry: Registry) -> io::Result<Self> {
-        let (listener, address) = match address {
+        let (listener, address, file) = match address {
             MetricsAddress::Tcp(address) => {
                 let listener = TcpListener::bind(address)?;
                 listener.set_nonblocking(true)?;
                 let address = MetricsAddress::Tcp(listener.local_addr()?);
-                (Listener::Tcp(listener), address)
+                (Listener::Tcp(listener), address, None)
             }
-            MetricsAddress::Unix(path) => (Listener::Unix(listen_unix(path)?), address.clone()),
+            MetricsAddress::Unix(path) => {
+                let (listener, file) = listen_unix(path)?;
+                (Listener::Unix(listener), address.clone(), Some(file))
+            }
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = oneshot::channel();
@@ -156,7 +163,7 @@ impl MetricsEndpoint {
                 }
             });
         })?;
-        Ok(Self { address, stop: Some(stop), thread: Some(thread) })
+        Ok(Self { address, _file: file, stop: Some(stop), thread: Some(thread) })
     }
 
     /// Where it listens, with the real port.
@@ -172,26 +179,41 @@ impl Drop for MetricsEndpoint {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        if let MetricsAddress::Unix(path) = &self.address {
-            let _ = std::fs::remove_file(path);
+    }
+}
+
+/// A Unix socket's file, by which it is known again.
+#[derive(Debug)]
+struct SocketFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let is_this = |found: &Metadata| (found.dev(), found.ino()) == (self.device, self.inode);
+        // Another process may have put something else there.
+        if std::fs::symlink_metadata(&self.path).is_ok_and(|found| is_this(&found)) {
+            let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
 /// A listening socket with mode 0660. It never has a wider one.
-fn listen_unix(path: &PathBuf) -> io::Result<UnixListener> {
-    let is_dead = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
-    if std::os::unix::net::UnixStream::connect(path).is_err_and(is_dead) {
-        std::fs::remove_file(path)?;
-    }
+fn listen_unix(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
+    remove_dead_socket(path)?;
+    let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::WGRP;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::WGRP)?;
-    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::fs::fchmod(&socket, mode)?;
+    let (address, _directory) = lane::run_dir::address(path)?;
+    rustix::net::bind(&socket, &address)?;
     // The umask may have made it narrower.
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))?;
+    let file = lane::run_dir::set_socket_mode(path, mode)?;
+    let file = SocketFile { path: path.to_owned(), device: file.st_dev, inode: file.st_ino };
     rustix::net::listen(&socket, BACKLOG)?;
-    Ok(socket.into())
+    Ok((socket.into(), file))
 }
 
 /// Serves connections for ever.
