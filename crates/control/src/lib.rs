@@ -12,6 +12,7 @@ mod directory;
 pub mod exposition;
 mod latency;
 mod metrics;
+pub mod path_text;
 mod socket;
 
 use std::fmt;
@@ -81,4 +82,15 @@ pub enum Reply {
         /// What the user can do about it.
         next: Option<String>,
     },
+}
+
+/// The JSON of an answer. Where it can't be written, that is the answer, as a [`Reply`]: the process remains
+/// to be asked other things.
+#[must_use]
+pub fn answer(answer: &impl Serialize) -> Vec<u8> {
+    let failed = |error: serde_json::Error| {
+        let reason = format!("the answer can't be written: {error}");
+        serde_json::to_vec(&Reply::Error { reason, next: None }).unwrap_or_default()
+    };
+    serde_json::to_vec(answer).unwrap_or_else(failed)
 }

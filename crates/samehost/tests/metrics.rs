@@ -2,8 +2,10 @@
 
 mod common;
 
+use std::ffi::OsStr;
 use std::fs;
 use std::net::TcpStream;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
 
 use common::{Server, run, samehost};
@@ -104,4 +106,70 @@ fn metrics_are_off_by_default_and_go_to_a_unix_socket() {
     server.let_go();
     assert_eq!(server.ended(), Some(0));
     assert!(!socket.exists());
+}
+
+/// Directories whose names aren't UTF-8 and look alike when they are shown as such.
+#[test]
+fn exports_whose_names_are_not_utf8_have_a_status_and_different_labels() {
+    let scratch = tempfile::tempdir().unwrap();
+    let base = scratch.path().to_str().unwrap();
+    let mut args = vec!["--metrics".to_owned(), "127.0.0.1:0".to_owned()];
+    for byte in [0xfe_u8, 0xff] {
+        fs::create_dir(scratch.path().join(OsStr::from_bytes(&[byte]))).unwrap();
+        args.extend(["--export".to_owned(), format!("{base}/\\{byte:03o} 127.0.0.1(rw,insecure)")]);
+    }
+    let args: Vec<_> = args.iter().map(String::as_str).collect();
+    let server = Server::with(&args, "127.0.0.1(rw,insecure)");
+    for name in ["%FE", "%FF"] {
+        server.run(&["ls", &format!("nfs://127.0.0.1:{}{base}/{name}", server.port)]).exits(0);
+    }
+    let shown = [format!(r"{base}/\xfe"), format!(r"{base}/\xff")];
+    let status = server.status();
+    let paths: Vec<_> = status["exports"].as_array().unwrap().iter().map(|export| &export["path"]).collect();
+    let text = server.run(&["status"]).exits(0);
+    let metrics = scrape(&server);
+    for path in &shown {
+        assert!(paths.iter().any(|export| *export == path), "{paths:?}");
+        assert!(text.text().contains(path), "{}", text.text());
+        let label = path.replace('\\', r"\\");
+        assert!(metrics.contains(&format!("samehost_export_served{{export=\"{label}\"}} 1\n")), "{metrics}");
+        assert!(metrics.contains(&format!("samehost_calls_total{{export=\"{label}\",")), "{metrics}");
+    }
+    let mut series: Vec<_> = metrics.lines().filter_map(|line| Some(line.rsplit_once(' ')?.0)).collect();
+    series.sort_unstable();
+    let count = series.len();
+    series.dedup();
+    assert_eq!(series.len(), count, "{metrics}");
+    server.run(&["ctl", "io-mode", &shown[1], "read", "dontcache"]).exits(0);
+    let status = server.status();
+    let changed: Vec<_> = status["exports"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|export| export["io"]["read"] == "dontcache")
+        .map(|export| export["path"].as_str().unwrap())
+        .collect();
+    assert_eq!(changed, [&shown[1]]);
+    server.run(&["top", "--once", "--delay", "0.1"]).exits(0);
+}
+
+/// More than have counters of their own.
+#[test]
+fn each_configured_export_says_whether_it_is_served() {
+    let scratch = tempfile::tempdir().unwrap();
+    let paths: Vec<_> = (0..100).map(|number| scratch.path().join(format!("export{number:02}"))).collect();
+    let mut args = vec!["--metrics".to_owned(), "127.0.0.1:0".to_owned()];
+    for (number, path) in paths.iter().enumerate() {
+        if number != 99 {
+            fs::create_dir(path).unwrap();
+        }
+        args.extend(["--export".to_owned(), format!("{} 127.0.0.1(rw,insecure)", path.display())]);
+    }
+    let args: Vec<_> = args.iter().map(String::as_str).collect();
+    let server = Server::with(&args, "127.0.0.1(rw,insecure)");
+    let metrics = scrape(&server);
+    for (number, path) in paths.iter().enumerate() {
+        let served = format!("samehost_export_served{{export=\"{}\"}}", path.display());
+        assert_eq!(value(&metrics, &served), if number == 99 { 0.0 } else { 1.0 }, "{number}");
+    }
 }

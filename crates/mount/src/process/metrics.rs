@@ -11,6 +11,7 @@ use control::MetricKind::Gauge;
 use control::exposition::{
     Collector, DescriptorEncoder, Labels, MetricsEndpoint, Registry, declared, family, histogram,
 };
+use control::path_text;
 
 use super::status::{self, MountIdentity, MountStatus};
 use super::{MountPlan, ProcessError};
@@ -60,7 +61,7 @@ impl Collector for MountCollector {
 
 /// Writes the histograms of the times of I/O.
 fn times(to: &mut DescriptorEncoder<'_>, identity: &MountIdentity, counters: &Counters) -> fmt::Result {
-    let mountpoint = identity.at.display().to_string();
+    let mountpoint = path_text::text(&identity.at);
     let all = [("lane", counters.lane_times), ("wire", counters.wire_times)].into_iter().flat_map(
         |(data_path, times)| {
             [("read", times.reads), ("write", times.writes), ("commit", times.commits)]
@@ -86,7 +87,7 @@ fn times(to: &mut DescriptorEncoder<'_>, identity: &MountIdentity, counters: &Co
 }
 
 fn write(to: &mut DescriptorEncoder<'_>, status: &MountStatus) -> fmt::Result {
-    let mountpoint = || vec![("mountpoint", status.mountpoint.display().to_string())];
+    let mountpoint = || vec![("mountpoint", path_text::text(&status.mountpoint))];
     let with = |name, value: &str| -> Labels {
         let mut labels = mountpoint();
         labels.push((name, value.to_owned()));

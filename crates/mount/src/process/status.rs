@@ -26,6 +26,7 @@ pub struct MountStatus {
     /// What is mounted, as the user wrote it.
     pub source: String,
     /// The mountpoint.
+    #[serde(with = "control::path_text")]
     pub mountpoint: PathBuf,
     /// The server's address.
     pub server: String,
@@ -205,9 +206,9 @@ impl NewFileDataPath {
 }
 
 /// The reply to a request at the socket; an empty one asks for the status.
-fn answer(identity: &MountIdentity, mount: &Mount, request: &[u8]) -> Option<Vec<u8>> {
+fn answer(identity: &MountIdentity, mount: &Mount, request: &[u8]) -> Vec<u8> {
     if request.is_empty() {
-        return serde_json::to_vec(&snapshot(identity, mount)).ok();
+        return control::answer(&snapshot(identity, mount));
     }
     let reply = match serde_json::from_slice(request) {
         Ok(MountRequest::Lane(mode)) => {
@@ -219,7 +220,7 @@ fn answer(identity: &MountIdentity, mount: &Mount, request: &[u8]) -> Option<Vec
             next: Some("it may be of another version; mount again".to_owned()),
         },
     };
-    serde_json::to_vec(&reply).ok()
+    control::answer(&reply)
 }
 
 fn age(since: Instant) -> u64 {
@@ -293,7 +294,7 @@ pub(super) fn socket(run_dir: &Path, mount: &Arc<Mount>, identity: &Arc<MountIde
         let instance = lane::nonce::hex(&lane::nonce::random_instance()?);
         lane::run_dir::create(dir)?;
         Socket::start(dir, &instance, ProcessKind::Mount, move |request| {
-            mount.upgrade().and_then(|mount| answer(&identity, &mount, request))
+            mount.upgrade().map(|mount| answer(&identity, &mount, request))
         })
     };
     let error = match start(run_dir) {

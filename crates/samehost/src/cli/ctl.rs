@@ -142,7 +142,8 @@ pub struct IoModeArgs {
     #[arg(long, value_name = "PID|INSTANCE")]
     pub server: Option<String>,
 
-    /// The exported directory, if it isn't for the whole server; `read` or `write`; the mode
+    /// The exported directory as `samehost status` shows it, if it isn't for the whole server; `read` or
+    /// `write`; the mode
     #[arg(
         value_name = "WORD",
         num_args = 2..=3,

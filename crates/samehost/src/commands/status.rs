@@ -32,6 +32,7 @@ struct StatusJson<'a> {
 #[derive(Serialize)]
 struct SilentProcess {
     what: &'static str,
+    #[serde(with = "control::path_text")]
     socket: PathBuf,
     reason: String,
 }

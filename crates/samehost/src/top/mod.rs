@@ -12,7 +12,7 @@ use std::io;
 use std::path::Path;
 use std::time::Instant;
 
-use control::{Answers, Unresponsive};
+use control::{Answers, Unresponsive, path_text};
 use mount::process::MountStatus;
 use server::Status;
 
@@ -52,7 +52,11 @@ impl Sample {
 
 fn unresponsive<T>(answers: &Answers<T>) -> Vec<String> {
     let words = |silent: &Unresponsive| {
-        format!("{}: {}", silent.path.display(), sys::without_error_numbers(&silent.error.to_string()))
+        format!(
+            "{}: {}",
+            path_text::text(&silent.path),
+            sys::without_error_numbers(&silent.error.to_string())
+        )
     };
     answers.silent.iter().map(words).collect()
 }

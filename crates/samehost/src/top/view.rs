@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use client::DataPathCounters;
+use control::path_text;
 use mount::process::MountStatus;
 use serde::Serialize;
 use server::Status;
@@ -86,6 +87,7 @@ pub struct ClientRow {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MountRow {
     /// The mountpoint.
+    #[serde(with = "control::path_text")]
     pub mountpoint: PathBuf,
     /// What is mounted.
     pub source: String,
@@ -109,6 +111,7 @@ pub struct MountRow {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ExportRow {
     /// Its directory.
+    #[serde(with = "control::path_text")]
     pub path: PathBuf,
     /// Calls a second, over all data paths.
     pub calls: f64,
@@ -279,7 +282,7 @@ impl View {
         for (old, server) in pairs.servers() {
             view.clients.extend(clients(old, server, rate));
             view.exports.extend(server.exports.iter().map(|export| {
-                let name = export.path.display().to_string();
+                let name = path_text::text(&export.path);
                 let total = Total::of_server(old, server, |calls| calls.export == name);
                 ExportRow {
                     path: export.path.clone(),
@@ -414,7 +417,7 @@ fn missing_lanes(sample: &Sample, is_own: impl Fn(IpAddr) -> bool) -> Vec<Missin
     clients
         .map(|client| MissingLane { who: client.peer.clone(), reason: client.reason.clone() })
         .chain(mounts.map(|mount| MissingLane {
-            who: mount.mountpoint.display().to_string(),
+            who: path_text::text(&mount.mountpoint),
             reason: mount.reasons.join("; "),
         }))
         .collect()

@@ -16,6 +16,7 @@ pub enum Change {
     /// Another I/O mode.
     IoMode {
         /// The export; without one, all exports that don't set a mode of their own.
+        #[serde(default, with = "control::path_text::option")]
         export: Option<PathBuf>,
         /// For reads or for writes.
         direction: Direction,

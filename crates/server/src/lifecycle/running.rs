@@ -98,7 +98,7 @@ impl RunningServer {
         let started = made.and_then(|()| {
             // While the server is being dropped, a request gets an empty answer.
             Socket::start(directory, &instance, ProcessKind::Server, move |request| {
-                running.upgrade().and_then(|running| running.answer(request))
+                running.upgrade().map(|running| running.answer(request))
             })
         });
         match started {
@@ -115,9 +115,9 @@ impl RunningServer {
     }
 
     /// The answer to a request at the socket, as JSON.
-    fn answer(self: &Arc<Self>, request: &[u8]) -> Option<Vec<u8>> {
+    fn answer(self: &Arc<Self>, request: &[u8]) -> Vec<u8> {
         if request.is_empty() {
-            return serde_json::to_vec(&self.status()).ok();
+            return control::answer(&self.status());
         }
         let reply = match serde_json::from_slice(request) {
             Ok(change) => self.change(change),
@@ -126,7 +126,7 @@ impl RunningServer {
                 next: Some("use the `samehost` of the server's own version".to_owned()),
             },
         };
-        serde_json::to_vec(&reply).ok()
+        control::answer(&reply)
     }
 
     pub(crate) fn notices(&self) -> Vec<String> {

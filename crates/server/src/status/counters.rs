@@ -16,14 +16,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use ahash::HashMap;
-use control::{Latencies, LatencyCounters};
+use control::{Latencies, LatencyCounters, path_text};
 use parking_lot::Mutex;
 use proto::{localio, mount3, nfs3, nfs4, nfsacl};
 use rpc::server::{CallTimer, Reply};
 use sys::thread_slot;
 
 /// The number of exports with counters of their own.
-pub(crate) const MAX_EXPORTS: usize = 64;
+const MAX_EXPORTS: usize = 64;
 /// The number of threads with a shard of their own, and the number of shards that the others share.
 const SHARDS: usize = 16;
 /// Each thread times one of so many calls.
@@ -80,7 +80,7 @@ impl ExportSlots {
     /// The names of all slots that are assigned, in their order.
     pub(crate) fn names(&self) -> Vec<String> {
         let paths = self.0.lock();
-        let paths = paths.iter().map(|path| path.display().to_string());
+        let paths = paths.iter().map(|path| path_text::text(path));
         ["none", "other"].into_iter().map(str::to_owned).chain(paths).collect()
     }
 }

@@ -1,7 +1,7 @@
 //! The metrics of a server for Prometheus, collected at each scrape.
 //!
-//! Labels are exports (a bounded number, see [`super::counters`]), data paths, programs, procedures and
-//! statuses. Clients are no labels. Series that were never counted aren't written.
+//! Labels are exports (of what is counted a bounded number, see [`super::counters`]), data paths, programs,
+//! procedures and statuses. Clients are no labels. Series that were never counted aren't written.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -11,10 +11,11 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use control::MetricKind::{Counter, Gauge};
 use control::exposition::{Collector, DescriptorEncoder, Labels, declared, family, histogram};
+use control::path_text;
 use lane::LaneServer;
 
 use super::WireStatus;
-use super::counters::{MAX_EXPORTS, SeriesKey};
+use super::counters::SeriesKey;
 use super::gather::grants;
 use crate::lifecycle::process;
 use crate::lifecycle::running::RunningServer;
@@ -73,8 +74,8 @@ impl Scrape<'_> {
 
     fn exports(&self, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let table = self.server.service.access.table();
-        let served = table.configured().take(MAX_EXPORTS).map(|entry| {
-            let export = vec![("export", entry.export.path().display().to_string())];
+        let served = table.configured().map(|entry| {
+            let export = vec![("export", path_text::text(entry.export.path()))];
             (export, u64::from(entry.store.is_ok()))
         });
         family(to, "samehost_export_served", "Whether an export is served (1) or can't be (0)", Gauge, served)

@@ -68,6 +68,7 @@ pub struct Status {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ExportStatus {
     /// The exported directory.
+    #[serde(with = "control::path_text")]
     pub path: PathBuf,
     /// The export's number in file handles.
     pub id: u32,

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use control::path_text;
 use server::{Change, Direction, IoMode};
 
 use super::server::server;
@@ -20,7 +21,7 @@ pub fn io_mode(global: &Global, args: &IoModeArgs) -> CommandResult {
 fn parse_words(words: &[String]) -> Result<(Option<PathBuf>, Direction, Option<String>), Failure> {
     let (export, direction, mode) = match words {
         [direction, mode] => (None, direction, mode),
-        [export, direction, mode] => (Some(PathBuf::from(export)), direction, mode),
+        [export, direction, mode] => (Some(path_text::path(export)), direction, mode),
         _ => return Err(Failure::usage("io-mode", "takes [EXPORT] read|write MODE")),
     };
     let direction = match direction.as_str() {
@@ -45,6 +46,7 @@ fn parse_words(words: &[String]) -> Result<(Option<PathBuf>, Direction, Option<S
 mod tests {
     use super::*;
     use crate::exit::Exit;
+    use std::os::unix::ffi::OsStrExt as _;
 
     fn words(line: &str) -> Result<(Option<PathBuf>, Direction, Option<String>), Failure> {
         parse_words(&line.split(' ').map(str::to_owned).collect::<Vec<_>>())
@@ -53,6 +55,8 @@ mod tests {
     #[test]
     fn the_export_is_optional() {
         assert_eq!(words("read direct").unwrap(), (None, Direction::Read, Some("direct".into())));
+        let bytes = Some(std::ffi::OsStr::from_bytes(b"/srv/\xff").into());
+        assert_eq!(words(r"/srv/\xff read direct").unwrap(), (bytes, Direction::Read, Some("direct".into())));
         let srv = Some(PathBuf::from("/srv"));
         assert_eq!(words("/srv write default").unwrap(), (srv, Direction::Write, None));
         for bad in ["/srv write", "read", "read fast", "/srv both direct"] {
