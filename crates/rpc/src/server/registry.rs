@@ -124,7 +124,8 @@ impl Registry {
         self.table.read().connections.values().cloned().collect()
     }
 
-    /// Removes a connection. `broken` means that the peer broke the protocol or stalled.
+    /// Removes a connection, which is closed, so that its numbers are final. `broken` means that the peer
+    /// broke the protocol or stalled.
     pub fn remove(&self, connection: &Connection, broken: bool) {
         let info = connection.info();
         let mut table = self.table.write();
@@ -157,8 +158,13 @@ impl Registry {
 
     /// Totals over all connections, closed and open.
     pub fn totals(&self) -> Totals {
-        let mut totals = self.table.read().totals;
-        self.all().iter().for_each(|connection| add(&mut totals, &connection.info()));
+        let (mut totals, connections) = {
+            let table = self.table.read();
+            // At one moment, so that each connection is in one of them. One that is removed meanwhile has no
+            // lower numbers at its end than those that are read here.
+            (table.totals, table.connections.values().cloned().collect::<Vec<_>>())
+        };
+        connections.iter().for_each(|connection| add(&mut totals, &connection.info()));
         totals
     }
 }

@@ -160,7 +160,10 @@ impl Send {
                 tracing::error!(%peer, %error, "closed within a reply: its file can't be read");
             }
             queue = self.queue.lock();
-            queue.bytes_out += sent.total;
+            // What was on its way when the connection was closed isn't counted: its numbers are final then.
+            if !queue.turn.is_broken() {
+                queue.bytes_out += sent.total;
+            }
             queue.memory = (queue.memory + sent.copied).saturating_sub(sent.memory);
             if outcome.is_err() {
                 queue.turn.break_off();

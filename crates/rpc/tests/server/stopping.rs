@@ -128,3 +128,30 @@ fn a_dropped_server_stops_listening() {
         wire.assert_closed();
     }
 }
+
+/// Prometheus takes a counter that goes back for one that began again at 0.
+#[test]
+fn totals_do_not_go_back_while_connections_end() {
+    const CONNECTIONS: u32 = 2000;
+    let (server, _, address) = serve(Limits::default());
+    let numbers = || {
+        let totals = server.totals();
+        [totals.connections, totals.calls, totals.bytes_in, totals.bytes_out]
+    };
+    std::thread::scope(|scope| {
+        let clients = scope.spawn(|| {
+            for xid in 0..CONNECTIONS {
+                let mut wire = Wire::to(address);
+                wire.send(&call(xid, ECHO, &opaque(b"hello")));
+                assert_eq!(wire.results(), (xid, opaque(b"hello")));
+            }
+        });
+        let mut last = numbers();
+        while !clients.is_finished() {
+            let next = numbers();
+            assert!(last.iter().zip(&next).all(|(last, next)| last <= next), "{last:?}, then {next:?}");
+            last = next;
+        }
+    });
+    assert_eq!(server.totals().calls, u64::from(CONNECTIONS));
+}

@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use std::fmt::Debug;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use exports::Claim;
 use lane::peer::may_claim;
@@ -227,9 +226,6 @@ impl GrantService for LaneGrantService {
             Some(CallEntry::Postponed | CallEntry::Refused) => Err(OpenStatus::TryWire),
         };
         self.service.counters.record(begun, &end_of(CountedOperation::LaneOpen, &decided));
-        if matches!(decided, Err(OpenStatus::NotFound)) {
-            self.service.counters.open_not_found.fetch_add(1, Relaxed);
-        }
         decided
     }
 

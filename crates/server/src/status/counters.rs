@@ -196,7 +196,9 @@ impl CountedOperation {
 /// The counters of one operation of one export and data path, in one shard.
 #[derive(Debug, Default)]
 struct OperationCounters {
-    calls: AtomicU64,
+    /// Calls that were answered without an error. The number of all calls isn't counted: between two readings
+    /// of it and of the errors, their difference could go back.
+    successes: AtomicU64,
     errors: AtomicU64,
     bytes: AtomicU64,
     /// Of the timed calls.
@@ -324,12 +326,10 @@ struct NoResults;
 /// [`CallEnd::failure`] of calls without results of their program.
 pub(crate) const NO_RESULTS: (u32, &dyn fmt::Debug) = (u32::MAX, &NoResults);
 
-/// All counters.
+/// All counters. No number that can be read goes back: each is counted by itself, or a sum of such.
 #[derive(Debug)]
 pub(crate) struct Counters {
     shards: Box<[CounterShard]>,
-    /// Opens on the lane of names that don't exist. A client that creates a file asks for it first.
-    pub open_not_found: AtomicU64,
 }
 
 /// The sum of the shards for one series.
@@ -344,9 +344,10 @@ pub(crate) struct SeriesTotals {
 
 impl SeriesTotals {
     fn add(&mut self, counters: &OperationCounters) {
-        self.errors += counters.errors.load(Relaxed);
+        let errors = counters.errors.load(Relaxed);
+        self.errors += errors;
         self.bytes += counters.bytes.load(Relaxed);
-        self.calls += counters.calls.load(Relaxed);
+        self.calls += counters.successes.load(Relaxed) + errors;
         self.times += counters.times.totals();
     }
 }
@@ -362,10 +363,7 @@ impl AddAssign for SeriesTotals {
 
 impl Default for Counters {
     fn default() -> Self {
-        Self {
-            shards: (0..2 * SHARDS).map(|_| CounterShard::default()).collect(),
-            open_not_found: AtomicU64::new(0),
-        }
+        Self { shards: (0..2 * SHARDS).map(|_| CounterShard::default()).collect() }
     }
 }
 
@@ -423,16 +421,17 @@ impl Counters {
         let key = SeriesKey { export: EXPORT.get(), data_path, operation };
         let own = self.shard();
         let counters = own.shard.counters(key);
-        own.add(&counters.calls, 1);
         if bytes > 0 {
             own.add(&counters.bytes, bytes);
         }
-        if let Some((number, name)) = failure {
-            own.add(&counters.errors, 1);
-            let mut failures = own.shard.failures.lock();
-            let new = || Failures { status: format!("{name:?}").to_uppercase(), count: 0 };
-            failures.entry((key, number)).or_insert_with(new).count += 1;
-        }
+        let Some((number, name)) = failure else {
+            own.add(&counters.successes, 1);
+            return key;
+        };
+        own.add(&counters.errors, 1);
+        let mut failures = own.shard.failures.lock();
+        let new = || Failures { status: format!("{name:?}").to_uppercase(), count: 0 };
+        failures.entry((key, number)).or_insert_with(new).count += 1;
         key
     }
 
@@ -463,6 +462,21 @@ impl Counters {
             }
         }
         all
+    }
+
+    /// The number of failures of an operation with a status, and with any other.
+    pub(crate) fn failures_of(&self, operation: CountedOperation, status: u32) -> (u64, u64) {
+        let (mut with_it, mut others) = (0, 0);
+        for shard in &self.shards {
+            for ((key, number), failures) in &*shard.failures.lock() {
+                match (key.operation == operation, *number == status) {
+                    (true, true) => with_it += failures.count,
+                    (true, false) => others += failures.count,
+                    (false, _) => {}
+                }
+            }
+        }
+        (with_it, others)
     }
 
     /// The totals of an operation over all exports and data paths.
@@ -531,6 +545,34 @@ mod tests {
         let key = SeriesKey { export: ExportSlot(5), data_path: CallPath::Lane, operation: READ };
         assert_eq!(counters.series().into_keys().collect::<Vec<_>>(), [key]);
         assert_eq!(counters.failures(), BTreeMap::from([((key, "NOENT".to_owned()), calls)]));
+    }
+
+    #[test]
+    fn no_number_goes_back_while_calls_end() {
+        const CALLS: u64 = 50_000;
+        let counters = Counters::default();
+        let numbers = || {
+            let all = counters.operation(READ);
+            let (not_found, others) = counters.failures_of(READ, nfs3::Nfsstat3::Noent as u32);
+            [all.ops, all.errors, all.ops - all.errors, not_found, others]
+        };
+        std::thread::scope(|scope| {
+            let ending = scope.spawn(|| {
+                let failure =
+                    |status: &'static nfs3::Nfsstat3| Some((*status as u32, status as &dyn fmt::Debug));
+                for _ in 0..CALLS {
+                    counters.record(BegunCall::now(), &end(failure(&nfs3::Nfsstat3::Noent)));
+                    counters.record(BegunCall::now(), &end(failure(&nfs3::Nfsstat3::Acces)));
+                }
+            });
+            let mut last = numbers();
+            while !ending.is_finished() {
+                let next = numbers();
+                assert!(last.iter().zip(&next).all(|(last, next)| last <= next), "{last:?}, then {next:?}");
+                last = next;
+            }
+        });
+        assert_eq!(numbers(), [2 * CALLS, 2 * CALLS, 0, CALLS, CALLS]);
     }
 
     #[test]

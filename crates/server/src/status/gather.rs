@@ -1,12 +1,11 @@
 //! Collection of a status from the parts of a running server.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Instant, SystemTime};
 
 use control::LATENCY_BOUNDS;
 use exports::Squash;
-use lane::{LaneInfo, LaneServer};
+use lane::{LaneInfo, LaneServer, OpenStatus};
 use store::Mounts;
 
 use super::counters::{CountedOperation, ExportSlots, SeriesTotals};
@@ -70,14 +69,16 @@ pub(crate) fn gather(parts: &StatusSources<'_>) -> Status {
 pub(super) fn grants(service: &Service, lanes: &[LaneInfo]) -> GrantStatus {
     let opens = service.counters.operation(CountedOperation::LaneOpen);
     let trees = service.counters.operation(CountedOperation::LaneTree);
-    let not_found = service.counters.open_not_found.load(Relaxed).min(opens.errors);
+    // A client that creates a file asks for it first.
+    let (not_found, refused) =
+        service.counters.failures_of(CountedOperation::LaneOpen, OpenStatus::NotFound as u32);
     GrantStatus {
         open: lanes.iter().map(|lane| lane.grants).sum(),
-        granted: opens.ops - opens.errors.min(opens.ops),
-        refused: opens.errors - not_found,
+        granted: opens.ops - opens.errors,
+        refused,
         not_found,
         trees: service.trees.count() as u64,
-        trees_granted: trees.ops - trees.errors.min(trees.ops),
+        trees_granted: trees.ops - trees.errors,
         trees_refused: trees.errors,
     }
 }
