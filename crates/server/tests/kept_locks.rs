@@ -142,3 +142,33 @@ fn locks_are_granted_although_the_manager_has_no_room() {
     lock(&mut one, &file, f, b"c", (NfsLockType4::Write, 0, 1), false).unwrap();
     assert_eq!(manager.names().len(), 1);
 }
+
+#[test]
+fn the_locks_of_a_removed_export_do_not_wait_for_the_manager() {
+    let scratch = Scratch::new();
+    let mut manager = Manager::new(&scratch);
+    let list = scratch.dir.path().join("exports");
+    let other = scratch.dir.path().join("other");
+    std::fs::create_dir(&other).unwrap();
+    let other = format!("{} {ANYBODY}\n", other.display());
+    std::fs::write(&list, format!("{other}{} {ANYBODY}\n", scratch.export().display())).unwrap();
+    let mut config = Config { lock_store: Some(manager.store(100)), ..scratch.config("") };
+    (config.exports, config.export_files) = (vec![], vec![list.clone()]);
+    let server = Server::start(config).unwrap();
+    std::fs::write(scratch.at("f"), "data").unwrap();
+    let mut one = Session::new(&server, 2, b"one");
+    one.reclaim_complete();
+    let root = one.walk(&scratch.export());
+    let (f, file) = one.open(&root, OpenClaim4::Null(Opaque(b"f")), false).unwrap();
+    for (byte, owner) in [b"a", b"b"].iter().enumerate() {
+        lock(&mut one, &file, f, *owner, (NfsLockType4::Write, byte as u64, 1), false).unwrap();
+    }
+    let local = open(&scratch.at("f"));
+    assert_eq!((manager.names().len(), free(&local, &[0, 1, 2])), (2, vec![2]));
+    std::fs::write(&list, other).unwrap();
+    server.reload().unwrap();
+    // The manager has its copies open, and hasn't read yet that it is to close them.
+    assert_eq!(manager.kept.len(), 2);
+    wait_for("the locks", || free(&local, &[0, 1, 2]) == [0, 1, 2]);
+    wait_for("the removals", || manager.names().is_empty());
+}

@@ -128,9 +128,14 @@ impl OwnerLocks {
     }
 
     /// Drops them without releasing each: all other owners of the open file are dropped, too, which closes
-    /// it.
+    /// it. The service manager closes its copy some time later, so nothing waits for that.
     pub(crate) fn leave_to_close(mut self) {
         self.stays = true;
+        if self.on.stored.get().is_some_and(|stored| !stored.is_left())
+            && let Err(error) = store::unlock(&self.on.file, 0, u64::MAX)
+        {
+            tracing::warn!(%error, "locks that have ended stay until the service manager closes their file");
+        }
     }
 
     /// Releases a range.

@@ -6,6 +6,8 @@
 //! them to the service's next process (sd_listen_fds(3)). Each open file with locks is therefore stored
 //! there, under a name that identifies its owner, and removed when its locks are released.
 
+use std::collections::VecDeque;
+use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -38,9 +40,20 @@ pub struct LockStore {
     is_marked: AtomicBool,
     /// Whether this process leaves its descriptors to the next one.
     left: AtomicBool,
+    /// What the manager was too busy to be told.
+    removals: Mutex<Removals>,
     /// A random number, so that this process's names differ from those of other processes.
     process: u64,
     next: AtomicU64,
+}
+
+/// Descriptors that the manager is to remove. It keeps each of them in one of its places, so there are no
+/// more of them than places.
+#[derive(Debug, Default)]
+struct Removals {
+    names: VecDeque<String>,
+    /// Whether a thread waits for the manager.
+    is_waiting: bool,
 }
 
 /// Whether a descriptor passed by the service manager holds locks, by its name.
@@ -73,6 +86,7 @@ impl LockStore {
             is_marked: AtomicBool::new(!marks.is_empty()),
             mark: Mutex::new(marks.into_iter().next().map(|(_, mark)| mark)),
             left: AtomicBool::new(false),
+            removals: Mutex::default(),
             process: u64::from_ne_bytes(process),
             next: AtomicU64::new(0),
         }
@@ -106,6 +120,7 @@ impl LockStore {
                 self.is_marked.store(true, Ordering::Release);
             }
             Err(error) => {
+                self.give_back();
                 tracing::warn!(%error, "no locks are kept: after a crash no client can reclaim");
             }
         }
@@ -127,8 +142,11 @@ impl LockStore {
         {
             tracing::debug!(%error, "the mark stays locked until the service manager closes it");
         }
-        match self.send(&format!("FDSTOREREMOVE=1\nFDNAME={MARK}"), &[]) {
-            Ok(()) => self.is_marked.store(false, Ordering::Release),
+        match self.send(&removal(MARK), &[]) {
+            Ok(()) => {
+                self.is_marked.store(false, Ordering::Release);
+                self.give_back();
+            }
             Err(error) => tracing::error!(%error, "after a crash clients may reclaim what is another's"),
         }
     }
@@ -141,10 +159,10 @@ impl LockStore {
         let name = format!("{NAME}-{owner:016x}-{:016x}-{number}", self.process);
         // The manager need not poll it for hang-up.
         let message = format!("FDSTORE=1\nFDNAME={name}\nFDPOLL=0");
-        let stored = StoredLock { store: Arc::clone(self), name };
         match self.send(&message, &[file]) {
-            Ok(()) => Some(stored),
+            Ok(()) => Some(StoredLock { store: Arc::clone(self), name }),
             Err(error) => {
+                self.give_back();
                 tracing::warn!(%error, "the service manager doesn't keep a lock: a local process may have it \
                                         after a crash");
                 None
@@ -167,7 +185,62 @@ impl LockStore {
         self.left.store(true, Ordering::Release);
     }
 
-    fn send(&self, message: &str, files: &[BorrowedFd<'_>]) -> std::io::Result<()> {
+    /// A place of the manager is free again.
+    fn give_back(&self) {
+        self.room.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Has the manager remove a descriptor: at once, or as soon as it reads its messages.
+    fn remove(self: &Arc<Self>, name: String) {
+        match self.send(&removal(&name), &[]) {
+            Ok(()) => self.give_back(),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.remove_later(name),
+            Err(error) => {
+                tracing::warn!(%error, "the service manager keeps a file open whose locks have gone");
+            }
+        }
+    }
+
+    fn remove_later(self: &Arc<Self>, name: String) {
+        let mut removals = self.removals.lock();
+        removals.names.push_back(name);
+        if removals.is_waiting {
+            return;
+        }
+        let store = Arc::clone(self);
+        let waiting = std::thread::Builder::new().name("lock-store".into()).spawn(move || store.remove_all());
+        match waiting {
+            Ok(_) => removals.is_waiting = true,
+            Err(error) => tracing::warn!(%error, "the service manager keeps files open for now"),
+        }
+    }
+
+    /// Waits for the manager until it has heard of all removals.
+    fn remove_all(&self) {
+        loop {
+            let name = {
+                let mut removals = self.removals.lock();
+                let Some(name) = removals.names.pop_front() else {
+                    removals.is_waiting = false;
+                    return;
+                };
+                name
+            };
+            match self.send_with(&removal(&name), &[], SendFlags::empty()) {
+                Ok(()) => self.give_back(),
+                Err(error) => {
+                    tracing::warn!(%error, "the service manager keeps a file open whose locks have gone");
+                }
+            }
+        }
+    }
+
+    /// Sends without waiting: a busy manager must not delay locks.
+    fn send(&self, message: &str, files: &[BorrowedFd<'_>]) -> io::Result<()> {
+        self.send_with(message, files, SendFlags::DONTWAIT)
+    }
+
+    fn send_with(&self, message: &str, files: &[BorrowedFd<'_>], flags: SendFlags) -> io::Result<()> {
         let socket = UnixDatagram::unbound()?;
         socket.connect_addr(&self.manager)?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -176,10 +249,14 @@ impl LockStore {
             control.push(SendAncillaryMessage::ScmRights(files));
         }
         let bytes = [std::io::IoSlice::new(message.as_bytes())];
-        // A busy manager must not delay locks.
-        sendmsg(socket.as_fd(), &bytes, &mut control, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
+        sendmsg(socket.as_fd(), &bytes, &mut control, flags | SendFlags::NOSIGNAL)?;
         Ok(())
     }
+}
+
+/// The message that has the manager remove the descriptors of this name.
+fn removal(name: &str) -> String {
+    format!("FDSTOREREMOVE=1\nFDNAME={name}")
 }
 
 /// An open file in the service manager's store. Dropping this removes it, unless it is left to the next
@@ -202,14 +279,7 @@ impl Drop for StoredLock {
         if self.is_left() {
             return;
         }
-        match self.store.send(&format!("FDSTOREREMOVE=1\nFDNAME={}", self.name), &[]) {
-            Ok(()) => {
-                self.store.room.fetch_add(1, Ordering::AcqRel);
-            }
-            Err(error) => {
-                tracing::warn!(%error, "the service manager keeps a file open whose locks have gone");
-            }
-        }
+        self.store.remove(std::mem::take(&mut self.name));
     }
 }
 
@@ -249,6 +319,41 @@ mod tests {
         assert_eq!(message(), format!("FDSTOREREMOVE=1\nFDNAME={MARK}"));
         assert!(next.has_mark() && !next.is_marked(), "what this process has found stays");
         assert!(!next.has_valid_mark(|_| true));
+    }
+
+    /// Such as systemd during the reload of its units.
+    #[test]
+    fn a_manager_that_is_busy_for_a_while_costs_no_place_and_keeps_nothing() {
+        const PLACES: usize = 10_000;
+        let directory = tempfile::tempdir().unwrap();
+        let socket = UnixDatagram::bind(directory.path().join("notify")).unwrap();
+        let store = Arc::new(LockStore::new(socket.local_addr().unwrap(), PLACES, Vec::new()));
+        let file = File::open("/dev/null").unwrap();
+        // Until its queue is full (net.unix.max_dgram_qlen).
+        let kept: Vec<_> = std::iter::from_fn(|| store.keep(7, file.as_fd())).collect();
+        let count = kept.len();
+        assert!(count < PLACES, "the queue has an end");
+        store.mark(file.try_clone().unwrap().into());
+        assert!(!store.is_marked());
+        assert_eq!(store.room.load(Ordering::Acquire), PLACES - count, "what it doesn't have takes no place");
+        drop(kept);
+        let mut names = std::collections::HashSet::new();
+        for _ in 0..2 * count {
+            let mut bytes = [0; 200];
+            let length = socket.recv(&mut bytes).unwrap();
+            let message = String::from_utf8_lossy(&bytes[..length]).into_owned();
+            let name = message.lines().nth(1).unwrap().to_owned();
+            match message.starts_with("FDSTORE=1\n") {
+                true => assert!(names.insert(name)),
+                false => assert!(names.remove(&name), "{message}"),
+            }
+        }
+        assert!(names.is_empty(), "{names:?}");
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while store.room.load(Ordering::Acquire) != PLACES {
+            assert!(std::time::Instant::now() < until, "every place is free again");
+            std::thread::yield_now();
+        }
     }
 
     #[test]
