@@ -40,6 +40,7 @@ impl Rig {
             subtree_check: false,
             verifier: Arc::clone(&verifier),
             limits: store::DescriptorLimits { nodes: 8, ..store::DescriptorLimits::default() },
+            reserved_name: None,
         };
         let store = Store::open(options).expect("opens");
         Self { disk, path, verifier, store }

@@ -27,6 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         subtree_check: false,
         verifier: Arc::new(WriteVerifier::new()),
         limits: store::DescriptorLimits::default(),
+        reserved_name: None,
     })?;
     let handle = {
         let context = store.as_user(&Identity { uid: 2000, gid: 2000, groups: vec![] })?;

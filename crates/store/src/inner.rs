@@ -1,5 +1,6 @@
 //! The state of a store, shared by the [`Store`](crate::Store), the users' contexts and the reaper.
 
+use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -34,6 +35,8 @@ pub(crate) enum HandleScheme {
 pub(crate) struct StoreInner {
     pub read_only: bool,
     pub subtree_check: bool,
+    /// See [`crate::StoreOptions::reserved_name`].
+    pub reserved_name: Option<&'static CStr>,
     pub verifier: Arc<WriteVerifier>,
     pub key: HandleKey,
     pub privilege: Privilege,

@@ -7,6 +7,7 @@
 //! 3. A handle of the filesystem is made and opened. If that fails, or for `subtree_check`, handles are
 //!    located in the tree.
 
+use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -57,6 +58,8 @@ pub struct StoreOptions {
     pub verifier: Arc<WriteVerifier>,
     /// How many descriptors to keep open.
     pub limits: DescriptorLimits,
+    /// A name in the exported directory that no user may rename, remove or replace: the server's own file.
+    pub reserved_name: Option<&'static CStr>,
 }
 
 /// Why a store can't be opened. The caller knows and names the directory.
@@ -262,6 +265,7 @@ fn set_up(options: StoreOptions, original: OwnedFd, proc: OwnedFd) -> Result<Sto
     Ok(StoreInner {
         read_only: options.read_only,
         subtree_check: options.subtree_check,
+        reserved_name: options.reserved_name,
         verifier: options.verifier,
         key: options.key,
         privilege,

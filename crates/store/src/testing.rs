@@ -15,6 +15,7 @@ pub(crate) fn store(path: &Path) -> Store {
         subtree_check: true,
         verifier: Arc::new(WriteVerifier::new()),
         limits: crate::DescriptorLimits::default(),
+        reserved_name: None,
     })
     .expect("opens")
 }

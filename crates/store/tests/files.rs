@@ -360,3 +360,29 @@ fn a_write_returns_previous_attributes_only_without_concurrent_writes() {
     assert!(alone.iter().all(|(before, after)| before <= after));
     assert_eq!(context.attributes(&node).expect("attributes").size, 100 + 800);
 }
+
+/// A file of the server's own in an exported directory to which all users may write.
+#[test]
+fn no_user_renames_removes_or_replaces_the_reserved_name() {
+    let export = Export::new();
+    let store = export.open_with(|options| options.reserved_name = Some(c".own"));
+    for identity in [user(1000), user(0)] {
+        let context = store.as_user(&identity).expect("acts");
+        let dir = root_of(&context, &store);
+        let set = SetAttributes::default();
+        std::fs::write(export.path(".own"), "own").expect("writes");
+        let below = context.mkdir(&dir, b"below", &set, &mut wcc()).expect("makes");
+        context.create(&below, b".own", &unchecked(None), &mut wcc()).expect("creates");
+        assert_eq!(context.remove(&dir, b".own", &mut wcc()), Err(Error::Permission));
+        assert_eq!(context.rmdir(&dir, b".own", &mut wcc()), Err(Error::Permission));
+        let moved = |from, to| context.rename(&dir, from, &dir, to, &mut wcc(), &mut wcc());
+        assert_eq!(moved(&b".own"[..], &b"other"[..]), Err(Error::Permission));
+        assert_eq!(moved(b"below", b".own"), Err(Error::Permission));
+        let replaced = context.rename(&below, b".own", &dir, b".own", &mut wcc(), &mut wcc());
+        assert_eq!(replaced, Err(Error::Permission));
+        assert_eq!(std::fs::read_to_string(export.path(".own")).expect("reads"), "own");
+        // Elsewhere it is a name like others.
+        context.remove(&below, b".own", &mut wcc()).expect("removes");
+        context.rmdir(&dir, b"below", &mut wcc()).expect("removes");
+    }
+}

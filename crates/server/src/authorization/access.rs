@@ -481,6 +481,7 @@ mod tests {
             verifier: Arc::default(),
             limits: store::DescriptorLimits::default(),
             slots: Arc::default(),
+            reserved_name: None,
         };
         let holder = |options: &str, uid: Option<u32>, gid: u32, groups: &[u32]| {
             let text = format!("{} *(rw,insecure,{options})", dir.path().display());
@@ -508,6 +509,7 @@ mod tests {
             subtree_check: false,
             verifier: Arc::default(),
             limits: store::DescriptorLimits::default(),
+            reserved_name: None,
         });
         assert_eq!(privileged.unwrap().privilege(), &store::Privilege::Full, "this test needs root");
         let table = [
@@ -538,6 +540,7 @@ mod tests {
             verifier: Arc::default(),
             limits: store::DescriptorLimits::default(),
             slots: Arc::default(),
+            reserved_name: None,
         };
         let next = |clients: [&str; 2], before: &ExportTable| {
             let lines = dirs.iter().zip(clients).filter(|(_, clients)| !clients.is_empty());
@@ -573,6 +576,7 @@ mod tests {
             verifier: Arc::default(),
             limits: store::DescriptorLimits::default(),
             slots: Arc::default(),
+            reserved_name: None,
         };
         let table = |clients: &str| {
             let text = format!("{} {clients}", dir.path().display());

@@ -105,6 +105,7 @@ mod tests {
             verifier: Arc::default(),
             limits: store::DescriptorLimits::default(),
             slots: Arc::default(),
+            reserved_name: None,
         };
         let text: String =
             lines.iter().map(|(path, clients)| format!("{} {clients}\n", path.display())).collect();

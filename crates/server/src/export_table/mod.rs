@@ -9,6 +9,7 @@ pub(crate) mod mounts;
 pub(crate) mod resolved;
 pub(crate) mod sources;
 
+use std::ffi::CStr;
 use std::hash::Hasher as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -38,6 +39,8 @@ pub(crate) struct StoreSettings {
     pub limits: store::DescriptorLimits,
     /// The exports' places in the counters.
     pub slots: Arc<ExportSlots>,
+    /// A name of the server's own in exported directories.
+    pub reserved_name: Option<&'static CStr>,
 }
 
 /// One export and its store.
@@ -431,6 +434,7 @@ fn open(
         subtree_check: export.subtree_check(),
         verifier: Arc::clone(&opening.verifier),
         limits,
+        reserved_name: opening.reserved_name,
     };
     let store = Store::open(options).map_err(|error| sys::without_error_numbers(&error.to_string()))?;
     // For the mount's options. Later changes of the mount are noticed by `mounts`.

@@ -32,7 +32,7 @@ use crate::authorization::access::AccessControl;
 use crate::export_table::io_modes::IoModeSettings;
 use crate::export_table::sources::ExportSources;
 use crate::export_table::{ExportTable, StoreSettings};
-use crate::lifecycle::cluster::{CephSession, ClusterNode, JoinedCluster};
+use crate::lifecycle::cluster::{CephSession, ClusterNode, JoinedCluster, MARKS};
 use crate::lifecycle::config::{Config, LaneOffer};
 use crate::lifecycle::descriptors::{Demands, Descriptors};
 use crate::lifecycle::errors::{ReloadError, StartError};
@@ -126,6 +126,7 @@ impl Server {
             verifier: Arc::default(),
             limits,
             slots: Arc::default(),
+            reserved_name: joined.is_some().then_some(MARKS),
         };
         let instance = lane::nonce::random_instance()
             .map_err(|source| StartError::System { what: "random numbers", source })?;

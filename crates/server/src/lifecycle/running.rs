@@ -401,6 +401,7 @@ mod tests {
             verifier: Arc::default(),
             limits: store::DescriptorLimits::default(),
             slots: Arc::default(),
+            reserved_name: None,
         };
         let table =
             ExportTable::open(&Exports::parse(&text, "t").unwrap(), &opening, &ExportTable::default());

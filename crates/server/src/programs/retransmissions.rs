@@ -53,6 +53,7 @@ impl Rig {
             verifier: Arc::default(),
             limits: store::DescriptorLimits::default(),
             slots: Arc::default(),
+            reserved_name: None,
         };
         let table =
             ExportTable::open(&Exports::parse(&text, "test").unwrap(), &opening, &ExportTable::default());

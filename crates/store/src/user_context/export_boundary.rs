@@ -62,8 +62,12 @@ impl UserContext<'_> {
     /// Checks that an entry may be renamed or removed.
     ///
     /// # Errors
-    /// `TryLater` for the directories of nested exports and those on the way there, as for a mount point.
+    /// `TryLater` for the directories of nested exports and those on the way there, as for a mount point;
+    /// `Permission` for the reserved name, as in a directory with the sticky bit.
     pub(crate) fn check_name_is_free(&self, dir: &Node, name: &CStr) -> Result<()> {
+        if self.store.reserved_name == Some(name) && dir.id() == self.store.tree.root.id() {
+            return Err(Error::Permission);
+        }
         let nested = &self.store.tree.nested;
         if nested.round() == 0 {
             return Ok(());

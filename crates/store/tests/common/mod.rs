@@ -41,6 +41,7 @@ impl Export {
             subtree_check: false,
             verifier: Arc::clone(&self.verifier),
             limits: store::DescriptorLimits::default(),
+            reserved_name: None,
         }
     }
 

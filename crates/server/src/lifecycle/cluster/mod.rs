@@ -20,7 +20,7 @@ use crate::lifecycle::config::ClusterConfig;
 
 pub use commands::{AddressHook, NodeAddress, NodeAddressError};
 pub(crate) use node::{ClusterNode, STOP_TIMEOUT};
-pub(crate) use session::CephSession;
+pub(crate) use session::{CephSession, MARKS};
 
 /// Why a server can't be a node of its cluster.
 #[derive(Debug, thiserror::Error)]

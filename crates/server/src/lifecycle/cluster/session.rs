@@ -10,8 +10,10 @@
 //! server would first ask a mount that is gone for what it has cached, and would end its session with its
 //! locks when it doesn't answer (`session_timeout`). So the mark is a shared lock.
 
+use std::ffi::{CStr, OsStr};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use rados::Settings;
@@ -26,7 +28,11 @@ use crate::service::nfs4_state::LockStore;
 const CLIENT_ID: &str = "ceph.client_id";
 
 /// The name of the file with the marks, in the first exported directory.
-const MARKS: &str = ".samehost-sessions";
+///
+/// NFS clients can neither rename nor remove it. A local process that may write to the directory can, and so
+/// can other users of CephFS: a server that starts then makes another file, and doesn't see the marks of the
+/// others.
+pub(crate) const MARKS: &CStr = c".samehost-sessions";
 /// The byte that isn't locked: no session has this number.
 const NO_SESSION: u64 = 0;
 
@@ -73,7 +79,7 @@ impl CephSession {
             }
         }
         let marks = open_marks(first);
-        let marks = marks.map_err(|source| ClusterError::Marks { path: first.join(MARKS), source })?;
+        let marks = marks.map_err(|source| ClusterError::Marks { path: marks_in(first), source })?;
         Ok(Some(Self { name, directory: first.clone(), marks }))
     }
 
@@ -142,6 +148,13 @@ impl CephSession {
     /// If the metadata server can't be asked.
     pub fn has_locks_of(&self, former: &str) -> io::Result<bool> {
         let mark = byte(number(former)?);
+        // Nothing but the file itself is asked for: its name is in a directory of which a mount that is gone
+        // may be asked first.
+        if rustix::fs::fstat(&self.marks)?.st_nlink == 0 {
+            let what =
+                format!("{} was removed: start the servers again", marks_in(&self.directory).display());
+            return Err(io::Error::other(what));
+        }
         Ok(store::test_lock(&self.marks, &mark).map_err(io::Error::other)?.is_some())
     }
 
@@ -195,13 +208,18 @@ const fn byte(at: u64) -> FileLock {
     FileLock { first: at, last: at, exclusive: true }
 }
 
+/// The path of the file with the marks.
+fn marks_in(directory: &Path) -> PathBuf {
+    directory.join(OsStr::from_bytes(MARKS.to_bytes()))
+}
+
 /// Opens the file with the marks; the first server creates it.
 ///
 /// A client that may write to the exported directory may have made anything of that name: a symbolic link
 /// through which the server would create a file elsewhere, a FIFO for which it would wait, or a file that the
 /// client can lock.
 fn open_marks(directory: &Path) -> io::Result<OwnedFd> {
-    let path = directory.join(MARKS);
+    let path = marks_in(directory);
     let safely = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let open = |flags| rustix::fs::open(&path, flags | safely, Mode::RUSR | Mode::WUSR);
     let file = match open(OFlags::RDONLY) {
@@ -239,9 +257,19 @@ mod tests {
     }
 
     #[test]
+    fn marks_that_were_removed_say_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let marks = open_marks(directory.path()).unwrap();
+        let session = CephSession { name: "client1".into(), directory: directory.path().into(), marks };
+        assert!(!session.has_locks_of("client2").unwrap());
+        std::fs::remove_file(marks_in(directory.path())).unwrap();
+        session.has_locks_of("client2").unwrap_err();
+    }
+
+    #[test]
     fn nothing_that_a_client_has_made_is_taken_for_the_marks() {
         let directory = tempfile::tempdir().unwrap();
-        let (path, elsewhere) = (directory.path().join(MARKS), directory.path().join("elsewhere"));
+        let (path, elsewhere) = (marks_in(directory.path()), directory.path().join("elsewhere"));
         let refused = || open_marks(directory.path()).is_err();
         std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
         assert!(refused() && !elsewhere.exists(), "a link to a file that isn't there");
