@@ -28,8 +28,20 @@ enum Disturbance {
     Kills,
 }
 
-/// Seven data paths without a disturbance, and six with each of two.
-const TESTS: usize = 7 + 2 * 6;
+/// The disturbances that each of [`disturbed_paths`] is tested with.
+const DISTURBANCES: [Disturbance; 2] = [Disturbance::Switches, Disturbance::Kills];
+
+/// All data paths but the export's own mount: a file that is open on the FUSE filesystem when that mount is
+/// attached, and then removed through it, is lost with the lane (docs/mount.md). tests/mount_grants.rs has
+/// the changes of that one.
+fn disturbed_paths() -> impl Iterator<Item = DataPath> {
+    DataPath::all().filter(|path| !path.is_local_filesystem())
+}
+
+/// The number of data paths, with a disturbance and without, that share the operations.
+fn runs() -> usize {
+    DataPath::all().count() + DISTURBANCES.len() * disturbed_paths().count()
+}
 
 fn run_sequences(path: &DataPath, disturbance: Disturbance) {
     need_root();
@@ -57,7 +69,7 @@ fn run_sequences(path: &DataPath, disturbance: Disturbance) {
         (Disturbance::Kills, 100) => kill_supervised(&server),
         _ => {}
     };
-    compare_all(path.name, all / TESTS, first, disturb, (&scratch, &export, mount.path()));
+    compare_all(path.name, all / runs(), first, disturb, (&scratch, &export, mount.path()));
 }
 
 /// Starts a server again whenever it ends. This process can't: a child has its open files until it executes
@@ -98,11 +110,9 @@ fn a_mount_is_like_a_local_directory(path: &DataPath) {
 
 test_each_data_path!(over, a_mount_is_like_a_local_directory);
 
-/// All data paths but the export's own mount: a file that is open on the FUSE filesystem when that mount is
-/// attached, and then removed through it, is lost with the lane (docs/mount.md). tests/mount_grants.rs has
-/// the changes of that one.
 fn run_all_disturbed(disturbance: Disturbance) {
-    for path in DataPath::all().filter(|path| !path.is_local_filesystem()) {
+    assert!(DISTURBANCES.contains(&disturbance));
+    for path in disturbed_paths() {
         run_sequences(&path, disturbance);
     }
 }
