@@ -213,6 +213,26 @@ fn proc_path<'a>(file: BorrowedFd<'_>, buffer: &'a mut [u8; 32]) -> &'a std::ffi
     std::ffi::CStr::from_bytes_until_nul(buffer).unwrap_or(c"/proc/self/fd/-1")
 }
 
+/// The options that protect the server's host, each by itself.
+const PROTECTIONS: [u64; 3] = [libc::MOUNT_ATTR_RDONLY, libc::MOUNT_ATTR_NOSUID, libc::MOUNT_ATTR_NODEV];
+
+/// Clears options of a mount, and with `AT_RECURSIVE` those of the mounts below.
+fn clear(directory: impl AsFd, path: &std::ffi::CStr, flags: i32, options: u64) -> Result<()> {
+    let attr = libc::mount_attr { attr_set: 0, attr_clr: options, propagation: 0, userns_fd: 0 };
+    // SAFETY: the path ends with NUL; `attr` has the size that is passed and outlives the call.
+    let returned = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            directory.as_fd().as_raw_fd(),
+            path.as_ptr(),
+            flags,
+            &raw const attr,
+            size_of::<libc::mount_attr>(),
+        )
+    };
+    if returned == 0 { Ok(()) } else { Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap()) }
+}
+
 /// What a holder of `directory` may try with its mount. The kernel must answer each attempt with EINVAL (or
 /// ENOENT, for mounts on a mount whose namespace has ended). The error is the number of another attempt, from
 /// 1, and its errno, 0 if it succeeded.
@@ -239,6 +259,13 @@ fn mount_attacks(directory: BorrowedFd<'_>) -> std::result::Result<(), [u8; 2]> 
         // Mounting something in the cell, which other holders would see.
         mount(c"none", path, c"tmpfs", LegacyFlags::empty(), None),
         mount_bind(c"/mnt", path),
+        // Each option by itself, by the descriptor and by a path.
+        clear(directory, c"", libc::AT_EMPTY_PATH, PROTECTIONS[0]),
+        clear(directory, c"", libc::AT_EMPTY_PATH, PROTECTIONS[1]),
+        clear(directory, c"", libc::AT_EMPTY_PATH, PROTECTIONS[2]),
+        clear(directory, c"", libc::AT_EMPTY_PATH | libc::AT_RECURSIVE, PROTECTIONS[1]),
+        clear(directory, c".", 0, PROTECTIONS[1]),
+        clear(CWD, path, 0, PROTECTIONS[1]),
     ];
     for (number, attempt) in attempts.into_iter().enumerate() {
         if !matches!(attempt, Err(Errno::INVAL | Errno::NOENT)) {
@@ -277,6 +304,60 @@ fn no_holder_can_change_clone_move_or_cover_the_mount() {
             }
         }
     }
+}
+
+/// A mount grant is attached where everybody sees it, and namespaces that are made afterwards have copies.
+/// The options of those are locked (mount_namespaces(7)).
+#[test]
+fn users_cannot_clear_the_options_of_an_attached_clone() {
+    let Some(export) = Export::new() else { return };
+    fs::set_permissions(export.dir.path(), fs::Permissions::from_mode(0o755)).expect("chmod");
+    fs::set_permissions(export.path("export/file"), fs::Permissions::from_mode(0o666)).expect("chmod");
+    let at = std::ffi::CString::new(export.path("outside").into_os_string().into_encoded_bytes());
+    let (export, at) = (&export, &at.expect("no NUL"));
+    let attacks = move || {
+        unshared(UnshareFlags::NEWNS).expect("root");
+        mount_change(c"/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).expect("private");
+        let clone = clone_detached(export.open("export"), READ_ONLY).expect("clones");
+        move_mount(&clone, c"", CWD, at.as_c_str(), MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+            .expect("attaches");
+        for option in PROTECTIONS {
+            let cleared = |attacker: Attacker, by_descriptor: bool| {
+                in_child(|| {
+                    attacker.become_it()?;
+                    if by_descriptor {
+                        clear(clone.as_fd(), c"", libc::AT_EMPTY_PATH, option)
+                    } else {
+                        clear(CWD, at, 0, option)
+                    }
+                })
+            };
+            // Its own copy, whose options are locked, and that of the host.
+            assert_eq!(cleared(Attacker::User, false), Err(Errno::PERM), "{option:#x}");
+            assert_eq!(cleared(Attacker::User, true), Err(Errno::INVAL), "{option:#x}");
+            // Root elsewhere clears those of its own copy only, and root of the host reaches the directory
+            // itself.
+            assert_eq!(cleared(Attacker::RootElsewhere, false), Ok(()), "{option:#x}");
+            assert_eq!(cleared(Attacker::RootElsewhere, true), Err(Errno::INVAL), "{option:#x}");
+            let attributes = rustix::fs::fstatvfs(&clone).expect("statvfs").f_flag;
+            let protected = rustix::fs::StatVfsMountFlags::RDONLY
+                | rustix::fs::StatVfsMountFlags::NOSUID
+                | rustix::fs::StatVfsMountFlags::NODEV;
+            assert!(attributes.contains(protected), "{attributes:?}");
+        }
+        let written = in_child(|| {
+            Attacker::User.become_it()?;
+            chdir(at.as_c_str())?;
+            openat(CWD, c"file", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).map(drop)
+        });
+        assert_eq!(written, Err(Errno::ROFS));
+        // Those were attacks: for the host's root each of them works.
+        for option in PROTECTIONS {
+            assert_eq!(in_child(|| clear(CWD, at, 0, option)), Ok(()));
+        }
+        unmount(at.as_c_str(), UnmountFlags::DETACH).expect("unmounts");
+    };
+    std::thread::scope(|scope| scope.spawn(attacks).join().expect("the test passes"));
 }
 
 /// The reason for cells, and the evidence that the attacks above are attacks.
