@@ -82,9 +82,14 @@ pub enum Error {
     /// The device isn't there (`NFS3ERR_NXIO` or `NFS3ERR_NODEV`).
     #[error("no such device")]
     NoDevice,
-    /// A temporary shortage of descriptors or memory, or a busy file (`NFS3ERR_JUKEBOX`).
+    /// A temporary shortage of descriptors or memory, or a file with a lease (`NFS3ERR_JUKEBOX`).
     #[error("busy, try again")]
     TryLater,
+    /// The object is in use: a mount point, a swap file, the directory of another export. A change of its
+    /// name fails for as long, so it isn't to be tried again (`NFS3ERR_ACCES`, `NFS4ERR_FILE_OPEN`); anything
+    /// else may be (`NFS3ERR_JUKEBOX`).
+    #[error("in use")]
+    InUse,
     /// There is no such extended attribute (`NFS4ERR_NOXATTR`).
     #[error("no such attribute")]
     NoAttribute,
@@ -119,7 +124,8 @@ impl From<Errno> for Error {
             Errno::MLINK => Error::TooManyLinks,
             Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOTTY => Error::NotSupported,
             Errno::NXIO | Errno::NODEV => Error::NoDevice,
-            Errno::AGAIN | Errno::NOMEM | Errno::MFILE | Errno::NFILE | Errno::BUSY => Error::TryLater,
+            Errno::AGAIN | Errno::NOMEM | Errno::MFILE | Errno::NFILE => Error::TryLater,
+            Errno::BUSY => Error::InUse,
             // This includes TXTBSY, as in the Linux server: a program may run for years, and a client told to
             // try later would retry for as long.
             other => Error::Io(other),
@@ -151,5 +157,12 @@ mod tests {
     fn a_running_program_is_not_a_temporary_error() {
         assert_eq!(Error::from(Errno::TXTBSY), Error::Io(Errno::TXTBSY));
         assert_eq!(Error::from(Errno::AGAIN), Error::TryLater);
+    }
+
+    #[test]
+    fn a_shortage_of_descriptors_is_temporary_and_a_mount_point_is_in_use() {
+        assert_eq!(Error::from(Errno::MFILE), Error::TryLater);
+        assert_eq!(Error::from(Errno::NFILE), Error::TryLater);
+        assert_eq!(Error::from(Errno::BUSY), Error::InUse);
     }
 }

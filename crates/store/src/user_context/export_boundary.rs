@@ -62,7 +62,7 @@ impl UserContext<'_> {
     /// Checks that an entry may be renamed or removed.
     ///
     /// # Errors
-    /// `TryLater` for the directories of nested exports and those on the way there, as for a mount point;
+    /// `InUse` for the directories of nested exports and those on the way there, as for a mount point;
     /// `Permission` for the reserved name, as in a directory with the sticky bit.
     pub(crate) fn check_name_is_free(&self, dir: &Node, name: &CStr) -> Result<()> {
         if self.store.reserved_name == Some(name) && dir.id() == self.store.tree.root.id() {
@@ -73,7 +73,7 @@ impl UserContext<'_> {
             return Ok(());
         }
         match DirectoryPlace::at(dir.file(), name) {
-            Ok(found) if nested.keeps_its_name(found.identity) => Err(Error::TryLater),
+            Ok(found) if nested.keeps_its_name(found.identity) => Err(Error::InUse),
             _ => Ok(()),
         }
     }

@@ -24,7 +24,7 @@ impl UserContext<'_> {
     /// Removes an empty directory.
     ///
     /// # Errors
-    /// `TryLater` for directories of nested exports and those on the way there, as for mount points;
+    /// `InUse` for directories of nested exports and those on the way there, as for mount points;
     /// `NotEmpty`, `NotDirectory`, `NotFound`, `Invalid` for "." and `Exists` for ".." (RFC 1813 section
     /// 3.3.13), `Access`, `Permission`, `ReadOnly`, `Stale`.
     pub fn rmdir(&self, dir: &Node, name: &[u8], wcc: &mut Wcc) -> Result<()> {
@@ -47,7 +47,7 @@ impl UserContext<'_> {
     ///
     /// # Errors
     /// `NotFound`, `Exists` or `NotEmpty`, `IsDirectory`, `NotDirectory`, `Invalid` for "." and ".." and for
-    /// moving a directory below itself, `CrossDevice`, `TryLater` as for [`UserContext::rmdir`], `Access`,
+    /// moving a directory below itself, `CrossDevice`, `InUse` as for [`UserContext::rmdir`], `Access`,
     /// `Permission`, `ReadOnly`, `Stale`.
     pub fn rename(
         &self,

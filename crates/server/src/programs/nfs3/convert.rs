@@ -37,17 +37,17 @@ pub(super) const fn status(error: store::Error) -> Nfsstat3 {
         Error::NotSupported => Nfsstat3::Notsupp,
         Error::BadType => Nfsstat3::Badtype,
         Error::NoDevice => Nfsstat3::Nxio,
-        Error::TryLater => Nfsstat3::Jukebox,
+        Error::TryLater | Error::InUse => Nfsstat3::Jukebox,
         // Extended attributes don't exist in NFSv3.
         Error::NoAttribute | Error::TooBig | Error::Io(_) => Nfsstat3::Io,
     }
 }
 
 /// The status of a change to a directory entry that is in use (a mount point, a swap file). JUKEBOX would
-/// make the client retry forever, so it gets the same error as from knfsd.
+/// make the client retry forever, so it gets the same error as from knfsd. A shortage of descriptors passes.
 pub(super) const fn entry_status(error: store::Error) -> Nfsstat3 {
     match error {
-        store::Error::TryLater => Nfsstat3::Acces,
+        store::Error::InUse => Nfsstat3::Acces,
         other => status(other),
     }
 }
@@ -148,5 +148,21 @@ pub(super) const fn stable_how(stability: io::Stability) -> StableHow {
         io::Stability::Unstable => StableHow::Unstable,
         io::Stability::DataSync => StableHow::DataSync,
         io::Stability::FileSync => StableHow::FileSync,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+
+    #[test]
+    fn only_an_entry_that_is_in_use_is_refused_for_good() {
+        let of = |errno| entry_status(store::Error::from(errno));
+        assert_eq!(of(Errno::BUSY), Nfsstat3::Acces);
+        for shortage in [Errno::MFILE, Errno::NFILE, Errno::NOMEM] {
+            assert_eq!(of(shortage), Nfsstat3::Jukebox, "{shortage}");
+        }
     }
 }

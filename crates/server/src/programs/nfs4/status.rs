@@ -33,7 +33,7 @@ pub(super) const fn of_store(error: store::Error) -> Nfsstat4 {
         Error::NotSupported => Nfsstat4::Notsupp,
         Error::BadType => Nfsstat4::Badtype,
         Error::NoDevice => Nfsstat4::Nxio,
-        Error::TryLater => Nfsstat4::Delay,
+        Error::TryLater | Error::InUse => Nfsstat4::Delay,
         Error::NoAttribute => Nfsstat4::Noxattr,
         Error::TooBig => Nfsstat4::Xattr2big,
         Error::Io(_) => Nfsstat4::Io,
@@ -44,7 +44,7 @@ pub(super) const fn of_store(error: store::Error) -> Nfsstat4 {
 /// stays so: after NFS4ERR_DELAY the client would try for ever.
 pub(super) const fn of_entry(error: store::Error) -> Nfsstat4 {
     match error {
-        store::Error::TryLater => Nfsstat4::FileOpen,
+        store::Error::InUse => Nfsstat4::FileOpen,
         other => of_store(other),
     }
 }
@@ -102,5 +102,21 @@ pub(super) const fn of_refusal(refusal: Refusal) -> Nfsstat4 {
         Refusal::OtherUser => Nfsstat4::Access,
         // For the lane only.
         Refusal::NoLane => Nfsstat4::Access,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+
+    #[test]
+    fn only_an_entry_that_is_in_use_is_refused_for_good() {
+        let of = |errno| of_entry(store::Error::from(errno));
+        assert_eq!(of(Errno::BUSY), Nfsstat4::FileOpen);
+        for shortage in [Errno::MFILE, Errno::NFILE, Errno::NOMEM] {
+            assert_eq!(of(shortage), Nfsstat4::Delay, "{shortage}");
+        }
     }
 }
