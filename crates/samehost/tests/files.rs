@@ -284,6 +284,44 @@ fn a_directory_is_not_copied_into_itself() {
     }
 }
 
+/// As mv(1) does, where rename(2) would do nothing and report success.
+#[test]
+fn mv_between_hard_links_of_a_file_removes_the_old_name() {
+    let server = Server::start();
+    let export = server.export();
+    fs::create_dir(export.join("d")).unwrap();
+    fs::write(export.join("file"), b"precious").unwrap();
+    symlink("file", export.join("symbolic")).unwrap();
+    for (lane, version) in [("--lane=required", "?vers=3"), ("--lane=off", "?vers=3"), ("--lane=off", "")] {
+        let mv = |from: &str, to: &str| {
+            server.run(&["mv", lane, &format!("{{}}{from}{version}"), &format!("{{}}{to}{version}")])
+        };
+        for original in ["file", "symbolic"] {
+            for (name, to, stays) in [("link", original, original), ("d/link", original, original)] {
+                fs::hard_link(export.join(original), export.join(name)).unwrap();
+                mv(name, to).exits(0);
+                assert!(fs::symlink_metadata(export.join(name)).is_err(), "{lane}: {name} is still there");
+                assert_eq!(fs::symlink_metadata(export.join(stays)).unwrap().nlink(), 1, "{lane}");
+            }
+        }
+        // Into a directory that has the link under the same name.
+        fs::hard_link(export.join("file"), export.join("d/file")).unwrap();
+        mv("d/file", "").exits(0);
+        assert!(!export.join("d/file").exists());
+        // One name is no second one.
+        mv("file", "file").exits(1).complains(&["is the same file as"]);
+        mv("d/", "d/../d/").exits(1);
+        assert_eq!(fs::read(export.join("file")).unwrap(), b"precious");
+        // A different file is replaced, and a file with links moved to a new name, as ever.
+        fs::write(export.join("other"), b"other").unwrap();
+        fs::hard_link(export.join("file"), export.join("linked")).unwrap();
+        mv("linked", "other").exits(0);
+        mv("other", "linked").exits(0);
+        assert_eq!(fs::read(export.join("linked")).unwrap(), b"precious");
+        fs::remove_file(export.join("linked")).unwrap();
+    }
+}
+
 /// A copy from a server that stops answering ends with one message and the exit code for servers.
 #[test]
 fn a_copy_from_an_unreachable_server_ends() {

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use client::{FileKind, Follow, Status, Url};
+use client::{Attributes, FileKind, Follow, Found, Status, Url};
 
 use crate::cli::{Global, MvArgs};
 use crate::connect::{Connector, TargetName, child, failure, names_directory, not_a_directory};
@@ -82,7 +82,13 @@ async fn one(
         )
         .next("move files of one name into different directories"));
     }
-    let renamed = source.session.rename(&source.directory, &source.name, &goal.directory, &goal.name).await;
+    let renamed = match already_there(&source, &goal).await.map_err(|error| failure(from, error))? {
+        None => source.session.rename(&source.directory, &source.name, &goal.directory, &goal.name).await,
+        Some(OneFile::OtherName) => source.session.remove(&source.directory, &source.name).await,
+        Some(OneFile::SameName) => {
+            return Err(Failure::new(url.to_string(), format!("is the same file as {from}")));
+        }
+    };
     renamed.map_err(|error| {
         let across = error.status() == Some(Status::CrossDevice);
         let said = failure(from, error);
@@ -93,15 +99,53 @@ async fn one(
     Ok(())
 }
 
+/// What a file is whose new name exists already, and is its own.
+enum OneFile {
+    /// The two names are one.
+    SameName,
+    /// They are hard links.
+    OtherName,
+}
+
+/// Whether the new name is the file's already. rename(2) and RENAME (RFC 1813 section 3.3.14, RFC 8881
+/// section 18.26.3) do nothing then and succeed; mv(1) removes the old name.
+async fn already_there(source: &TargetName, goal: &TargetName) -> client::Result<Option<OneFile>> {
+    let find = async |target: &TargetName| {
+        let found = target.session.lookup(&target.directory, &target.name).await?;
+        attributes(target, found).await
+    };
+    let there = match find(goal).await {
+        Err(error) if error.status() == Some(Status::NoEntry) => return Ok(None),
+        found => found?,
+    };
+    let id = |attributes: &Attributes| (attributes.fsid, attributes.fileid);
+    let here = find(source).await?;
+    if id(&here) != id(&there) {
+        return Ok(None);
+    }
+    let directory = async |target: &TargetName| target.session.attributes(&target.directory).await;
+    let in_one_directory = id(&directory(source).await?) == id(&directory(goal).await?);
+    Ok(if in_one_directory && source.name == goal.name {
+        Some(OneFile::SameName)
+    } else {
+        // A file with one name has two spellings of it, on a filesystem that ignores case.
+        (here.kind != FileKind::Directory && here.nlink > 1).then_some(OneFile::OtherName)
+    })
+}
+
+async fn attributes(target: &TargetName, found: Found) -> client::Result<Attributes> {
+    match found.attributes {
+        Some(attributes) => Ok(attributes),
+        None => target.session.attributes(&found.handle).await,
+    }
+}
+
 /// Fails unless `source`, which is named `from` and is to get the name `to`, is a directory. One of the two
 /// can only be a directory's name.
 async fn require_directory(source: &TargetName, from: &Url, to: &Url) -> Result<(), Failure> {
     let found = source.session.lookup(&source.directory, &source.name).await;
     let found = found.map_err(|error| failure(from, error))?;
-    let attributes = match found.attributes {
-        Some(attributes) => attributes,
-        None => source.session.attributes(&found.handle).await.map_err(|error| failure(from, error))?,
-    };
+    let attributes = attributes(source, found).await.map_err(|error| failure(from, error))?;
     if attributes.kind == FileKind::Directory {
         return Ok(());
     }
