@@ -497,12 +497,14 @@ fn an_ordinary_user_mounts_through_fusermount3() {
     let samehost = reachable_binary(&share.scratch).display().to_string();
     let home = home.display();
     // A device that every user may open, as udev creates it. The user is nobody: fusermount3 requires a user
-    // with a name.
+    // with a name. As umount(8) does, `samehost umount` returns when nothing is mounted any more, and the
+    // mount's process ends soon after.
     let script = format!(
         "set -e\nmknod {0}/fuse c 10 229\nchmod 666 {0}/fuse\nmount --bind {0}/fuse /dev/fuse\nexec setpriv \
-         --reuid 65534 --regid 65534 --clear-groups sh -ec '\n{samehost} mount {1} {home}/mnt\n{samehost} \
-         status\ncat {home}/mnt/file; echo\n{samehost} status\n{samehost} umount {home}/mnt\n! grep -q \
-         {home}/mnt /proc/self/mounts\n{samehost} status || echo ended $?'",
+         --reuid 65534 --regid 65534 --clear-groups sh -ec '\ncode=0\n{samehost} mount {1} {home}/mnt\n\
+         {samehost} status\ncat {home}/mnt/file; echo\n{samehost} status\n{samehost} umount {home}/mnt\n\
+         if grep -q {home}/mnt /proc/self/mounts; then exit 9; fi\nuntil [ $code = 4 ]; do code=0; \
+         {samehost} status || code=$?; sleep 0.1; done; echo ended $code'",
         share.scratch.path().display(),
         share.url(),
     );

@@ -86,6 +86,60 @@ fn data_over_the_lane_takes_no_reads_or_writes_on_the_wire() {
     }
 }
 
+/// All calls that the server has answered, over the wire and over the lane, and the files that it has granted.
+fn server_calls(server: &Server) -> u64 {
+    let status = server.status();
+    let paths = ["wire", "lane"].map(|path| status["counters"][path].as_object().expect("counters").clone());
+    let calls = paths.iter().flat_map(|path| path.values()).map(|one| one["ops"].as_u64().expect("a count"));
+    calls.sum::<u64>() + status["grants"]["granted"].as_u64().expect("a count")
+}
+
+/// What each command costs the server, for a number of files in four directories: calls and grants.
+fn costs_of_commands(server: &Server, files: u64) -> [(&'static str, u64); 4] {
+    let source = server.beside(&format!("source-{files}"));
+    let back = server.beside(&format!("back-{files}"));
+    for number in 0..files {
+        let directory = source.join((number % 4).to_string());
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join(number.to_string()), vec![b'x'; 4096]).unwrap();
+    }
+    let there = format!("{{}}copy-{files}");
+    let cost = |arguments: &[&str]| {
+        let before = server_calls(server);
+        let ran = server.run(arguments).exits(0);
+        (server_calls(server) - before, ran)
+    };
+    let (copied, _) = cost(&["cp", "-r", path(&source), &there]);
+    let (listed, ran) = cost(&["ls", "-lR", &there]);
+    assert!(ran.text().lines().count() as u64 > files);
+    let (read, _) = cost(&["cp", "-r", &there, path(&back)]);
+    assert_eq!(tree(&back), tree(&source));
+    let (removed, _) = cost(&["rm", "-r", &there]);
+    assert!(!server.export().join(format!("copy-{files}")).exists());
+    [("cp -r to the server", copied), ("ls -lR", listed), ("cp -r from it", read), ("rm -r", removed)]
+}
+
+/// Whoever has a tree works on its files by system calls of its own.
+#[test]
+fn commands_with_a_tree_make_no_call_for_a_file() {
+    const FILES: u64 = 400;
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("skipped: only a server of root gives trees");
+    }
+    // What a command does besides, such as connecting, is the same for twice the files.
+    let server = Server::start();
+    let (few, many) = (costs_of_commands(&server, FILES), costs_of_commands(&server, 2 * FILES));
+    assert_eq!(many, few, "calls for {FILES} files more");
+    // Without a tree each file would be counted.
+    let server = Server::with(&[], "127.0.0.1(rw,no_root_squash,insecure,no_subtree_check,no_tree)");
+    let (few, many) = (costs_of_commands(&server, FILES), costs_of_commands(&server, 2 * FILES));
+    for ((command, few), (_, many)) in few.into_iter().zip(many) {
+        // A reply to READDIRPLUS has the attributes of some hundred files.
+        let least = if command == "ls -lR" { 0 } else { FILES };
+        assert!(many >= few + least, "{command}: {few}, then {many}");
+    }
+}
+
 #[test]
 fn a_tree_is_copied_between_servers() {
     let (one, other) = (Server::start(), Server::start());
