@@ -86,7 +86,7 @@ fn data_over_the_lane_takes_no_reads_or_writes_on_the_wire() {
     }
 }
 
-/// All calls that the server has answered, over the wire and over the lane, and the files that it has granted.
+/// All calls that the server has answered, over wire and lane, and the files that it has granted.
 fn server_calls(server: &Server) -> u64 {
     let status = server.status();
     let paths = ["wire", "lane"].map(|path| status["counters"][path].as_object().expect("counters").clone());
