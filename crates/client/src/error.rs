@@ -5,6 +5,7 @@ use std::io;
 
 use proto::nfs4::Nfsstat4;
 
+use crate::types::FileKind;
 use crate::url::UrlError;
 
 /// The result of this crate's functions.
@@ -283,6 +284,16 @@ pub enum Error {
         /// The limit.
         limit: OpenFileLimit,
     },
+    /// Only regular files are opened, and this is another one. The status is what an NFSv4 server answers to
+    /// its OPEN (RFC 8881 section 18.16.3): [`Status::IsDirectory`], [`Status::Symlink`] or
+    /// [`Status::Invalid`].
+    #[error("{object}: it is a {}, and only regular files can be opened", name_of(*kind))]
+    NotRegular {
+        /// The file.
+        object: String,
+        /// What it is.
+        kind: FileKind,
+    },
     /// The path has more symbolic links than are allowed; most likely they form a loop.
     #[error("{path:?}: more than {max} symbolic links on the way")]
     Loop {
@@ -357,6 +368,27 @@ impl OpenFileLimit {
     }
 }
 
+const fn name_of(kind: FileKind) -> &'static str {
+    match kind {
+        FileKind::Regular => "regular file",
+        FileKind::Directory => "directory",
+        FileKind::Block => "block device",
+        FileKind::Character => "character device",
+        FileKind::Symlink => "symbolic link",
+        FileKind::Socket => "socket",
+        FileKind::Fifo => "named pipe",
+    }
+}
+
+/// An NFSv4 server's answer to an OPEN of a file that isn't regular.
+const fn open_status(kind: FileKind) -> Status {
+    match kind {
+        FileKind::Directory => Status::IsDirectory,
+        FileKind::Symlink => Status::Symlink,
+        _ => Status::Invalid,
+    }
+}
+
 /// The error of an operation that the session's NFS version doesn't have.
 pub(crate) fn not_supported(operation: &str) -> Error {
     Error::Status { object: operation.to_owned(), status: Status::NotSupported }
@@ -369,6 +401,7 @@ impl Error {
         match self {
             Self::Status { status, .. } => Some(*status),
             Self::Moved { .. } => Some(Status::Moved),
+            Self::NotRegular { kind, .. } => Some(open_status(*kind)),
             Self::Partly { source, .. } => source.status(),
             Self::EarlierWrite { source } => source.status(),
             _ => None,
@@ -430,6 +463,7 @@ impl Error {
             | Self::NoLane { object, .. }
             | Self::NoGrant { object, .. }
             | Self::Protocol { object, .. }
+            | Self::NotRegular { object, .. }
             | Self::NotOpenFor { object, .. } => *object = name(),
             _ => {}
         }
@@ -450,6 +484,7 @@ impl Error {
             Self::Mount { .. } => Errno::ACCESS,
             Self::Status { status, .. } => return status.errno(),
             Self::Moved { .. } => return Status::Moved.errno(),
+            Self::NotRegular { kind, .. } => return open_status(*kind).errno(),
             Self::Local { source, .. } => Errno::from_io_error(source).unwrap_or(Errno::IO),
             Self::NoLane { .. } => Errno::NXIO,
             Self::NoGrant { .. } => Errno::NFILE,

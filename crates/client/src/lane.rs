@@ -47,6 +47,8 @@ pub(crate) struct OpenedFile {
     pub(crate) refused: Option<lane::OpenStatus>,
     /// What the server holds for the open. `None` if it wasn't opened over the wire.
     pub(crate) state: Option<WireState>,
+    /// Whether the open is known to have created the file.
+    pub(crate) is_new: bool,
 }
 
 /// What an open has got from the server over the wire.
@@ -63,7 +65,7 @@ pub(crate) struct WireState {
 impl OpenedFile {
     /// An open without a grant and without state.
     pub(crate) const fn new(handle: Handle, attributes: Option<Attributes>) -> Self {
-        Self { handle, attributes, granted: None, refused: None, state: None }
+        Self { handle, attributes, granted: None, refused: None, state: None, is_new: false }
     }
 }
 

@@ -58,6 +58,13 @@ fn refusal(name: &[u8], status: Status) -> Error {
     Error::Status { object: shown(name), status }
 }
 
+/// What has the name that was to be opened.
+enum Named {
+    File(File),
+    /// A symbolic link, and the options don't forbid to follow it.
+    Link(Found),
+}
+
 /// What is left to be done for a file that has been opened.
 struct RestOfOpen {
     /// A grant that can't be used at once.
@@ -73,7 +80,7 @@ impl Session {
     pub async fn open(&self, path: &[u8], options: &OpenOptions) -> Result<File> {
         let (directory, name) = self.walk_parent(path).await?;
         if name.is_empty() {
-            return Err(refusal(path, Status::IsDirectory));
+            return Err(not_regular(path, FileKind::Directory));
         }
         self.open_in(&directory, &name, path, options).await
     }
@@ -164,12 +171,13 @@ impl Session {
         path: &[u8],
         options: &OpenOptions,
     ) -> Result<File> {
+        let mut exists = false;
         if let Some(how) = how_to_create(options) {
             let target = FileTarget::New { directory, name, how: &how };
             match self.open_in_tree(target, path, options).await? {
                 Some(OpenedInTree::File(opening)) => return self.opened(*opening, path, options).await,
-                // What isn't a regular file, the wire refuses or follows.
-                Some(OpenedInTree::Other(_)) | None => {}
+                Some(OpenedInTree::Other(_)) => exists = true,
+                None => {}
             }
         }
         if options.create_new {
@@ -178,23 +186,35 @@ impl Session {
         if !options.create {
             return self.open_existing(directory, name, path, options).await;
         }
-        if let Some(opening) = self.create_on_lane(directory, name, CreateMode::Unchecked, options).await? {
+        if !exists
+            && let Some(opening) =
+                self.create_on_lane(directory, name, CreateMode::Unchecked, options).await?
+        {
             return self.opened(opening, path, options).await;
         }
         for _ in 0..MAX_ATTEMPTS {
-            match self.create_guarded(directory, name, options).await {
-                Ok((found, state)) => {
+            let opened = match self.create_guarded(directory, name, path, options, exists).await {
+                Ok(Some((found, state))) => {
                     let purpose = OpenPurpose::AlreadyOpen;
-                    return self.open_found(&found, state, path, options, purpose).await;
+                    self.open_found(&found, state, path, options, purpose).await.map(Named::File)
                 }
-                Err(error) if error.status() == Some(Status::Exists) => {}
-                Err(error) => return Err(error.about(|| shown(path))),
+                Ok(None) => self.open_named(directory, name, path, options).await,
+                // The server can't tell what has become of its new file.
+                Err(error) if error.status() == Some(Status::Stale) => Err(error),
+                Err(error) => return Err(error),
+            };
+            match opened {
+                Ok(Named::File(file)) => return Ok(file),
+                // A server creates no file in the place of a link, nor where it leads to (RFC 8881 section
+                // 18.16.3: NFS4ERR_SYMLINK). If there is none, its target has to be made first.
+                Ok(Named::Link(link)) => return self.open_target(directory, &link, path, options).await,
+                // Another client has removed it meanwhile, or the directory.
+                Err(error) if matches!(error.status(), Some(Status::NoEntry | Status::Stale)) => {}
+                Err(error) => return Err(error),
             }
-            match self.open_existing(directory, name, path, options).await {
-                Err(error) if error.status() == Some(Status::NoEntry) => {}
-                other => return other,
-            }
+            exists = false;
         }
+        self.attributes(directory).await.map_err(|error| error.about(|| shown(path)))?;
         // Another client creates and removes the name at the same rate.
         Err(refusal(path, Status::TryLater))
     }
@@ -211,7 +231,7 @@ impl Session {
         opened.map_err(|error| error.about(|| shown(path)))
     }
 
-    /// Opens an existing file.
+    /// Opens an existing file, or the one that a link leads to.
     async fn open_existing(
         &self,
         directory: &Handle,
@@ -219,10 +239,24 @@ impl Session {
         path: &[u8],
         options: &OpenOptions,
     ) -> Result<File> {
+        match self.open_named(directory, name, path, options).await? {
+            Named::File(file) => Ok(file),
+            Named::Link(link) => self.open_target(directory, &link, path, options).await,
+        }
+    }
+
+    /// Opens the file that has a name, unless that is a link to be followed.
+    async fn open_named(
+        &self,
+        directory: &Handle,
+        name: &[u8],
+        path: &[u8],
+        options: &OpenOptions,
+    ) -> Result<Named> {
         let target = FileTarget::Entry { directory, name, listed: None };
         let opened = self.open_in_tree(target, path, options).await?;
         if let Some(OpenedInTree::File(opening)) = opened {
-            return self.opened(*opening, path, options).await;
+            return self.opened(*opening, path, options).await.map(Named::File);
         }
         // A name of another type was found, or a symbolic link.
         let mut is_regular = opened.is_none();
@@ -235,7 +269,7 @@ impl Session {
                     .take_prefetched(&self.caller.user, OpenTarget::Entry { directory, name })
                     .await
             {
-                return self.opened(opening, path, options).await;
+                return self.opened(opening, path, options).await.map(Named::File);
             }
             self.caller.seal(&[directory]).await?;
             let on_lane = lane::Target::Entry { directory: directory.as_bytes(), name };
@@ -246,11 +280,13 @@ impl Session {
                 .open(&self.caller.user, on_lane, path, access, OpenPurpose::FirstOpen)
                 .await?
             {
-                LaneOpen::Granted(opening) => return self.opened(*opening, path, options).await,
+                LaneOpen::Granted(opening) => {
+                    return self.opened(*opening, path, options).await.map(Named::File);
+                }
                 LaneOpen::Refused(lane::OpenStatus::Symlink) => is_regular = false,
                 LaneOpen::Refused(status) => {
-                    if let Some(status) = lane_refusal(status) {
-                        return Err(refusal(path, status));
+                    if let Some(error) = lane_refusal(path, status) {
+                        return Err(error);
                     }
                     refused = Some(status);
                 }
@@ -269,13 +305,26 @@ impl Session {
             if options.no_follow {
                 return Err(Error::Loop { path: shown(path), max: 0 });
             }
-            found = self.follow(directory, &found, path).await?;
-        } else if is_regular {
+            return Ok(Named::Link(found));
+        }
+        if is_regular {
             check_regular(&found, path)?;
             bump(&self.inner.counters.wire.opens);
             let opening = OpenedFile { refused, state, ..OpenedFile::new(found.handle, found.attributes) };
-            return self.opened(opening, path, options).await;
+            return self.opened(opening, path, options).await.map(Named::File);
         }
+        self.open_found(&found, None, path, options, OpenPurpose::FirstOpen).await.map(Named::File)
+    }
+
+    /// Opens the file that a symbolic link in `directory` leads to.
+    async fn open_target(
+        &self,
+        directory: &Handle,
+        link: &Found,
+        path: &[u8],
+        options: &OpenOptions,
+    ) -> Result<File> {
+        let found = self.follow(directory, link, path).await?;
         self.open_found(&found, None, path, options, OpenPurpose::FirstOpen).await
     }
 
@@ -326,10 +375,11 @@ impl Session {
         self.walk_from(&mut walk, rest, path, Follow::Yes)
             .await
             .map_err(|error| error.about(|| shown(path)))?;
-        walk.end().cloned().ok_or_else(|| refusal(path, Status::IsDirectory))
+        walk.end().cloned().ok_or_else(|| not_regular(path, FileKind::Directory))
     }
 
-    /// Opens a file whose handle is known, and which is open over the wire if there is a `state`.
+    /// Opens a file whose handle is known, and which is open over the wire if there is a `state`. One that is
+    /// already open was created by this open.
     async fn open_found(
         &self,
         found: &Found,
@@ -339,21 +389,19 @@ impl Session {
         purpose: OpenPurpose,
     ) -> Result<File> {
         check_regular(found, path)?;
+        let is_new = purpose == OpenPurpose::AlreadyOpen;
         match self.open_in_tree(FileTarget::File(&found.handle), path, options).await? {
             Some(OpenedInTree::File(opening)) => {
-                return self.opened(OpenedFile { state, ..*opening }, path, options).await;
+                return self.opened(OpenedFile { state, is_new, ..*opening }, path, options).await;
             }
-            Some(OpenedInTree::Other(FileKind::Directory)) => {
-                return Err(refusal(path, Status::IsDirectory));
-            }
-            Some(OpenedInTree::Other(_)) => return Err(refusal(path, Status::Invalid)),
+            Some(OpenedInTree::Other(kind)) => return Err(not_regular(path, kind)),
             None => {}
         }
         if options.only_reads()
             && let Some(opening) =
                 self.inner.lane.take_prefetched(&self.caller.user, OpenTarget::File(&found.handle)).await
         {
-            return self.opened(OpenedFile { state, ..opening }, path, options).await;
+            return self.opened(OpenedFile { state, is_new, ..opening }, path, options).await;
         }
         let mut refused = None;
         self.caller.seal(&[&found.handle]).await?;
@@ -365,11 +413,11 @@ impl Session {
             .await?
         {
             LaneOpen::Granted(opening) => {
-                return self.opened(OpenedFile { state, ..*opening }, path, options).await;
+                return self.opened(OpenedFile { state, is_new, ..*opening }, path, options).await;
             }
             LaneOpen::Refused(status) => {
-                if let Some(status) = lane_refusal(status) {
-                    return Err(refusal(path, status));
+                if let Some(error) = lane_refusal(path, status) {
+                    return Err(error);
                 }
                 refused = Some(status);
             }
@@ -384,7 +432,8 @@ impl Session {
                 (now.attributes.or(found.attributes), state)
             }
         };
-        let opening = OpenedFile { refused, state, ..OpenedFile::new(found.handle.clone(), attributes) };
+        let opening =
+            OpenedFile { refused, state, is_new, ..OpenedFile::new(found.handle.clone(), attributes) };
         self.opened(opening, path, options).await
     }
 
@@ -426,15 +475,25 @@ impl Session {
         Ok(file)
     }
 
+    /// Creates a file over the wire, unless the name exists, as the caller may know.
     async fn create_guarded(
         &self,
         directory: &Handle,
         name: &[u8],
+        path: &[u8],
         options: &OpenOptions,
-    ) -> Result<(Found, Option<WireState>)> {
+        exists: bool,
+    ) -> Result<Option<(Found, Option<WireState>)>> {
+        if exists {
+            return Ok(None);
+        }
         let set = SetAttributes { mode: Some(mode_of(options)), ..SetAttributes::default() };
         let target = FileTarget::New { directory, name, how: &Create::Guarded(set) };
-        self.open_on_wire(target, name, options).await
+        match self.open_on_wire(target, path, options).await {
+            Ok(created) => Ok(Some(created)),
+            Err(error) if error.status() == Some(Status::Exists) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Creates a file with an EXCLUSIVE create, which can be repeated safely: over the lane or, with the same
@@ -488,7 +547,7 @@ impl Session {
                     Some(attributes) => Some(attributes),
                     None => Some(self.attributes(&found.handle).await?),
                 };
-                self.opened(OpenedFile { state, ..*opening }, path, options).await
+                self.opened(OpenedFile { state, is_new: true, ..*opening }, path, options).await
             }
             // A server that isn't root may be unable to open the file before its mode is set.
             _ => self.open_found(&found, state, path, options, OpenPurpose::AlreadyOpen).await,
@@ -541,6 +600,7 @@ impl Session {
             self.inner.lane.create(&self.caller.user, directory, new, options.read, options.write).await?;
         let Some(mut opening) = made else { return Ok(None) };
         if let CreateMode::Exclusive(_) = how {
+            opening.is_new = true;
             // The times are the verifier until they are set.
             opening.attributes = match set_times(&opening) {
                 None => self.set_attributes(&opening.handle, &NOW, None).await?,
@@ -554,27 +614,31 @@ impl Session {
     }
 }
 
+fn not_regular(path: &[u8], kind: FileKind) -> Error {
+    Error::NotRegular { object: shown(path), kind }
+}
+
 /// Only regular files are opened.
 fn check_regular(found: &Found, path: &[u8]) -> Result<()> {
     match found.attributes.map(|attributes| attributes.kind) {
         None | Some(FileKind::Regular) => Ok(()),
-        Some(FileKind::Directory) => Err(refusal(path, Status::IsDirectory)),
-        Some(_) => Err(refusal(path, Status::Invalid)),
+        Some(kind) => Err(not_regular(path, kind)),
     }
 }
 
-/// The wire's status for a refusal of the lane; `None` where only the wire can tell.
-const fn lane_refusal(status: lane::OpenStatus) -> Option<Status> {
-    match status {
-        lane::OpenStatus::Access => Some(Status::Access),
-        lane::OpenStatus::ReadOnly => Some(Status::ReadOnly),
-        lane::OpenStatus::Stale => Some(Status::Stale),
-        lane::OpenStatus::BadHandle => Some(Status::BadHandle),
-        lane::OpenStatus::NotFound => Some(Status::NoEntry),
-        lane::OpenStatus::NotDirectory => Some(Status::NotDirectory),
-        lane::OpenStatus::IsDirectory => Some(Status::IsDirectory),
-        _ => None,
-    }
+/// The wire's error for a refusal of the lane; `None` where only the wire can tell.
+fn lane_refusal(path: &[u8], status: lane::OpenStatus) -> Option<Error> {
+    let status = match status {
+        lane::OpenStatus::Access => Status::Access,
+        lane::OpenStatus::ReadOnly => Status::ReadOnly,
+        lane::OpenStatus::Stale => Status::Stale,
+        lane::OpenStatus::BadHandle => Status::BadHandle,
+        lane::OpenStatus::NotFound => Status::NoEntry,
+        lane::OpenStatus::NotDirectory => Status::NotDirectory,
+        lane::OpenStatus::IsDirectory => return Some(not_regular(path, FileKind::Directory)),
+        _ => return None,
+    };
+    Some(refusal(path, status))
 }
 
 /// Sets a new file's times to the present through the grant. Returns the attributes afterwards, or `None` if

@@ -65,6 +65,7 @@ pub(crate) struct Inner {
     name: Box<[u8]>,
     read: bool,
     write: bool,
+    is_new: bool,
     attributes_at_open: Option<Attributes>,
     /// The reason for which the lane last refused a grant.
     refusal: Mutex<Option<lane::OpenStatus>>,
@@ -111,6 +112,7 @@ impl File {
             name: name.into(),
             read: options.read,
             write: options.write,
+            is_new: opened.is_new,
             attributes_at_open: opened.attributes,
             refusal: Mutex::new(opened.refused),
             grant: ReadMostly::new(grant),
@@ -177,6 +179,13 @@ impl File {
     #[must_use]
     pub fn attributes_at_open(&self) -> Option<Attributes> {
         self.inner.attributes_at_open
+    }
+
+    /// Whether this open has created the file. False also if the server hasn't said it, which happens only to
+    /// a file that was granted over a lane without a tree.
+    #[must_use]
+    pub fn is_new(&self) -> bool {
+        self.inner.is_new
     }
 
     /// Takes all that was in the file when it was opened, if the open has read it ([`OpenOptions::content`]).

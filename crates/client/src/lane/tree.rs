@@ -238,7 +238,7 @@ impl LaneManager {
         }
         let verifier = granted.tree.as_tree().map(Tree::verifier).unwrap_or_default();
         let granted = file.grant.map(|grant| (grant, granted.lane, verifier));
-        OpenedFile { granted, ..OpenedFile::new(file.handle, file.attributes) }
+        OpenedFile { granted, is_new: file.is_new, ..OpenedFile::new(file.handle, file.attributes) }
     }
 }
 

@@ -28,12 +28,19 @@ const DEFAULT_DIRECTORY_MODE: u32 = 0o755;
 /// The longest target of a symbolic link in bytes (`PATH_MAX` without the NUL).
 const MAX_TARGET: usize = 4095;
 
+/// How often the creation of a file is tried while others make and remove its name.
+pub(super) const MAX_ATTEMPTS: usize = 8;
+
 /// The result of creating a file.
-pub(super) struct Created {
-    /// `None`: the file is there, but something kept its handle from being known.
-    pub(super) found: Option<Found>,
-    /// The descriptor that a new file was created with.
-    pub(super) file: Option<OwnedFd>,
+pub(super) enum Created {
+    /// A new file, with the descriptor that it was created with.
+    New {
+        /// `None`: the file is there, but something kept its handle from being known.
+        found: Option<Found>,
+        file: OwnedFd,
+    },
+    /// What has the name already, of any type. It is unchanged.
+    Existing(Entry),
 }
 
 impl LocalTree {
@@ -44,10 +51,26 @@ impl LocalTree {
         name: &[u8],
         how: &Create,
     ) -> Result<Option<Found>> {
-        self.create_open(call, directory, name, how, OFlags::WRONLY).map(|created| created.found)
+        let asked = Instant::now();
+        let Entry { file, handle, mut attributes } =
+            match self.create_open(call, directory, name, how, OFlags::WRONLY)? {
+                Created::New { found, .. } => return Ok(found),
+                Created::Existing(entry) => entry,
+            };
+        if attributes.kind != FileKind::Regular {
+            return Err(Status::Exists.into());
+        }
+        if let Create::Unchecked(SetAttributes { size: size @ Some(_), .. }) = how {
+            let only_size = SetAttributes { size: *size, ..SetAttributes::default() };
+            self.apply(call, file.as_fd(), None, &attributes, &only_size)?;
+            attributes = self.live(&file).map_err(Failure::after_change)?;
+        }
+        let found = Found { handle, attributes: Some(attributes) };
+        self.report_found(&found, asked);
+        Ok(Some(found))
     }
 
-    /// As [`LocalTree::create`]; also returns the descriptor of a new file, open for `access`.
+    /// Creates a file and opens it for `access`, or finds what has the name, if `how` allows that.
     pub(super) fn create_open(
         &self,
         call: Call<'_>,
@@ -64,27 +87,36 @@ impl LocalTree {
             Create::Exclusive { .. } => SetAttributes { mode: Some(0), ..SetAttributes::default() },
         };
         let asked_mode = set.mode.unwrap_or(DEFAULT_FILE_MODE) & 0o7777;
+        // Exclusively, so that the kernel opens nothing that exists: it would wait for a pipe's other end,
+        // and begin what a device does when it is opened.
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC | access;
         let created = self.changing_names(call, directory, |at| {
             let mode = self.masked(call, at.as_fd(), asked_mode)?;
             let open = || openat2(&**at, &name, flags, Mode::from_raw_mode(mode), STRICT_RESOLVE);
             // The kernel leaves set-gid out unless the thread may set it.
             let keep = call.is_root() && mode & S_ISGID != 0;
-            match with_set_id_kept(keep, || self.with_room(open)) {
-                Ok(file) => {
-                    let found = self
-                        .complete_file(call, (at, directory), &name, &file, (mode, &set))
-                        .map_err(Failure::after_change)?;
-                    Ok(Created { found, file: Some(file) })
+            for _ in 0..MAX_ATTEMPTS {
+                match with_set_id_kept(keep, || self.with_room(open)) {
+                    Ok(file) => {
+                        let found = self
+                            .complete_file(call, (at, directory), &name, &file, (mode, &set))
+                            .map_err(Failure::after_change)?;
+                        return Ok(Created::New { found, file });
+                    }
+                    Err(Errno::EXIST) if !matches!(how, Create::Unchecked(_)) => {
+                        return Err(Status::Exists.into());
+                    }
+                    Err(Errno::EXIST) => match self.entry(call, (at, directory), &name) {
+                        // Another process has removed it meanwhile.
+                        Err(Failure::Status(Status::NoEntry | Status::Stale)) => {}
+                        existing => return existing.map(Created::Existing),
+                    },
+                    Err(errno) => return self.gone_or(at, Err(errno.into())),
                 }
-                Err(Errno::EXIST) => {
-                    let found = self.existing(call, (at, directory), &name, how)?;
-                    Ok(Created { found: Some(found), file: None })
-                }
-                Err(errno) => self.gone_or(at, Err(errno.into())),
             }
+            Err(Failure::NotLocal)
         })?;
-        if let Some(found) = &created.found {
+        if let Created::New { found: Some(found), .. } = &created {
             self.report_found(found, asked);
         }
         Ok(created)
@@ -108,26 +140,6 @@ impl LocalTree {
         let Ok(kernel) = KernelHandle::of(file, c"") else { return Ok(None) };
         let handle = self.handle(&self.identity(&kernel)?, directory.1, name)?;
         Ok(Some(Found { handle, attributes: Some(attributes) }))
-    }
-
-    fn existing(
-        &self,
-        call: Call<'_>,
-        directory: (&Descriptor, &Handle),
-        name: &CStr,
-        how: &Create,
-    ) -> Result<Found> {
-        let Create::Unchecked(set) = how else { return Err(Status::Exists.into()) };
-        let Entry { file, handle, mut attributes } = self.entry(call, directory, name)?;
-        if attributes.kind != FileKind::Regular {
-            return Err(Status::Exists.into());
-        }
-        if let Some(size) = set.size {
-            let only_size = SetAttributes { size: Some(size), ..SetAttributes::default() };
-            self.apply(call, file.as_fd(), None, &attributes, &only_size)?;
-            attributes = self.live(&file).map_err(Failure::after_change)?;
-        }
-        Ok(Found { handle, attributes: Some(attributes) })
     }
 
     pub(crate) fn make_dir(

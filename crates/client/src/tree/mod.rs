@@ -119,6 +119,8 @@ pub(crate) struct TreeFile {
     pub(crate) handle: Handle,
     /// The attributes after it was opened.
     pub(crate) attributes: Option<Attributes>,
+    /// Whether the open has created it.
+    pub(crate) is_new: bool,
 }
 
 /// The result of an open in the tree.
@@ -197,9 +199,9 @@ impl Tree {
         target: FileTarget<'_>,
         access: (bool, bool),
     ) -> Option<Result<TreeOpen>> {
-        let (object, is_new) = match target {
-            FileTarget::New { .. } => ("CREATE", true),
-            FileTarget::File(_) | FileTarget::Entry { .. } => ("open", false),
+        let object = match target {
+            FileTarget::New { .. } => "CREATE",
+            FileTarget::File(_) | FileTarget::Entry { .. } => "open",
         };
         let opened = self.perform_now(user, object, |local, call| match target {
             FileTarget::File(file) => local.open_handle(call, file, access),
@@ -208,10 +210,9 @@ impl Tree {
             }
             FileTarget::New { directory, name, how } => local.open_new(call, directory, name, how, access),
         })?;
-        match opened {
-            Ok(opened) if is_new => Some(Ok(self.shared.granted(opened))),
-            Ok(opened) => self.shared.granted_existing(opened).ok().map(Ok),
-            Err(error) => Some(Err(error)),
+        match opened.and_then(|opened| self.shared.granted(opened)) {
+            Err(Error::NotLocal) => None,
+            result => Some(result),
         }
     }
 }
@@ -242,24 +243,20 @@ impl TreeState {
         self.run(user, waits, operation)
     }
 
-    /// A grant of a file that was opened through the tree.
-    fn granted(&self, opened: Opened) -> TreeOpen {
-        match opened {
-            Opened::File(file, found) => {
-                let grant = self.grant.derive(file).ok();
-                let Found { handle, attributes } = *found;
-                TreeOpen::File(Box::new(TreeFile { grant, handle, attributes }))
-            }
-            Opened::Other(kind) => TreeOpen::Other(kind),
+    /// A grant of a file that was opened through the tree. A file that existed can be opened elsewhere if
+    /// there is no descriptor for its grant; one that was created is open already.
+    fn granted(&self, opened: Opened) -> Result<TreeOpen> {
+        let (file, found, is_new) = match opened {
+            Opened::File(file, found) => (file, found, false),
+            Opened::New(file, found) => (file, found, true),
+            Opened::Other(kind) => return Ok(TreeOpen::Other(kind)),
+        };
+        let grant = self.grant.derive(file).ok();
+        if grant.is_none() && !is_new {
+            return Err(Error::NotLocal);
         }
-    }
-
-    /// As [`TreeState::granted`], for a file that existed: without a grant it can be opened elsewhere.
-    fn granted_existing(&self, opened: Opened) -> Result<TreeOpen> {
-        match self.granted(opened) {
-            TreeOpen::File(file) if file.grant.is_none() => Err(Error::NotLocal),
-            other => Ok(other),
-        }
+        let Found { handle, attributes } = *found;
+        Ok(TreeOpen::File(Box::new(TreeFile { grant, handle, attributes, is_new })))
     }
 }
 
@@ -309,7 +306,7 @@ impl Tree {
         access: (bool, bool),
     ) -> Result<TreeOpen> {
         let opened = perform!(self, "open", user, open(directory, name; listed, access))?;
-        self.shared.granted_existing(opened)
+        self.shared.granted(opened)
     }
 
     /// Opens the file of a handle.
@@ -323,7 +320,7 @@ impl Tree {
         access: (bool, bool),
     ) -> Result<TreeOpen> {
         let opened = perform!(self, "open", user, open_handle(file; access))?;
-        self.shared.granted_existing(opened)
+        self.shared.granted(opened)
     }
 
     /// Creates and opens the file `name` in a directory, or opens an existing one as `how` allows.
@@ -340,7 +337,7 @@ impl Tree {
         access: (bool, bool),
     ) -> Result<TreeOpen> {
         let opened = perform!(self, "CREATE", user, open_new(directory, name, how; access))?;
-        Ok(self.shared.granted(opened))
+        self.shared.granted(opened)
     }
 }
 

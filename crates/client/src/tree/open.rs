@@ -11,6 +11,7 @@ use rustix::fs::{Mode, OFlags, fcntl_setfl, openat2};
 use rustix::io::Errno;
 use sys::KernelHandle;
 
+use super::create::{Created, MAX_ATTEMPTS};
 use super::descriptors::Descriptor;
 use super::failure::{Failure, Result};
 use super::local::{Call, LocalTree, NO_WAIT, STRICT_RESOLVE, Waits, entry_name};
@@ -22,6 +23,8 @@ use crate::types::{Attributes, Create, FileKind, Found};
 pub(crate) enum Opened {
     /// The file, whose attributes are known, with a file description of its own.
     File(OwnedFd, Box<Found>),
+    /// The same of a file that the open has created.
+    New(OwnedFd, Box<Found>),
     /// A file that isn't regular.
     Other(FileKind),
 }
@@ -136,8 +139,8 @@ impl LocalTree {
         Ok(Opened::File(file, Box::new(found)))
     }
 
-    /// Creates the file `name` in a directory, and opens it; `how` as for CREATE. An existing file is opened
-    /// if `how` allows.
+    /// Creates the file `name` in a directory, and opens it; `how` as for CREATE, without a size. An existing
+    /// file is opened unchanged, if `how` allows.
     pub(crate) fn open_new(
         &self,
         call: Call<'_>,
@@ -146,17 +149,21 @@ impl LocalTree {
         how: &Create,
         access: (bool, bool),
     ) -> Result<Opened> {
-        let created = self.create_open(call, directory, name, how, access_flags(access))?;
-        match (created.found, created.file) {
-            (Some(found), Some(file)) => Ok(Opened::File(file, Box::new(found))),
-            (Some(found), None) => {
-                self.open_handle(call, &found.handle, access).map_err(|failure| match (failure, how) {
-                    // The file existed already and wasn't changed.
-                    (Failure::NotLocal, Create::Unchecked(set)) if set.size.is_none() => failure,
-                    _ => failure.after_change(),
-                })
+        for _ in 0..MAX_ATTEMPTS {
+            let asked = Instant::now();
+            let entry = match self.create_open(call, directory, name, how, access_flags(access))? {
+                Created::New { found: Some(found), file } => return Ok(Opened::New(file, Box::new(found))),
+                // The server finds it.
+                Created::New { found: None, .. } if matches!(how, Create::Unchecked(_)) => break,
+                Created::New { found: None, .. } => return Err(Status::Io.into()),
+                Created::Existing(entry) => entry,
+            };
+            match self.open_known(call, (&entry.file, &entry.handle), entry.attributes, access, asked) {
+                // Another process has removed its last name meanwhile.
+                Err(Failure::Status(Status::NoEntry | Status::Stale)) => {}
+                result => return result,
             }
-            (None, _) => Err(Failure::Status(Status::Io)),
         }
+        Err(Failure::NotLocal)
     }
 }

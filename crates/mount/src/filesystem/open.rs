@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use super::in_flight::InFlightGuard;
 use super::silly_rename::HiddenRemoval;
-use super::{ContentAtOpen, Filesystem, Outcome, RequestContext, UndeliveredOpen};
+use super::{ContentAtOpen, FileEntry, Filesystem, Outcome, RequestContext, UndeliveredOpen};
 use crate::backing::{self, Backing};
 use crate::fuse::abi::fopen;
 use crate::fuse::reply::FuseReply;
@@ -161,17 +161,25 @@ impl Filesystem {
             .options()
             .create(true)
             .create_new(args.has(OFlags::EXCL))
-            .truncate(args.truncates())
             .times_later(!self.options.sync)
             .mode(mode.mode);
         let _change = self.listed_names.change(directory.number);
         let query = self.begin_create(request, &directory, name);
         let session = user.session.with_umask(mode.umask);
-        let file = session.open_at(&directory.handle, name, &options).await;
-        let file = file.map_err(|error| self.errno(&error))?;
+        let file = session.open_at(&directory.handle, name, &options).await.map_err(|error| match error {
+            // The kernel found no such name before. It looks it up again after ESTALE, and knows what to do
+            // with what isn't a regular file: where a link leads to is for the kernel to say.
+            client::Error::NotRegular { .. } | client::Error::Loop { .. } => Errno::STALE,
+            error => self.errno(&error),
+        })?;
         let attributes = self.attributes_of_new(&user.session, &file).await?;
         let mut entry = self.entry(&file.handle(), &attributes, &query, request.received);
         let node = entry.inode.number;
+        let begun = Box::pin(self.begin_with_existing(&user, &file, args, &mut entry)).await;
+        if let Err(errno) = begun {
+            self.forget(node, 1);
+            return Err(errno);
+        }
         let opened = (file, Mutex::default());
         let (fh, open) = match self.enter_open(&entry.inode, opened, args, AttributesReported::ByThisReply) {
             Ok(entered) => entered,
@@ -187,6 +195,39 @@ impl Filesystem {
         let reply = FuseReply::with_capacity(144).entry(node, &entry.attributes, entry.times);
         let reply = open.append_to(reply, fh);
         Ok(Outcome { opened: Some(UndeliveredOpen::NewFile { node, fh }), ..Outcome::from(reply) })
+    }
+
+    /// The checks and the truncation of a file that was to be created, if it existed: another host has made
+    /// it since the kernel has looked for the name. The kernel takes it for new, and so does neither.
+    async fn begin_with_existing(
+        &self,
+        user: &Arc<User>,
+        file: &File,
+        args: &OpenArgs,
+        entry: &mut FileEntry,
+    ) -> Result<(), Errno> {
+        let truncates = args.truncates() && entry.attributes.size > 0;
+        // A file that is granted was opened by a kernel as the user.
+        let is_granted = file.data_path() == DataPath::Lane;
+        if file.is_new() || is_granted && !truncates {
+            return Ok(());
+        }
+        let (inode, asked) = (&entry.inode, Instant::now());
+        if !(is_granted && args.write) {
+            self.check_access(
+                user,
+                inode,
+                args.rights(),
+                file.access_at_open().map(|access| Access(access.0 & args.rights().0)),
+            )
+            .await?;
+        }
+        if truncates {
+            self.truncate_at_open(user, inode, file, args).await?;
+            let now = self.current_attributes(&user.session, inode, asked).await?;
+            entry.attributes = self.numbers.renumber(now);
+        }
+        Ok(())
     }
 
     async fn attributes_of_new(&self, session: &Session, file: &File) -> Result<Attributes, Errno> {

@@ -128,8 +128,8 @@ fn attributes_are_set_by_the_descriptor_of_an_open_file() {
     let (file, found) = side
         .with_waits(Waits::Allowed, |local, call| {
             match local.open_new(call, &root, b"new", &how, (false, true))? {
-                Opened::File(file, found) => Ok((file, *found)),
-                Opened::Other(kind) => panic!("{kind:?}"),
+                Opened::New(file, found) => Ok((file, *found)),
+                _ => panic!("it is new"),
             }
         })
         .expect("created");
@@ -292,7 +292,7 @@ fn a_new_file_is_open_whatever_its_mode() {
     let create = |how: &Create| {
         side.with_waits(Waits::Allowed, |local, call| local.open_new(call, &root, b"new", how, (true, true)))
     };
-    let Ok(Opened::File(file, found)) = create(&Create::Guarded(mode(0))) else { panic!("new") };
+    let Ok(Opened::New(file, found)) = create(&Create::Guarded(mode(0))) else { panic!("new") };
     assert_eq!(rustix::io::pwrite(file.as_fd(), b"data", 0), Ok(4));
     assert_eq!(found.attributes.expect("attributes").mode, 0);
     assert!(matches!(create(&Create::Guarded(mode(0o600))), Err(Failure::Status(Status::Exists))));
