@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use lane::Lane;
+use lane::{Lane, LaneState};
 
 use crate::error::Result;
 use crate::operations::WireOpen;
@@ -69,18 +69,27 @@ impl OpenedFile {
     }
 }
 
-/// The holder of a grant, which releases it when the lane ends.
+/// The holder of a grant, which releases it when the lane or the grant ends. The holder may be idle.
 pub(crate) trait GrantHolder: Debug + Send + Sync {
-    /// Releases the grant if it is from lane `number`. The holder may be idle.
+    /// Releases the grant if it is from lane `number`.
     fn release_grant(self: Arc<Self>, number: u64);
+
+    /// Releases the grant if the server has recalled it.
+    fn release_recalled(self: Arc<Self>);
 }
 
-/// Waits until a lane ends and then gives it up, so that idle files release their grants, too.
-async fn watch(manager: Weak<LaneManager>, lane: Lane, number: u64) {
-    lane.gone().await;
-    drop(lane);
-    if let Some(manager) = manager.upgrade() {
-        manager.give_up(number);
+/// Answers the server's recalls until a lane ends, and then gives it up. So an idle session releases what it
+/// holds, too: the server's administrator may be waiting to unmount the filesystem.
+async fn watch(manager: Weak<LaneManager>, lane: Lane, number: u64, mut generation: u64) {
+    loop {
+        lane.changed(generation).await;
+        let Some(manager) = manager.upgrade() else { return };
+        if lane.state() != LaneState::Live {
+            drop(lane);
+            return manager.give_up(number);
+        }
+        generation = lane.generation();
+        manager.release_recalled();
     }
 }
 

@@ -479,6 +479,14 @@ impl GrantHolder for Inner {
             self.revoke(grant);
         }
     }
+
+    fn release_recalled(self: Arc<Self>) {
+        if let Some(grant) = self.grant.load()
+            && !grant.is_live()
+        {
+            self.revoke(grant);
+        }
+    }
 }
 
 #[cfg(test)]

@@ -316,8 +316,21 @@ impl LaneManager {
     /// Makes every file release its grant from lane `number`.
     fn release_grants(&self, number: u64) {
         self.open_prefetch.clear();
+        self.holders().for_each(|file| file.release_grant(number));
+    }
+
+    /// Releases the tree and the grants that the server has recalled.
+    pub(super) fn release_recalled(&self) {
+        self.open_prefetch.clear();
+        self.end_recalled_tree();
+        self.holders().for_each(|file| file.release_recalled());
+        self.report_change();
+    }
+
+    /// The files with grants.
+    fn holders(&self) -> impl Iterator<Item = Arc<dyn GrantHolder>> {
         let files: Vec<Weak<dyn GrantHolder>> = self.files.lock().by_number.values().cloned().collect();
-        files.iter().filter_map(Weak::upgrade).for_each(|file| file.release_grant(number));
+        files.into_iter().filter_map(|file| file.upgrade())
     }
 
     /// Whether a probe in the background is due now.

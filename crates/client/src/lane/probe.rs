@@ -128,7 +128,9 @@ impl LaneManager {
             Ok(lane) => {
                 let number = self.next.fetch_add(1, Relaxed);
                 let manager = Arc::downgrade(self);
-                let watch = self.runtime.spawn(watch(manager, lane.clone(), number)).abort_handle();
+                let generation = lane.generation();
+                let watch = watch(manager, lane.clone(), number, generation);
+                let watch = self.runtime.spawn(watch).abort_handle();
                 self.was_established.store(true, Relaxed);
                 self.had_lane.store(true, Relaxed);
                 // `had_lane` must be set before this. Afterwards the server replies before changes are

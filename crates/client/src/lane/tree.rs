@@ -126,7 +126,10 @@ impl LaneManager {
         if let Some(established) = self.live()
             && self.begin_request(&established)
         {
-            self.request_tree(&established).await;
+            // In a task, because nobody else makes this request should the caller stop to wait for it.
+            let manager = self.clone();
+            let request = self.runtime.spawn(async move { manager.request_tree(&established).await });
+            let _ = request.await;
         }
     }
 
@@ -156,11 +159,12 @@ impl LaneManager {
                 let (sink, seals) = (self.attribute_sink.clone(), self.seals.clone());
                 Tree::new(opened, root, sink, seals, self.max_blocking).map(|tree| {
                     let tree = GrantedTree { tree: Protocol::Tree(tree), lane: established.number };
-                    self.tree.store(Some(Arc::new(tree)));
-                    // The lane may have ended meanwhile.
-                    if !self.is_live(established.number) {
-                        self.end_tree();
+                    // An answer that comes late must not take the place of a later request's.
+                    if tree.is_live() {
+                        self.tree.store(Some(Arc::new(tree)));
                     }
+                    // It may have been recalled, or the lane may have ended, meanwhile.
+                    self.end_recalled_tree();
                 })
             }
             Ok(Err(OpenError::TooOld)) => Err("the server's version gives no trees".to_owned()),
@@ -177,6 +181,14 @@ impl LaneManager {
     /// Ends the use of the tree.
     pub(super) fn end_tree(&self) {
         drop(self.tree.swap(None));
+    }
+
+    /// Ends the use of the tree if the server has recalled it.
+    pub(super) fn end_recalled_tree(&self) {
+        if let Some(tree) = self.tree.load_full().filter(|tree| !tree.is_live()) {
+            // Another one may have come meanwhile.
+            self.tree.compare_and_swap(&tree, None);
+        }
     }
 
     /// Opens a file in the tree. After `None` the server must be asked, and nothing was changed, except that

@@ -283,7 +283,11 @@ macro_rules! perform {
                 };
                 match tokio::task::spawn_blocking(operation).await {
                     Ok(result) => result,
-                    Err(error) => std::panic::resume_unwind(error.into_panic()),
+                    Err(error) => match error.try_into_panic() {
+                        Ok(panic) => std::panic::resume_unwind(panic),
+                        // The runtime ends, and has dropped it.
+                        Err(_) => Err(Failure::NotLocal),
+                    },
                 }
             }
             result => result,
