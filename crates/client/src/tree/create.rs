@@ -25,6 +25,9 @@ use crate::types::{Attributes, Create, FileKind, Found, Node, SetAttributes};
 const DEFAULT_FILE_MODE: u32 = 0o644;
 const DEFAULT_DIRECTORY_MODE: u32 = 0o755;
 
+/// A mode bit: the group may run the program.
+const S_IXGRP: u32 = 0o010;
+
 /// The longest target of a symbolic link in bytes (`PATH_MAX` without the NUL).
 const MAX_TARGET: usize = 4095;
 
@@ -91,6 +94,9 @@ impl LocalTree {
         // and begin what a device does when it is opened.
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC | access;
         let created = self.changing_names(call, directory, |at| {
+            if keeps_set_gid(asked_mode) && loses_set_gid(call, &self.live(at)?) {
+                return Err(Failure::NotLocal);
+            }
             let mode = self.masked(call, at.as_fd(), asked_mode)?;
             let open = || openat2(&**at, &name, flags, Mode::from_raw_mode(mode), STRICT_RESOLVE);
             // The kernel leaves set-gid out unless the thread may set it.
@@ -213,9 +219,9 @@ impl LocalTree {
         call.check_waits()?;
         let (asked, name) = (Instant::now(), entry_name(name)?);
         let (made, _) = self.changing(call, directory, |at, before| {
-            // The chmod(2) that undoes a umask would take set-gid away, which the new directory inherits.
-            let inherits = kind == FileKind::Directory && before.mode & S_ISGID != 0;
-            if inherits && !call.is_root() && !is_member(call, before.gid) {
+            // A directory inherits set-gid.
+            let has_set_gid = kind == FileKind::Directory || keeps_set_gid(asked_mode);
+            if has_set_gid && loses_set_gid(call, before) {
                 return Err(Failure::NotLocal);
             }
             let keep = call.is_root() && asked_mode & S_ISGID != 0;
@@ -297,6 +303,17 @@ impl LocalTree {
         self.change_mode(file, attributes.kind, attributes.mode | missing)?;
         Ok(true)
     }
+}
+
+/// Whether the kernel gives a new file with this mode set-gid, whatever its group is.
+const fn keeps_set_gid(mode: u32) -> bool {
+    mode & (S_ISGID | S_IXGRP) == S_ISGID
+}
+
+/// Whether the chmod(2) that undoes a umask would take set-gid away from what is made in a directory, because
+/// the user isn't in the group that it gets.
+fn loses_set_gid(call: Call<'_>, directory: &Attributes) -> bool {
+    directory.mode & S_ISGID != 0 && !call.is_root() && !is_member(call, directory.gid)
 }
 
 fn is_member(call: Call<'_>, group: u32) -> bool {

@@ -94,6 +94,10 @@ fn prepare(uid: u32, dir: &Path) {
     make_dir_of(uid, &dir.join("set-gid"));
     std::os::unix::fs::chown(dir.join("set-gid"), None, Some(uid + 1)).unwrap();
     fs::set_permissions(dir.join("set-gid"), fs::Permissions::from_mode(0o2775)).unwrap();
+    // Everybody's, with the group of nobody here.
+    make_dir_of(uid, &dir.join("foreign-dir"));
+    std::os::unix::fs::chown(dir.join("foreign-dir"), Some(0), Some(77)).unwrap();
+    fs::set_permissions(dir.join("foreign-dir"), fs::Permissions::from_mode(0o2777)).unwrap();
     make_dir_of(uid, &dir.join("with-list"));
     inherit_list(&dir.join("with-list"));
     fs::write(dir.join("full/entry"), b"x").unwrap();
@@ -260,6 +264,27 @@ const CASES: &[Case] = &[
     ("create in a set-gid directory", |at| {
         at.side.create(&at.file("set-gid"), b"new", &Create::Guarded(mode(0o666))).map(found)
     }),
+    ("create in a set-gid directory of another group", |at| {
+        at.side.create(&at.file("foreign-dir"), b"new", &Create::Guarded(mode(0o666))).map(found)
+    }),
+    ("create a program in a set-gid directory of another group", |at| {
+        at.side.create(&at.file("foreign-dir"), b"new", &Create::Guarded(mode(0o6755))).map(found)
+    }),
+    ("create in a sticky directory", |at| {
+        at.side.create(&at.file("sticky"), b"new", &Create::Unchecked(mode(0o666))).map(found)
+    }),
+    ("create what exists in a sticky directory", |at| {
+        at.side.create(&at.file("sticky"), b"roots", &Create::Unchecked(mode(0o666))).map(found)
+    }),
+    ("create over a pipe", |at| create(at, "pipe", Create::Unchecked(mode(0o600)))),
+    ("create and truncate a pipe", |at| create(at, "pipe", Create::Unchecked(size(0)))),
+    ("create and truncate a directory", |at| create(at, "dir", Create::Unchecked(size(0)))),
+    ("create and truncate a link", |at| create(at, "link", Create::Unchecked(size(0)))),
+    ("create and extend what exists", |at| create(at, "file", Create::Unchecked(size(100)))),
+    ("create too large a file", |at| create(at, "new", Create::Guarded(size(u64::MAX)))),
+    ("create in a link", |at| {
+        at.side.create(&at.file("link"), b"new", &Create::Guarded(mode(0o600))).map(found)
+    }),
     ("create in a directory with a list", |at| {
         at.side.create(&at.file("with-list"), b"new", &Create::Guarded(mode(0o666))).map(found)
     }),
@@ -277,6 +302,19 @@ const CASES: &[Case] = &[
     ("mkdir with an owner", |at| at.side.make_dir(&at.dir, b"new", &owner(Some(3), Some(4))).map(found)),
     ("mkdir in a set-gid directory", |at| {
         at.side.make_dir(&at.file("set-gid"), b"new", &mode(0o777)).map(found)
+    }),
+    ("mkdir with a size", |at| at.side.make_dir(&at.dir, b"new", &size(7)).map(found)),
+    ("mkdir over a link", |at| at.side.make_dir(&at.dir, b"link", &mode(0o777)).map(found)),
+    ("mkdir in a file", |at| at.side.make_dir(&at.file("file"), b"new", &mode(0o777)).map(found)),
+    ("symlink in a set-gid directory", |at| {
+        at.side.symlink(&at.file("foreign-dir"), b"new", b"target", &NONE).map(found)
+    }),
+    ("the longest target", |at| at.side.symlink(&at.dir, b"new", &LONG_TARGET[1..], &NONE).map(found)),
+    ("mknod in a set-gid directory", |at| {
+        at.side.make_node(&at.file("foreign-dir"), b"new", Node::Fifo, &mode(0o2676)).map(found)
+    }),
+    ("mknod in a directory with a list", |at| {
+        at.side.make_node(&at.file("with-list"), b"new", Node::Fifo, &mode(0o666)).map(found)
     }),
     ("mkdir of what exists", |at| at.side.make_dir(&at.dir, b"dir", &mode(0o777)).map(found)),
     ("mkdir in root's directory", |at| {
@@ -321,6 +359,27 @@ const CASES: &[Case] = &[
     ("rename of a directory below itself", |at| {
         done(at.side.rename((&at.dir, b"full"), (&at.file("full"), b"new")))
     }),
+    ("rename in a sticky directory", |at| {
+        done(at.side.rename((&at.file("sticky"), b"roots"), (&at.file("sticky"), b"new")))
+    }),
+    ("rename over a file in a sticky directory", |at| {
+        done(at.side.rename((&at.dir, b"file"), (&at.file("sticky"), b"roots")))
+    }),
+    ("rename of a directory over an empty one", |at| {
+        done(at.side.rename((&at.dir, b"full"), (&at.dir, b"dir")))
+    }),
+    // Its entry .. changes, for which it must be writable.
+    ("rename of a locked directory to another directory", |at| {
+        done(at.side.rename((&at.dir, b"locked"), (&at.file("dir"), b"new")))
+    }),
+    ("rename of a link over its target", |at| done(at.side.rename((&at.dir, b"link"), (&at.dir, b"file")))),
+    ("rename of a file to a name in a file", |at| {
+        done(at.side.rename((&at.dir, b"secret"), (&at.file("file"), b"new")))
+    }),
+    ("rename of a directory over its parent", |at| {
+        at.side.make_dir(&at.file("full"), b"below", &mode(0o755))?;
+        done(at.side.rename((&at.file("full"), b"below"), (&at.dir, b"full")))
+    }),
     ("rename into root's directory", |at| {
         done(at.side.rename((&at.dir, b"file"), (&at.file("roots-dir"), b"new")))
     }),
@@ -328,6 +387,10 @@ const CASES: &[Case] = &[
     ("link to a symbolic link", |at| done(at.side.link(&at.file("link"), &at.dir, b"new"))),
     ("link to a pipe", |at| done(at.side.link(&at.file("pipe"), &at.dir, b"new"))),
     ("link to a directory", |at| done(at.side.link(&at.file("dir"), &at.dir, b"new"))),
+    ("link to a program of another group", |at| done(at.side.link(&at.file("foreign"), &at.dir, b"new"))),
+    ("link to a secret", |at| done(at.side.link(&at.file("secret"), &at.dir, b"new"))),
+    ("link in a file", |at| done(at.side.link(&at.file("secret"), &at.file("file"), b"new"))),
+    ("link over itself", |at| done(at.side.link(&at.file("file"), &at.dir, b"file"))),
     ("link over a file", |at| done(at.side.link(&at.file("file"), &at.dir, b"secret"))),
     ("link to root's file", |at| done(at.side.link(&at.file("roots"), &at.dir, b"new"))),
     ("link in root's directory", |at| done(at.side.link(&at.file("file"), &at.file("roots-dir"), b"new"))),
@@ -383,6 +446,20 @@ const NOT_LOCAL: &[Case] = &[
     ("remove of .", |at| done(at.side.remove(&at.dir, b"."))),
     ("rmdir of ..", |at| done(at.side.remove_dir(&at.dir, b".."))),
     ("rename of .", |at| done(at.side.rename((&at.dir, b"."), (&at.dir, b"new")))),
+    ("remove of a path", |at| done(at.side.remove(&at.dir, b"dir/../file"))),
+    ("rmdir of .", |at| done(at.side.remove_dir(&at.dir, b"."))),
+    ("rename to a path", |at| done(at.side.rename((&at.dir, b"file"), (&at.dir, b"dir/new")))),
+    ("rename to ..", |at| done(at.side.rename((&at.dir, b"file"), (&at.dir, b"..")))),
+    ("rename to a long name", |at| done(at.side.rename((&at.dir, b"file"), (&at.dir, &LONG_NAME)))),
+    ("rename to the empty name", |at| done(at.side.rename((&at.dir, b"file"), (&at.dir, b"")))),
+    ("link with a long name", |at| done(at.side.link(&at.file("file"), &at.dir, &LONG_NAME))),
+    ("link to a path", |at| done(at.side.link(&at.file("file"), &at.dir, b"../new"))),
+    ("mkdir with a long name", |at| at.side.make_dir(&at.dir, &LONG_NAME, &NONE).map(found)),
+    ("mkdir of a path", |at| at.side.make_dir(&at.dir, b"../new", &NONE).map(found)),
+    ("create with a long name", |at| at.side.create(&at.dir, &LONG_NAME, &Create::Guarded(NONE)).map(found)),
+    ("create in ..", |at| at.side.create(&at.dir, b"../new", &Create::Unchecked(NONE)).map(found)),
+    ("mknod of a path", |at| at.side.make_node(&at.dir, b"/new", Node::Fifo, &NONE).map(found)),
+    ("symlink with a NUL in its target", |at| at.side.symlink(&at.dir, b"new", b"a\0b", &NONE).map(found)),
     ("symlink to nothing", |at| at.side.symlink(&at.dir, b"new", b"", &NONE).map(found)),
     ("symlink to a long target", |at| at.side.symlink(&at.dir, b"new", &LONG_TARGET, &NONE).map(found)),
     ("a handle that isn't the tree's", |at| {
@@ -394,6 +471,15 @@ const NOT_LOCAL: &[Case] = &[
 
 /// As [`NOT_LOCAL`], for an owner who isn't root.
 const NOT_LOCAL_FOR_OWNERS: &[Case] = &[
+    ("create with set-gid in a set-gid directory of another group", |at| {
+        at.side.create(&at.file("foreign-dir"), b"new", &Create::Unchecked(mode(0o2666))).map(found)
+    }),
+    ("mknod with set-gid in a set-gid directory of another group", |at| {
+        at.side.make_node(&at.file("foreign-dir"), b"new", Node::Fifo, &mode(0o2666)).map(found)
+    }),
+    ("mkdir in a set-gid directory of another group", |at| {
+        at.side.make_dir(&at.file("foreign-dir"), b"new", &mode(0o777)).map(found)
+    }),
     ("truncate one's own read-only file", |at| set(at, "read-only", size(1))),
     ("truncate one's own secret", |at| set(at, "secret", size(1))),
 ];
