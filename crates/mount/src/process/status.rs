@@ -213,7 +213,7 @@ fn answer(identity: &MountIdentity, mount: &Mount, request: &[u8]) -> Vec<u8> {
     let reply = match serde_json::from_slice(request) {
         Ok(MountRequest::Lane(mode)) => {
             mount.set_lane_mode(mode);
-            Reply::Done(format!("{}: lane {mode}", identity.at.display()))
+            Reply::Done(format!("{}: lane {mode}", control::path_text::text(&identity.at)))
         }
         Err(error) => Reply::Error {
             reason: format!("the mount's process doesn't understand this: {error}"),
@@ -331,5 +331,31 @@ mod tests {
         let found = users_run_dirs(users, &users.join("1004/samehost"));
         let found: Vec<_> = found.iter().map(SocketDirectory::path).collect();
         assert_eq!(found, [users.join("1000/samehost")]);
+    }
+
+    /// The process of a FUSE filesystem may never answer. A mount of another kind is as well visible.
+    #[test]
+    fn what_a_user_has_mounted_is_not_entered() {
+        /// A mount for the time of a test.
+        struct Mounted(PathBuf);
+        impl Drop for Mounted {
+            fn drop(&mut self) {
+                let _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
+            }
+        }
+        let (scratch, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let users = scratch.path();
+        std::fs::create_dir(elsewhere.path().join("samehost")).unwrap();
+        std::fs::create_dir_all(users.join("1000/samehost")).unwrap();
+        std::fs::create_dir(users.join("1001")).unwrap();
+        let at = |path: PathBuf| rustix::mount::mount_bind(elsewhere.path(), &path).map(|()| Mounted(path));
+        let mounted = [at(users.join("1000/samehost")), at(users.join("1001"))];
+        let kind = mountinfo::find(&users.join("1001")).unwrap().map(|mounted| mounted.kind);
+        if mounted.iter().any(Result::is_err) || kind.is_some_and(|kind| IN_MEMORY.contains(&&*kind)) {
+            eprintln!("only root can mount, and a directory in memory is a user's own: nothing tested");
+            return;
+        }
+        let found = users_run_dirs(users, Path::new("/run/samehost"));
+        assert!(found.is_empty(), "{found:?}");
     }
 }
