@@ -7,7 +7,10 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
 
+use rustix::fs::{FlockOperation, fcntl_lock};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use samehost_tests::scratch::pattern;
 use samehost_tests::{Daemon, Mount, Scratch, Serve, Server, need_root, run, run_ok, wait_for};
@@ -15,6 +18,12 @@ use samehost_tests::{Daemon, Mount, Scratch, Serve, Server, need_root, run, run_
 const MOUNTED: &str = "lane, mounted";
 const PASSED: &str = "lane, passed through";
 const OPTIONS: &str = "rw,insecure,no_root_squash";
+
+/// The kernel breaks a lease that isn't returned after 45 s (`/proc/sys/fs/lease-break-time`).
+const LEASE_BREAK_TIME: Duration = Duration::from_secs(45);
+
+/// Longer than `acregmin=1`.
+const LONGER: Duration = Duration::from_millis(1_500);
 
 /// A server with one export, whose options can change.
 struct Exported {
@@ -457,4 +466,56 @@ fn only_root_of_the_host_gets_it() {
     assert_ne!(road(&mount), MOUNTED);
     wait_for("the answer", || refusal(&mount).contains("squash").then_some(()));
     mount.unmount();
+}
+
+/// The locks and leases of both are the kernel's: of the applications' processes on one mount, and of the
+/// server's for the other.
+#[test]
+fn locks_and_delegations_of_another_mount_exclude_each_other_with_the_grant() {
+    let exported = Exported::new();
+    let mount = exported.mounted();
+    // Attributes that expire show whether a file is delegated: the others cost calls.
+    let options = "vers=4.2,lane=off,mountgrant=off,acregmin=1,acregmax=1";
+    let other = Mount::new(&exported.server, &exported.export, options);
+    let contents = |length: usize| pattern(1, length);
+    fs::write(mount.join("file"), contents(100)).expect("a new file");
+    let open = |mount: &Mount| {
+        File::options().read(true).write(true).open(mount.join("file")).expect("the file is there")
+    };
+
+    for (first, second) in [(&mount, &other), (&other, &mount)] {
+        let (first, second) = (open(first), open(second));
+        let lock = |file: &File| fcntl_lock(file, FlockOperation::NonBlockingLockExclusive);
+        lock(&first).expect("not locked");
+        assert_eq!(lock(&second), Err(Errno::AGAIN), "locked through the other mount");
+        fcntl_lock(&first, FlockOperation::Unlock).expect("unlocked");
+        // The server has unlocked it when the mount's reply is there; the grant needs no reply.
+        lock(&second).expect("unlocked by the other mount");
+        assert_eq!(lock(&first), Err(Errno::AGAIN), "locked through the other mount");
+        // The end of a process, or of a file's last descriptor, ends its locks.
+        drop(second);
+        wait_for("the lock", || lock(&first).ok());
+    }
+
+    let calls = || other.status().expect("a mount")["wire"]["round_trips"].as_u64().expect("a number");
+    let read = |name: &str| fs::read(other.join(name)).expect("the file is there");
+    let delegated = |name: &str| {
+        fs::write(mount.join(name), contents(100)).expect("a new file");
+        wait_for("a delegation", || {
+            read(name);
+            let before = calls();
+            std::thread::sleep(LONGER);
+            read(name);
+            (calls() == before).then_some(())
+        });
+    };
+    delegated("written");
+    let started = Instant::now();
+    fs::write(mount.join("written"), contents(200)).expect("the delegation is recalled");
+    assert!(started.elapsed() < LEASE_BREAK_TIME / 2, "the other mount has returned its delegation");
+    assert_eq!(read("written"), contents(200), "nothing of before is believed");
+    delegated("moved");
+    let started = Instant::now();
+    fs::rename(mount.join("moved"), mount.join("renamed")).expect("the delegation is recalled");
+    assert!(started.elapsed() < LEASE_BREAK_TIME / 2, "the other mount has returned its delegation");
 }
