@@ -1,14 +1,17 @@
 //! Recovery of NFSv4 mounts: what applications see when their server (ours, nfs-ganesha, knfsd) is killed,
 //! when they cannot reach it for longer than their lease, and when it ends their session and state.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use samehost_tests::capture::{Capture, Packets};
 use samehost_tests::ganesha::Ganesha;
 use samehost_tests::knfsd::Knfsd;
+use samehost_tests::samehost::binary;
 use samehost_tests::{
     Application, Daemon, Mount, Netns, Scratch, Serve, Server, need_root, run_ok, wait_for,
 };
@@ -108,6 +111,68 @@ fn an_application_notices_no_killed_server() {
     };
     let (mount, other) = (mount("vers=4.2,lane=off"), mount("vers=4.1,lane=off"));
     application_under_kills(&mut Ours(server, &export), mount.path(), other.path());
+}
+
+/// The client owners of all EXCHANGE_IDs of a capture.
+fn client_owners(packets: &Packets, port: u16) -> BTreeSet<String> {
+    let lines = packets.fields(&[port], "nfs.opcode == 42 && rpc.msgtyp == 0", &["nfs.data"]);
+    lines.into_iter().collect()
+}
+
+/// A mount's process is killed, and its lease lasts for far longer than this test. The mount that is then
+/// made on the same mount point is the same client, so the server releases the locks of the former one at
+/// once. One in another mount namespace, on the same mount point of the same host, is another client, and
+/// takes nothing from the first one.
+#[test]
+fn a_mount_after_a_killed_one_is_the_same_client_and_one_in_a_container_another() {
+    need_root();
+    let scratch = Scratch::new();
+    let export = scratch.mkdir("export");
+    let netns = Netns::new("owners");
+    let server = Serve::openly(&export).arguments(["--lease", "3600"]).inside(&netns).start();
+    let (url, options) = (server.url(&export), "vers=4.2,lane=off");
+    let (mount, other) = (Mount::unmounted(&server), Mount::unmounted(&server));
+    run_ok(&mut netns.inside(&other.command(&url, options)));
+    let mut beside = Application::new(other.path());
+    assert_eq!(beside.run("open locked"), "ok");
+
+    let capture = Capture::start(&netns, &scratch);
+    run_ok(&mut netns.inside(&mount.command(&url, options)));
+    let mut killed = Application::new(mount.path());
+    assert_eq!(killed.run("open locked"), "ok");
+    assert_eq!(killed.run("lock locked 0"), "ok");
+    run_ok(Command::new("kill").args(["-9", &mount.pid().to_string()]));
+    drop(killed);
+    mount.unmount();
+    assert_eq!(beside.run("lock locked 0"), "EAGAIN", "the server doesn't know of the kill");
+    run_ok(&mut netns.inside(&mount.command(&url, options)));
+    assert_eq!(beside.run("lock locked 0"), "ok");
+    assert_eq!(beside.run("unlock locked"), "ok");
+    let owners = client_owners(&capture.finish(&netns), server.port());
+    assert_eq!(owners.len(), 1, "{owners:?}");
+
+    let mut holder = Application::new(mount.path());
+    assert_eq!(holder.run("open locked"), "ok");
+    assert_eq!(holder.run("lock locked 0"), "ok");
+    let capture = Capture::start(&netns, &scratch);
+    let in_container = mount.command(&url, options);
+    let arguments = in_container.get_args().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
+    let (samehost, at) = (binary().display(), mount.path().display());
+    let script = format!(
+        "set -e; umount --lazy {at}; {samehost} {arguments}; echo container >{at}/from-container; \
+         {samehost} umount {at}"
+    );
+    let mut command = netns.command("unshare");
+    command.args(["--mount", "sh", "-c", &script]).env("SAMEHOST_RUN_DIR", server.run_dir());
+    run_ok(&mut command);
+    let others = client_owners(&capture.finish(&netns), server.port());
+    assert_eq!((others.len(), owners.is_disjoint(&others)), (1, true), "{owners:?}, {others:?}");
+    assert_eq!(fs::read_to_string(mount.join("from-container")).expect("read"), "container\n");
+    assert_eq!(beside.run("lock locked 0"), "EAGAIN", "the first client has its lock");
+    assert_eq!(holder.run("write locked mine"), "ok");
+    drop((holder, beside));
+    mount.unmount();
+    other.unmount();
 }
 
 /// nfs-ganesha and its exported directory.
