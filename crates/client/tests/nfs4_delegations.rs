@@ -6,18 +6,21 @@ use std::fs::OpenOptions as LocalOptions;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use proto::nfs4::{Nfsstat4, Operation as Operation4};
+use proto::nfs4::{self, Nfsstat4, Operation as Operation4};
 use samehost_client as client;
 
 use client::{
     Access, ByteRange, File, Handle, LaneMode, LockKind, LockOwner, LockRequest, OpenOptions, Operation,
     Session, SetAttributes, Version,
 };
-use support::odd_v4::{OddServer, ScriptedAnswer, attributes_of, opened, session_id, soft};
+use support::odd_v4::{
+    OddServer, ScriptedAnswer, attributes_of, callback, callback_head, callback_status, encoded, opened,
+    session_id, soft,
+};
 use support::{BOUND, Served, wait_for};
 
 /// A session that asks for delegations, and a file of its server with its handle, opened and closed once.
@@ -363,4 +366,56 @@ async fn an_expired_lease_ends_delegations() {
     let other = it.open(&OpenOptions::reading()).await;
     assert_eq!(read(&other).await, b"second");
     assert_eq!(read(&reader).await, b"second");
+}
+
+/// CB_RECALL_ANY (RFC 8881 section 20.6): the client returns what it has used longest ago, of the kinds that
+/// are meant, until it has no more than the number that it may keep.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn delegations_beyond_what_the_server_lets_the_client_keep_are_returned() {
+    const READING: u32 = 1 << nfs4::RCA4_RDATA_DLG;
+    const WRITING: u32 = 1 << nfs4::RCA4_WDATA_DLG;
+    let returned: Arc<Mutex<Vec<u8>>> = Arc::default();
+    let (log, opens) = (returned.clone(), AtomicU8::new(0));
+    let server = OddServer::new(move |request| match request.operation {
+        Operation4::Open => {
+            let number = opens.fetch_add(1, SeqCst) + 1;
+            ScriptedAnswer::Ok(opened([number; 16], Some([10 + number; 16])))
+        }
+        Operation4::Getfh if request.compound.contains(&Operation4::Open) => {
+            ScriptedAnswer::Ok(encoded(&xdr::Opaque::<128>(&[opens.load(SeqCst)])))
+        }
+        Operation4::Getattr if request.compound.contains(&Operation4::Open) => {
+            let requested = xdr::Decoder::new(request.args).get().unwrap();
+            ScriptedAnswer::Ok(attributes_of(&requested, 1))
+        }
+        Operation4::Close => ScriptedAnswer::Ok(request.args[4..].to_vec()),
+        Operation4::Delegreturn => {
+            log.lock().push(request.args[4]);
+            ScriptedAnswer::Good
+        }
+        _ => ScriptedAnswer::Good,
+    });
+    let session = Session::connect(&server.url(), soft().delegations(true)).await.unwrap();
+    let names: [&[u8]; 4] = [b"one", b"two", b"three", b"four"];
+    let mut handles = Vec::new();
+    for name in names {
+        let file = session.open(name, &OpenOptions::reading()).await.unwrap();
+        handles.push(file.handle());
+        file.close().await.unwrap();
+    }
+    let is_held = |number: usize| session.delegated_since(&handles[number]).is_some();
+    assert!((0..4).all(is_held));
+    let limits = [(0, WRITING, vec![]), (3, READING, vec![11]), (1, READING | WRITING, vec![11, 12, 13])];
+    for ((keep, kinds, expected), sequence) in limits.into_iter().zip(1..) {
+        let operations = callback(session_id(1), sequence, 0, &[nfs4::CB_RECALL_ANY, keep, 1, kinds]);
+        let reply = tokio::task::block_in_place(|| server.call_back(&operations, &callback_head(2)));
+        assert_eq!(callback_status(&reply), 0);
+        wait_for("the returns", || returned.lock().len() >= expected.len()).await;
+        returned.lock().sort_unstable();
+        assert_eq!(*returned.lock(), expected, "{keep} may be kept");
+    }
+    assert_eq!([0, 1, 2, 3].map(is_held), [false, false, false, true]);
+    session.close().await;
+    returned.lock().sort_unstable();
+    assert_eq!(*returned.lock(), [11, 12, 13, 14]);
 }

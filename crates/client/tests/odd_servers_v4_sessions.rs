@@ -327,6 +327,105 @@ async fn callbacks_that_break_the_rules_are_refused() {
     }
 }
 
+/// Operations behind CB_SEQUENCE about what a client doesn't have, and numbers that its minor version doesn't
+/// define. Each gets the error that RFC 8881 section 20 has for it, and ends the CB_COMPOUND: the slots
+/// aren't recalled.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn callbacks_about_what_the_client_does_not_have_are_refused() {
+    use nfs4::{CB_GETATTR, CB_NOTIFY_LOCK, CB_OFFLOAD, CB_RECALL, CB_RECALL_ANY, CB_SEQUENCE, ILLEGAL};
+    const LAYOUTRECALL: u32 = 5;
+    let server = OddServer::new(|_| ScriptedAnswer::Good);
+    let session = server.session().await;
+    let cases: &[(&[u32], u32, Nfsstat4)] = &[
+        // Layouts of one file, of a filesystem, and all.
+        (&[LAYOUTRECALL, 1, 3, 0, 1, 4, 7, 0, 0, 0, 9, 1, 2, 3, 4], LAYOUTRECALL, Nfsstat4::NomatchingLayout),
+        (&[LAYOUTRECALL, 1, 3, 0, 2, 0, 1, 0, 2], LAYOUTRECALL, Nfsstat4::NomatchingLayout),
+        (&[LAYOUTRECALL, 1, 3, 1, 3], LAYOUTRECALL, Nfsstat4::NomatchingLayout),
+        // CB_NOTIFY, CB_PUSH_DELEG, CB_RECALLABLE_OBJ_AVAIL, CB_WANTS_CANCELLED, CB_NOTIFY_DEVICEID.
+        (&[6, 1, 2, 3, 4, 4, 7, 0], 6, Nfsstat4::Notsupp),
+        (&[7, 4, 7, 0], 7, Nfsstat4::RejectDeleg),
+        (&[9, 100, 1, 3], 9, Nfsstat4::Notsupp),
+        (&[12, 1, 1], 12, Nfsstat4::Notsupp),
+        (&[14, 1, 1, 2, 20, 1, 0, 0, 0, 0], 14, Nfsstat4::Notsupp),
+        // A delegation and a file that the client doesn't know.
+        (&[CB_RECALL, 1, 2, 3, 4, 0, 4, 7], CB_RECALL, Nfsstat4::BadStateid),
+        (&[CB_GETATTR, 4, 7, 1, 24], CB_GETATTR, Nfsstat4::Badhandle),
+        // Kinds of objects that aren't defined.
+        (&[CB_RECALL_ANY, 0, 1, 1 << 5], CB_RECALL_ANY, Nfsstat4::Inval),
+        (&[CB_RECALL_ANY, 0, 2, 3, 1 << 31], CB_RECALL_ANY, Nfsstat4::Inval),
+        (&[CB_SEQUENCE, 0, 0, 0, 1, 1, 0, 0, 0, 0], CB_SEQUENCE, Nfsstat4::SequencePos),
+        // NFSv4.1 has no CB_OFFLOAD.
+        (&[CB_OFFLOAD, 4, 7, 1, 2, 3, 4, 1, 0, 0], ILLEGAL, Nfsstat4::OpIllegal),
+        (&[2], ILLEGAL, Nfsstat4::OpIllegal),
+        (&[16], ILLEGAL, Nfsstat4::OpIllegal),
+        (&[ILLEGAL], ILLEGAL, Nfsstat4::OpIllegal),
+    ];
+    let mut sequence = 0;
+    for (words, operation, status) in cases {
+        sequence += 1;
+        let operations = callback(session_id(1), sequence, 0, &[words, &RECALL_SLOTS[..]].concat());
+        let reply = tokio::task::block_in_place(|| server.call_back(&operations, &callback_head(3)));
+        assert_eq!(results_of(&reply), (*status as u32, vec![(*operation, *status as u32)]), "{words:?}");
+    }
+    // Layouts, which are defined, and a lock that none waits for: the operations that follow are done.
+    let fine: [(&[u32], u32); 2] =
+        [(&[CB_RECALL_ANY, 0, 1, 1 << 3], CB_RECALL_ANY), (&[CB_NOTIFY_LOCK, 4, 7, 0, 1, 0], CB_NOTIFY_LOCK)];
+    for (words, operation) in fine {
+        sequence += 1;
+        let operations = callback(session_id(1), sequence, 0, &[words, &[CB_RECALL_ANY, 0, 0]].concat());
+        let reply = tokio::task::block_in_place(|| server.call_back(&operations, &callback_head(3)));
+        assert_eq!(results_of(&reply), (0, vec![(operation, 0), (CB_RECALL_ANY, 0)]), "{words:?}");
+    }
+    assert_eq!(server.shared.sequences.load(SeqCst), 0, "no slot was recalled");
+    session.attributes(&session.root()).await.unwrap();
+}
+
+/// The status of a CB_COMPOUND, and the operations behind CB_SEQUENCE with theirs. They have no other
+/// results here.
+fn results_of(reply: &[u8]) -> (u32, Vec<(u32, u32)>) {
+    let mut from = Decoder::new(reply);
+    let head: nfs4::CbCompound4ResHead<'_> = from.get().unwrap();
+    assert_eq!((from.u32().unwrap(), from.u32().unwrap()), (nfs4::CB_SEQUENCE, 0));
+    let _: nfs4::CbSequence4ResOk = from.get().unwrap();
+    let results = (1..head.results).map(|_| (from.u32().unwrap(), from.u32().unwrap())).collect();
+    assert!(from.rest().is_empty(), "{reply:?}");
+    (head.status, results)
+}
+
+/// Arguments that are cut off or too long are an error of their operation, which a retry gets again. A
+/// CB_COMPOUND that ends in front of an operation isn't one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn malformed_callbacks_are_errors_of_their_operations() {
+    let server = OddServer::new(|_| ScriptedAnswer::Good);
+    let session = server.session().await;
+    let cases: &[&[u32]] = &[
+        &[nfs4::CB_RECALL],
+        &[nfs4::CB_RECALL, 1, 2, 3, 4, 0, 4],
+        &[nfs4::CB_RECALL, 1, 2, 3, 4, 0, 129],
+        &[nfs4::CB_RECALL, 1, 2, 3, 4, 7, 4, 7],
+        &[nfs4::CB_GETATTR, 4, 7, u32::MAX],
+        &[nfs4::CB_RECALL_ANY, 0, 2, 3],
+        &[nfs4::CB_NOTIFY_LOCK, 4, 7, 0, 1, 1025],
+        &[RECALL_SLOTS[0]],
+    ];
+    for (words, sequence) in cases.iter().zip(1..) {
+        let operations = callback(session_id(1), sequence, 0, words);
+        let call_back = || server.call_back(&operations, &callback_head(2));
+        let expected = (Nfsstat4::Badxdr as u32, vec![(words[0], Nfsstat4::Badxdr as u32)]);
+        let reply = tokio::task::block_in_place(call_back);
+        assert_eq!(results_of(&reply), expected, "{words:?}");
+        assert_eq!(tokio::task::block_in_place(call_back), reply, "{words:?}: a retry");
+    }
+    let next = u32::try_from(cases.len()).unwrap() + 1;
+    let empty = callback(session_id(1), next, 0, &[]);
+    // GARBAGE_ARGS: nothing follows the RPC header.
+    assert!(tokio::task::block_in_place(|| server.call_back(&empty, &callback_head(2))).is_empty());
+    let operations = callback(session_id(1), next, 0, &[nfs4::CB_RECALL_ANY, 0, 0]);
+    let reply = tokio::task::block_in_place(|| server.call_back(&operations, &callback_head(2)));
+    assert_eq!(results_of(&reply), (0, vec![(nfs4::CB_RECALL_ANY, 0)]));
+    session.attributes(&session.root()).await.unwrap();
+}
+
 /// A server recalls slots again and again, and answers none of the SEQUENCEs that tell it of the client's
 /// compliance: there is one at a time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

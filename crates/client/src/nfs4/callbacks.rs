@@ -3,7 +3,8 @@
 //! Delegations and slots are recalled, waiters for locks are notified, asynchronous copies end, and
 //! CB_GETATTR asks for the size of a file with a write delegation. No callback waits for anything. The other
 //! operations behind CB_SEQUENCE are answered by what the RFC has for a client without the object: it has no
-//! layouts. A slot's reply is kept, so that a retry gets the same.
+//! layouts, no delegations of directories, and has registered no wants. A slot's reply is kept, so that a
+//! retry gets the same, also if an operation's arguments can't be decoded.
 
 use std::sync::{Arc, Weak};
 
@@ -14,7 +15,7 @@ use proto::nfs4::{
     Bitmap4, CB_COMPOUND, CB_GETATTR, CB_NOTIFY_LOCK, CB_OFFLOAD, CB_RECALL, CB_RECALL_ANY, CB_SEQUENCE,
     CB_VERSION, CbCompound4Head, CbCompound4ResHead, CbGetattr4Args, CbGetattr4ResOk, CbNotifyLock4Args,
     CbOffload4Args, CbRecall4Args, CbRecallAny4Args, CbSequence4Args, CbSequence4ResOk, Fattr4, ILLEGAL,
-    Nfsstat4, RCA4_RDATA_DLG, RCA4_WDATA_DLG, Sessionid4,
+    Nfsstat4, RCA4_DEFINED, RCA4_RDATA_DLG, RCA4_WDATA_DLG, Sessionid4,
 };
 use rpc::client::CallbackProgram;
 use rpc::message::{CallHeader, ReplyStatus};
@@ -179,39 +180,13 @@ impl Callbacks {
         let (mut status, mut count, mut recalled) = (Nfsstat4::Ok, 1, None);
         while status == Nfsstat4::Ok && count < head.operations {
             let operation = args.u32()?;
-            let mut values = None;
+            let answer = self.answer(operation, head.minor, args).unwrap_or_else(|_| Nfsstat4::Badxdr.into());
+            status = answer.status;
             count += 1;
-            if operation == CB_RECALL_SLOT {
-                recalled = Some(args.u32()?);
-            } else if operation == CB_NOTIFY_LOCK {
-                let notice: CbNotifyLock4Args<'_> = args.get()?;
-                self.lock_waiters.notify(notice.lock_owner.owner.0);
-            } else if operation == CB_RECALL {
-                let CbRecall4Args { stateid, fh, .. } = args.get()?;
-                status = self.recall(Recall::Delegation { id: state_id(stateid), file: fh.0 });
-            } else if operation == CB_RECALL_ANY {
-                let CbRecallAny4Args { objects_to_keep, type_mask } = args.get()?;
-                let kinds: &[DelegationKind] =
-                    match (type_mask.contains(RCA4_RDATA_DLG), type_mask.contains(RCA4_WDATA_DLG)) {
-                        (true, true) => &[DelegationKind::Read, DelegationKind::Write],
-                        (true, false) => &[DelegationKind::Read],
-                        (false, true) => &[DelegationKind::Write],
-                        (false, false) => &[],
-                    };
-                status = self.recall(Recall::Delegations { keep: objects_to_keep as usize, kinds });
-            } else if operation == CB_GETATTR {
-                let CbGetattr4Args { fh, attr_request } = args.get()?;
-                values = self.attributes(fh.0, attr_request);
-                status = if values.is_some() { Nfsstat4::Ok } else { Nfsstat4::Badhandle };
-            } else if operation == CB_OFFLOAD {
-                let offload: CbOffload4Args<'_> = args.get()?;
-                status = self.client().map_or(Nfsstat4::BadStateid, |client| client.offloads.ended(&offload));
-            } else {
-                status = refusal(operation);
-            }
+            recalled = answer.highest_slot.or(recalled);
             results.u32(if status == Nfsstat4::OpIllegal { ILLEGAL } else { operation });
             results.put(&status);
-            if let Some((attrmask, values)) = values {
+            if let Some((attrmask, values)) = answer.attributes {
                 let obj_attributes = Fattr4 { attrmask, attr_vals: Opaque(values.as_slice()) };
                 results.put(&CbGetattr4ResOk { obj_attributes });
             }
@@ -226,6 +201,47 @@ impl Callbacks {
             self.recall(Recall::Slots { session: sequence.sessionid, highest });
         }
         Ok(())
+    }
+
+    /// Does one operation behind CB_SEQUENCE.
+    fn answer(&self, operation: u32, minor: u32, args: &mut Decoder<'_>) -> Result<Answer, xdr::Error> {
+        Ok(match operation {
+            CB_RECALL_SLOT => Answer { highest_slot: Some(args.u32()?), ..Nfsstat4::Ok.into() },
+            CB_NOTIFY_LOCK => {
+                let notice: CbNotifyLock4Args<'_> = args.get()?;
+                self.lock_waiters.notify(notice.lock_owner.owner.0);
+                Nfsstat4::Ok.into()
+            }
+            CB_RECALL => {
+                let CbRecall4Args { stateid, fh, .. } = args.get()?;
+                self.recall(Recall::Delegation { id: state_id(stateid), file: fh.0 }).into()
+            }
+            CB_RECALL_ANY => self.recall_any(args.get()?).into(),
+            CB_GETATTR => {
+                let CbGetattr4Args { fh, attr_request } = args.get()?;
+                match self.attributes(fh.0, attr_request) {
+                    None => Nfsstat4::Badhandle.into(),
+                    attributes => Answer { attributes, ..Nfsstat4::Ok.into() },
+                }
+            }
+            // RFC 7862 section 16.1: 4.1 doesn't have it.
+            CB_OFFLOAD if minor >= 2 => {
+                let offload: CbOffload4Args<'_> = args.get()?;
+                let ended = |client: Arc<SessionClient>| client.offloads.ended(&offload);
+                self.client().map_or(Nfsstat4::BadStateid, ended).into()
+            }
+            _ => refusal(operation).into(),
+        })
+    }
+
+    fn recall_any(&self, CbRecallAny4Args { objects_to_keep, type_mask }: CbRecallAny4Args) -> Nfsstat4 {
+        if !type_mask.without(&RCA4_DEFINED).is_empty() {
+            return Nfsstat4::Inval;
+        }
+        let is_meant = [(RCA4_RDATA_DLG, DelegationKind::Read), (RCA4_WDATA_DLG, DelegationKind::Write)];
+        let kinds = is_meant.into_iter().filter(|(number, _)| type_mask.contains(*number));
+        let kinds: Vec<DelegationKind> = kinds.map(|(_, kind)| kind).collect();
+        self.recall(Recall::Delegations { keep: objects_to_keep as usize, kinds: &kinds })
     }
 
     /// The slot of a request, if it has its next sequence id or its last one.
@@ -245,7 +261,23 @@ impl Callbacks {
     }
 }
 
-/// The answer of a client that has no layouts.
+/// The result of an operation behind CB_SEQUENCE.
+struct Answer {
+    status: Nfsstat4,
+    /// Those of CB_GETATTR.
+    attributes: Option<(Bitmap4, Encoder)>,
+    /// That of CB_RECALL_SLOT, which takes effect behind the reply.
+    highest_slot: Option<u32>,
+}
+
+impl From<Nfsstat4> for Answer {
+    fn from(status: Nfsstat4) -> Self {
+        Self { status, attributes: None, highest_slot: None }
+    }
+}
+
+/// The answer of a client that has none of what the operation is about. It ends the CB_COMPOUND, so the
+/// arguments needn't be decoded.
 const fn refusal(operation: u32) -> Nfsstat4 {
     match operation {
         CB_LAYOUTRECALL => Nfsstat4::NomatchingLayout,

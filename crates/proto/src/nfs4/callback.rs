@@ -129,6 +129,11 @@ pub struct CbRecall4Args<'a> {
 pub const RCA4_RDATA_DLG: u32 = 0;
 /// `RCA4_TYPE_MASK_WDATA_DLG`.
 pub const RCA4_WDATA_DLG: u32 = 1;
+/// The defined kinds of objects: besides delegations of files those of directories (2), and layouts: of files
+/// (3), blocks (4), objects (8 and 9), of other types (12 to 15; RFC 8881 section 20.6.1), and flexible files
+/// (16 and 17; RFC 8435 section 13.1).
+pub const RCA4_DEFINED: Bitmap4 =
+    Bitmap4::of(&[RCA4_RDATA_DLG, RCA4_WDATA_DLG, 2, 3, 4, 8, 9, 12, 13, 14, 15, 16, 17]);
 
 /// Arguments of CB_RECALL_ANY.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
