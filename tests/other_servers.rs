@@ -1,6 +1,6 @@
 //! Our client with other servers: nfs-ganesha, and the Linux kernel's with Debian's nfs-kernel-server in a
 //! QEMU guest. Both serve MOUNT on another port than NFS; clients find it by rpcbind. Every command, on every
-//! kind of file, and a mount.
+//! kind of file, and a mount, also its locks.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, Permissions};
@@ -14,7 +14,7 @@ use samehost_tests::ganesha::Ganesha;
 use samehost_tests::knfsd::Knfsd;
 use samehost_tests::samehost::binary;
 use samehost_tests::scratch::pattern;
-use samehost_tests::{Mount, Netns, Scratch, need_root, run, run_ok};
+use samehost_tests::{Application, Mount, Netns, Scratch, need_root, run, run_ok, wait_for};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -294,6 +294,47 @@ fn every_command_on_ganesha() {
             scratch: &scratch,
         };
         peer.every_command();
+    }
+}
+
+/// nfs-ganesha notifies no client that waits for a lock (CB_NOTIFY_LOCK), so the mount asks again and again.
+#[test]
+fn a_lock_of_ganesha_is_waited_for_until_it_is_free_or_a_signal_comes() {
+    need_root();
+    let scratch = Scratch::new();
+    let export = scratch.mkdir("export");
+    let netns = Netns::new("ol");
+    let _ganesha = Ganesha::start(&netns, &export);
+    let url = format!("nfs://127.0.0.1:{}{}", Ganesha::NFS_PORT, Ganesha::PSEUDO);
+    let mounts = ["4.2", "4.1"].map(|version| {
+        let mount = Mount::unmounted_with(&scratch.mkdir(version));
+        run_ok(&mut netns.inside(&mount.command(&url, &format!("lane=off,vers={version}"))));
+        mount
+    });
+    let mut applications = mounts.each_ref().map(|mount| Application::new(mount.path()));
+    for application in &mut applications {
+        assert_eq!(application.run("open locked"), "ok");
+    }
+    for (holder, waiter) in [(0, 1), (1, 0)] {
+        assert_eq!(applications[holder].run("lock locked 0"), "ok");
+        let round_trips = || mounts[waiter].status()?["wire"]["round_trips"].as_u64();
+        for is_interrupted in [true, false] {
+            let before = round_trips().expect("a mount");
+            applications[waiter].begin("lock locked 1");
+            wait_for("the mount to ask again", || (round_trips()? >= before + 4).then_some(()));
+            assert!(applications[waiter].is_waiting());
+            if is_interrupted {
+                run_ok(Command::new("kill").args(["-USR1", &applications[waiter].pid().to_string()]));
+                assert_eq!(applications[waiter].result(), "EINTR");
+            }
+        }
+        let text = format!("by-{holder}");
+        assert_eq!(applications[holder].run(&format!("write locked {text}")), "ok");
+        assert_eq!(applications[holder].run("unlock locked"), "ok");
+        assert_eq!(applications[waiter].result(), "ok");
+        assert_eq!(applications[waiter].run("read locked"), text);
+        assert_eq!(applications[holder].run("lock locked 0"), "EAGAIN");
+        assert_eq!(applications[waiter].run("unlock locked"), "ok");
     }
 }
 

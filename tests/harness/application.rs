@@ -9,8 +9,11 @@ use crate::TIMEOUT;
 
 /// Opens files in a directory and does what it reads, one command a line. Prints the result of each.
 const APPLICATION: &str = r"
-import errno, fcntl, os, sys
+import errno, fcntl, os, signal, sys
 fds = {}
+def interrupt(*_):
+    raise InterruptedError(errno.EINTR, 'interrupted')
+signal.signal(signal.SIGUSR1, interrupt)
 for line in sys.stdin:
     what, name, *rest = line.split()
     try:
@@ -41,7 +44,8 @@ for line in sys.stdin:
 ///
 /// Its commands: `open NAME`, `lock NAME WAITS` (0 or 1), `unlock NAME`, `read NAME`, `write NAME TEXT`, and
 /// `stream NAME BLOCKS`, which writes numbered blocks ([`Application::block`]) and tells of every eighth,
-/// synced. The results are `ok`, what was read, or the name of an error.
+/// synced. The results are `ok`, what was read, or the name of an error. SIGUSR1 has a handler: what waits
+/// ends with `EINTR`.
 #[derive(Debug)]
 pub struct Application {
     child: Child,

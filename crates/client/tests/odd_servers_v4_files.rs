@@ -8,11 +8,16 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 
 use parking_lot::Mutex;
 use proto::nfs4::attributes as number;
-use proto::nfs4::{Bitmap4, Nfsstat4, Operation, Readdir4Args, Sequence4ResOk};
+use proto::nfs4::{
+    Bitmap4, IoAdvise4Args, Lock4Args, Lock4Denied, NfsLockType4, Nfsstat4, Operation,
+    RESULT_MAY_NOTIFY_LOCK, Readdir4Args, Sequence4ResOk, StateOwner4,
+};
 use samehost_client as client;
 use xdr::{Array, Decoder, Encoder, Opaque};
 
-use client::{ByteRange, Error, LockKind, LockOwner, LockRequest, OpenOptions, Session, Status};
+use client::{
+    Advice, ByteRange, Error, LockKind, LockOwner, LockRequest, OpenOptions, Session, Status, Version,
+};
 use support::odd_v4::{OddServer, ScriptedAnswer, attributes_of, encoded, opened, page, sequence, soft};
 use support::{BOUND, wait_for};
 
@@ -443,5 +448,91 @@ async fn closes_go_with_opens() {
             }
             assert!(attempt < ATTEMPTS, "{open:?}, {close:?}");
         }
+    }
+}
+
+/// A server that calls back to no waiter, whether it has said that it may (`OPEN4_RESULT_MAY_NOTIFY_LOCK`) or
+/// not, is asked until the lock is free.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_lock_is_asked_for_again_without_a_notice() {
+    // The flags of OPEN's result are behind the state id and the change of the directory.
+    const FLAGS_END: usize = 39;
+    const DENIALS: u32 = 4;
+    for flags in [0, u8::try_from(RESULT_MAY_NOTIFY_LOCK).unwrap()] {
+        let asked = Arc::new(AtomicU32::new(0));
+        let asks = asked.clone();
+        let server = OddServer::new(move |request| match request.operation {
+            Operation::Open => {
+                let mut result = opened(OPEN_ID, None);
+                result[FLAGS_END] = flags;
+                ScriptedAnswer::Ok(result)
+            }
+            Operation::Getattr if request.compound.contains(&Operation::Open) => {
+                ScriptedAnswer::Ok(attributes_of(&Decoder::new(request.args).get().unwrap(), 1))
+            }
+            Operation::Lock => {
+                let args: Lock4Args<'_> = Decoder::new(request.args).get().unwrap();
+                assert_eq!(args.locktype, NfsLockType4::Writew, "the server may queue the owner");
+                if asks.fetch_add(1, SeqCst) >= DENIALS {
+                    return ScriptedAnswer::Ok(LOCK_ID.to_vec());
+                }
+                let owner = StateOwner4 { clientid: 0, owner: Opaque(b"another") };
+                let locktype = NfsLockType4::Write;
+                let denied = Lock4Denied { offset: 0, length: u64::MAX, locktype, owner };
+                ScriptedAnswer::Failed(Nfsstat4::Denied, encoded(&denied))
+            }
+            Operation::Locku => ScriptedAnswer::Ok(LOCK_ID.to_vec()),
+            Operation::Close => ScriptedAnswer::Ok(request.args[4..].to_vec()),
+            _ => ScriptedAnswer::Good,
+        });
+        let session = server.session().await;
+        let options = OpenOptions::new().read(true).write(true);
+        let file = session.open(b"file", &options).await.unwrap();
+        let range = ByteRange { first: 0, last: u64::MAX };
+        let request = LockRequest { owner: LockOwner(1), range, kind: LockKind::Write, waits: true };
+        file.lock(request).await.unwrap();
+        assert_eq!(asked.load(SeqCst), DENIALS + 1, "{flags}");
+    }
+}
+
+/// IO_ADVISE (RFC 7862 section 15.5) says what posix_fadvise(2) would: the range, and one hint of
+/// `IO_ADVISE_TYPE4`. A server may accept no hint, and may not have the operation at all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn advice_is_sent_as_the_hint_of_its_name() {
+    let hints = [
+        (Advice::Normal, 0),
+        (Advice::Sequential, 1),
+        (Advice::Random, 3),
+        (Advice::WillNeed, 4),
+        (Advice::DontNeed, 6),
+        (Advice::NoReuse, 7),
+    ];
+    for answer in [Nfsstat4::Ok, Nfsstat4::Notsupp] {
+        let advised: Arc<Mutex<Vec<IoAdvise4Args>>> = Arc::default();
+        let log = advised.clone();
+        let server = OddServer::new(move |request| match request.operation {
+            Operation::Open => ScriptedAnswer::Ok(opened(OPEN_ID, None)),
+            Operation::Getattr if request.compound.contains(&Operation::Open) => {
+                ScriptedAnswer::Ok(attributes_of(&Decoder::new(request.args).get().unwrap(), 1))
+            }
+            Operation::IoAdvise => {
+                log.lock().push(Decoder::new(request.args).get().unwrap());
+                match answer {
+                    Nfsstat4::Ok => ScriptedAnswer::Ok(encoded(&Bitmap4::EMPTY)),
+                    refused => ScriptedAnswer::Status(refused),
+                }
+            }
+            Operation::Close => ScriptedAnswer::Ok(request.args[4..].to_vec()),
+            _ => ScriptedAnswer::Good,
+        });
+        let session = Session::connect(&server.url(), soft().version(Version::V4_2)).await.unwrap();
+        let file = session.open(b"file", &OpenOptions::reading()).await.unwrap();
+        for (advice, _) in hints {
+            file.advise(advice, 4096, 1 << 20).await.unwrap();
+        }
+        let advised = advised.lock();
+        let sent: Vec<_> = advised.iter().map(|args| (args.offset, args.count, args.hints)).collect();
+        assert_eq!(sent, hints.map(|(_, hint)| (4096, 1 << 20, Bitmap4::of(&[hint]))), "{answer:?}");
+        assert!(advised.iter().all(|args| args.stateid.other == OPEN_ID[4..]), "{advised:?}");
     }
 }

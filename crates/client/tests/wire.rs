@@ -203,6 +203,8 @@ async fn holes_are_read_and_advice_is_taken_or_ignored(version: Version) {
     for advice in [Advice::Sequential, Advice::WillNeed, Advice::Random, Advice::Normal] {
         file.advise(advice, 0, 1 << 20).await.unwrap();
     }
+    let advised = session.counters().calls(Operation::Ioadvise);
+    assert_eq!(advised, if version == Version::V4_2 { 4 } else { 0 }, "only NFSv4.2 has IO_ADVISE");
     let mut expected = vec![0; 5 << 20];
     expected[2_000_003..][..300_000].copy_from_slice(&data);
     for (offset, len) in [(0, 6 << 20), (1_999_999, 5), (2_300_000, 10), (5 << 20, 10), ((5 << 20) - 3, 10)] {

@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use proto::nfs4::attributes as number;
 use proto::nfs4::{
     self, Bitmap4, CbCompound4Head, CbSequence4Args, ChannelAttrs4, Copy4Args, CreateSession4Args,
-    CreateSession4ResOk, ExchangeId4Args, ExchangeId4ResOk, Fattr4, Lock4Args, Locku4Args, Nfsstat4,
-    Open4Args, Operation, Readdir4Args, Sequence4Args, Sequence4ResOk, ServerOwner4, Sessionid4,
+    CreateSession4ResOk, ExchangeId4Args, ExchangeId4ResOk, Fattr4, IoAdvise4Args, Lock4Args, Locku4Args,
+    Nfsstat4, Open4Args, Operation, Readdir4Args, Sequence4Args, Sequence4ResOk, ServerOwner4, Sessionid4,
     Setattr4Args, StateProtect4R, TestStateid4Args,
 };
 use rpc::message::{CallHeader, Credential};
@@ -334,6 +334,7 @@ fn skip_args(operation: Operation, from: &mut Decoder<'_>) {
             from.fixed::<16>().unwrap();
         }
         Operation::Commit => drop(from.fixed::<12>().unwrap()),
+        Operation::IoAdvise => drop(from.get::<IoAdvise4Args>().unwrap()),
         Operation::Copy => drop(from.get::<Copy4Args<'_>>().unwrap()),
         Operation::TestStateid => drop(from.get::<TestStateid4Args>().unwrap()),
         Operation::Putrootfh | Operation::Getfh | Operation::Lookupp | Operation::Savefh => {}
