@@ -12,6 +12,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use client::{LaneMode, OpenOptions, Options, Status, Url, Version};
 use common::v4::{ANYBODY, NFS_OK, PUTFH, SEQUENCE, Session, get};
 use common::{Scratch, encoded};
 use proto::nfs4::*;
@@ -228,6 +229,51 @@ fn a_copy_from_a_server_to_the_same_filesystem_shares_blocks() {
     run_ok(&mut server.client(&["cp", "--lane", "required", &url, copy.to_str().unwrap()]));
     assert_eq!(fs::read(&copy).unwrap(), pattern(3, SIZE as usize));
     assert!(is_shared(&copy));
+}
+
+/// The library's `clone_range` on the wire, of a file that has uncommitted data.
+#[test]
+fn clones_by_the_library_share_blocks() {
+    need_root();
+    for kind in ["xfs", "btrfs", "ext4"] {
+        let disk = Disk::new(kind, 320);
+        let export = disk.path().join("export");
+        fs::create_dir(&export).unwrap();
+        fs::write(export.join("a"), pattern(3, SIZE as usize)).unwrap();
+        let server = Serve::openly(&export).start();
+        let options = Options::new().lane(LaneMode::Off).version(Version::V4_2).run_dir(server.run_dir());
+        let url: Url = server.url(&export).parse().unwrap();
+        let session = client::blocking::Session::connect(&url, options).unwrap();
+        let cloned = session.run(async {
+            let create = OpenOptions::new().read(true).write(true).create(true);
+            let a = session.session().open(b"a", &create).await.unwrap();
+            let b = session.session().open(b"b", &create).await.unwrap();
+            a.write_at(&[7; 3 * 4096], 4096).await.unwrap();
+            let cloned = a.clone_range(0, &b, 0, 0).await;
+            if cloned.is_ok() {
+                a.clone_range(4096, &b, 2 * SIZE, 8 * 4096).await.unwrap();
+                assert_eq!(b.size().await.unwrap(), 2 * SIZE + 8 * 4096, "{kind}");
+                let unaligned = a.clone_range(100, &b, 0, 4096).await.unwrap_err();
+                assert_eq!(unaligned.status(), Some(Status::Invalid), "{kind}: {unaligned}");
+            }
+            a.close().await.unwrap();
+            b.close().await.unwrap();
+            cloned
+        });
+        if kind == "ext4" {
+            assert_eq!(cloned.unwrap_err().status(), Some(Status::NotSupported));
+            continue;
+        }
+        cloned.unwrap();
+        let mut data = pattern(3, SIZE as usize);
+        data[4096..4 * 4096].fill(7);
+        assert!(fs::read(export.join("a")).unwrap() == data, "{kind}");
+        let clone = fs::read(export.join("b")).unwrap();
+        assert!(clone[..SIZE as usize] == data, "{kind}");
+        assert!(clone[2 * SIZE as usize..] == data[4096..9 * 4096], "{kind}");
+        assert!(is_shared(&export.join("a")) && is_shared(&export.join("b")), "{kind}");
+        assert_eq!(server.status().calls("wire", "NFS4.CLONE"), 3, "{kind}");
+    }
 }
 
 #[test]
