@@ -9,7 +9,7 @@
 //! lock the same file in turn don't wait for each other's polls.
 //!
 //! Two mounts of Samehost, a guest and processes on the server's host wait for one lock, and recall a
-//! delegation of a mount.
+//! delegation of a mount. The guest recalls a write delegation of a mount, and a mount one of the guest.
 //!
 //! Processes on the server's host that use a mount of Samehost, by a tree or the export's own mount, recall
 //! delegations as every local process does. On the export's own mount their locks exclude the guest's.
@@ -21,6 +21,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rustix::fs::{FlockOperation, fcntl_lock};
 use samehost_tests::qemu::{self, Job};
 use samehost_tests::{
     Application, DataPath, Mount, Netns, Scratch, Serve, Server, need_root, run_ok, wait_for,
@@ -152,10 +153,26 @@ impl<'a> Others<'a> {
             }
             "takes_turns" => self.take_turns(),
             "delegated" => {
-                assert!(self.reads_without_a_call("by-guest"));
+                // A call of something else may come between, such as a CLOSE.
+                wait_for("a read without a call", || self.reads_without_a_call("by-guest").then_some(()));
                 self.before = self.calls("NFS4.DELEGRETURN");
             }
             "returned" => self.expect_return("by-guest"),
+            "writes" => self.delegate_for_writing("of-mount"),
+            "has_returned" => {
+                self.server.wait_for_calls("NFS4.DELEGRETURN", self.before);
+                let locked = "lock of-mount 0";
+                assert_eq!(self.applications[0].run("write of-mount more"), "ok");
+                assert_eq!(self.applications[1].run("open of-mount"), "ok");
+                assert_eq!(self.applications[1].run(locked), "EAGAIN", "the lock is the server's now");
+                assert_eq!(self.applications[0].run("unlock of-mount"), "ok");
+            }
+            "reads_of_guest" => {
+                self.before = self.calls("NFS4.DELEGRETURN");
+                let read = fs::read_to_string(self.mounts[1].join("of-guest")).expect("read");
+                assert_eq!(read, "kept\n", "what the guest has written under its delegation");
+                self.server.wait_for_calls("NFS4.DELEGRETURN", self.before);
+            }
             _ => return None,
         }
         Some(())
@@ -213,6 +230,27 @@ impl<'a> Others<'a> {
         self.before = self.calls("NFS4.DELEGRETURN");
     }
 
+    /// Opens and locks a file on the first mount again and again, until that takes no call: it has a write
+    /// delegation. Then an application writes and locks it.
+    fn delegate_for_writing(&mut self, file: &str) {
+        let path = self.mounts[0].join(file);
+        fs::write(&path, "nothing").expect("written");
+        wait_for("a use without a call", || {
+            let calls = || self.mounts[0].status().expect("a mount")["wire"]["round_trips"].as_u64();
+            let before = calls();
+            for _ in 0..4 {
+                let opened = File::options().read(true).write(true).open(&path).expect("opened");
+                fcntl_lock(&opened, FlockOperation::NonBlockingLockExclusive).expect("locked");
+            }
+            (calls() == before).then_some(())
+        });
+        for command in ["open", "lock", "write"] {
+            let argument = if command == "lock" { "0" } else { "by-mount" };
+            assert_eq!(self.applications[0].run(&format!("{command} {file} {argument}")), "ok");
+        }
+        self.before = self.calls("NFS4.DELEGRETURN");
+    }
+
     /// The first mount has returned the file's delegation, and reads what was written: the file's name.
     fn expect_return(&self, file: &str) {
         self.server.wait_for_calls("NFS4.DELEGRETURN", self.before);
@@ -265,7 +303,7 @@ fn the_kernels_client_shares_locks_and_delegations_with_mounts_and_processes() {
             (_, locked) => format!("a local process: {locked:?}"),
         }
     });
-    report.assert_passed(33 + 13);
+    report.assert_passed(33 + 13 + 7);
 }
 
 /// A process on the server's host opens files through a tree, by /dev/fuse and over io_uring, and through

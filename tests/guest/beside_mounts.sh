@@ -19,3 +19,17 @@ must queued.sees_the_last_write local read 0 5
 host delegated
 printf by-guest >/mnt/two/by-guest && echo PASS delegated.written
 host returned
+
+# A mount has a write delegation, under which it has written and locked the file. This client's open recalls it.
+host writes
+hold /mnt/two/of-mount
+must of_mount.reads by-mount read 0 8
+must of_mount.is_locked no lock w 0 0
+host has_returned
+must of_mount.locks ok lock w 0 0
+
+# And a mount's open recalls one of this client, which hasn't sent its data.
+exec 3<>/mnt/two/of-guest
+echo kept >&3 && echo PASS of_guest.written
+host reads_of_guest
+exec 3<&-
