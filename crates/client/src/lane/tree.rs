@@ -2,8 +2,8 @@
 //!
 //! A session that has a lane asks for the tree of its root, once for each lane and once after each recall.
 //! The server may refuse; the session then uses the lane for files only. A refusal because of another
-//! client's opens or of the server's grace period is temporary, and the session asks again. A server whose
-//! user is trusted only by name isn't asked ([`OpenError::FilesOnly`]).
+//! client's opens, of the server's grace period or of a withdrawn export is temporary, and the session asks
+//! again. A server whose user is trusted only by name isn't asked ([`OpenError::FilesOnly`]).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -152,8 +152,11 @@ impl LaneManager {
         let request = OpenRequest { target, access: lane::Access::ReadWrite, credential };
         bump(&self.counters.lane.round_trips);
         let answer = tokio::time::timeout(self.open_timeout(), established.lane.open(request)).await;
-        let is_temporary =
-            matches!(answer, Ok(Err(OpenError::Refused(OpenStatus::TryWire | OpenStatus::TooMany))));
+        // A stale root is that of an export which was withdrawn, and may come back.
+        let is_temporary = matches!(
+            answer,
+            Ok(Err(OpenError::Refused(OpenStatus::TryWire | OpenStatus::TooMany | OpenStatus::Stale)))
+        );
         let refusal = match answer {
             Ok(Ok(opened)) => {
                 let (sink, seals) = (self.attribute_sink.clone(), self.seals.clone());
