@@ -12,10 +12,8 @@ use samehost_client as client;
 use xdr::Decoder;
 
 use client::{Error, OpenOptions, Status, Version};
-use support::copy_server::{CopyServer, LENGTH, TARGET, begun, copied, done, id, status};
-use support::odd_v4::{
-    ScriptedAnswer, callback_head, callback_status, created, encoded, exchanged, session_id, soft,
-};
+use support::copy_server::{CopyServer, LENGTH, TARGET, begun, copied, done, id, offload_head, status};
+use support::odd_v4::{ScriptedAnswer, callback_status, created, encoded, exchanged, session_id, soft};
 use support::{BOUND, wait_for};
 
 /// No CB_OFFLOAD comes: the server is asked until it says that the copy is complete. It doesn't say whether
@@ -73,7 +71,7 @@ async fn early_repeated_and_foreign_callbacks_are_told_apart() {
     assert_eq!(statuses, [0, 0, unknown, unknown]);
     assert_eq!((server.asked.statuses(), server.asked.commits.load(SeqCst)), (0, 0));
     let late = server.asked.cb_offload(TARGET, &[id(1)], &done(LENGTH));
-    let late = tokio::task::block_in_place(|| server.odd.call_back(&late, &callback_head(2)));
+    let late = tokio::task::block_in_place(|| server.odd.call_back(&late, &offload_head(&[id(1)])));
     assert_eq!(callback_status(&late), unknown, "nobody waits any more");
     assert_eq!(*server.asked.cancelled.lock(), [], "the server has forgotten the copy");
 }

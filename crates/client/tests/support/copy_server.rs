@@ -5,8 +5,8 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use proto::nfs4::{
-    CB_OFFLOAD, CbOffload4Args, Copy4Args, Copy4ResOk, Nfsstat4, OffloadInfo4, OffloadStatus4ResOk,
-    Open4Args, OpenClaim4, Operation, StableHow4, Stateid4, WriteResponse4,
+    CB_OFFLOAD, CbCompound4Head, CbOffload4Args, Copy4Args, Copy4ResOk, Nfsstat4, OffloadInfo4,
+    OffloadStatus4ResOk, Open4Args, OpenClaim4, Operation, StableHow4, Stateid4, WriteResponse4,
 };
 use samehost_client::{Error, File, OpenOptions, Options, Session, Version};
 use xdr::{Array, Decoder, Encoder, Opaque};
@@ -67,13 +67,19 @@ impl Asked {
     /// Sends a callback, and doesn't wait for the reply.
     pub fn send_all(&self, file: &[u8], ids: &[Stateid4], info: OffloadInfo4) {
         let operations = self.cb_offload(file, ids, &info);
-        let head = callback_head(ids.len() as u32 + 1);
+        let head = offload_head(ids);
         self.odd.get().expect("the server").send_callback(&operations, &head);
     }
 
     pub fn send(&self, file: &[u8], id: Stateid4, info: OffloadInfo4) {
         self.send_all(file, &[id], info);
     }
+}
+
+/// The head of a callback with a CB_OFFLOAD for each of the copies.
+pub fn offload_head(ids: &[Stateid4]) -> CbCompound4Head<'static> {
+    // NFSv4.1 has no CB_OFFLOAD.
+    CbCompound4Head { minor: 2, ..callback_head(ids.len() as u32 + 1) }
 }
 
 /// A server with a script for COPY and what belongs to it.
