@@ -17,7 +17,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::directory::{MAX_SOCKETS_OF_USER, ProcessSocket, SocketDirectory};
-use crate::{ProcessKind, Reply, TIMEOUT};
+use crate::{ACCEPTED, ProcessKind, Reply, TIMEOUT};
 
 /// The most processes that are asked at the same time.
 const AT_ONCE: usize = 64;
@@ -51,6 +51,9 @@ pub enum AskError {
         /// The process, 0 if it isn't visible here.
         pid: u32,
     },
+    /// It has accepted a change and ended.
+    #[error("its process has ended before the change was made")]
+    Ended,
     /// It belongs to a user who may not answer here.
     #[error(
         "process {pid} belongs to {}: only root and the owner of the directory are believed",
@@ -114,6 +117,7 @@ impl From<AskError> for io::Error {
         let kind = match &error {
             AskError::Io(error) => error.kind(),
             error if error.is_timeout() => io::ErrorKind::TimedOut,
+            AskError::Ended => io::ErrorKind::ConnectionReset,
             AskError::Untrusted { .. } => io::ErrorKind::PermissionDenied,
             AskError::TooLong { .. } | AskError::Invalid(_) => io::ErrorKind::InvalidData,
             _ => io::ErrorKind::Other,
@@ -193,7 +197,7 @@ pub fn query_all<T: DeserializeOwned>(
     }
     turns.sort_unstable();
     let turns = turns.into_iter().map(|(_, at)| at).collect();
-    for (socket, text) in sockets.iter().zip(exchange(&sockets, turns, b"")) {
+    for (socket, text) in sockets.iter().zip(ask(&sockets, turns)) {
         match text.and_then(|text| Ok(serde_json::from_slice(&text)?)) {
             Ok(answer) => all.answers.push(ProcessAnswer { socket: socket.clone(), answer }),
             Err(error) if error.is_gone() => {}
@@ -203,24 +207,42 @@ pub fn query_all<T: DeserializeOwned>(
     Ok(all)
 }
 
-/// Requests a change.
+/// Requests a change, and waits for its result: for [`TIMEOUT`], or if the process accepts the request, until
+/// it has made the change or has ended. Meanwhile `waiting` is called every [`TIMEOUT`].
 ///
 /// # Errors
 /// When there is no valid reply. The change may be made all the same.
-pub fn tell(socket: &ProcessSocket, change: &impl Serialize) -> Result<Reply, AskError> {
+pub fn tell(
+    socket: &ProcessSocket,
+    change: &impl Serialize,
+    mut waiting: impl FnMut(),
+) -> Result<Reply, AskError> {
     let request = serde_json::to_vec(change)?;
-    let mut texts = exchange(std::slice::from_ref(socket), VecDeque::from([0]), &request);
-    let text = texts.pop().unwrap_or(Err(AskError::NoTimeLeft))?;
-    Ok(serde_json::from_slice(&text)?)
+    let mut exchange = Exchange::begin(socket, 0, &request, Instant::now() + TIMEOUT)?;
+    loop {
+        wait_for_any(std::slice::from_ref(&exchange));
+        if exchange.advance()? {
+            break;
+        }
+        if Instant::now() >= exchange.until {
+            // The result, once it begins, has as long as any other answer.
+            if exchange.received != [ACCEPTED] {
+                return Err(AskError::TimedOut { pid: exchange.pid });
+            }
+            waiting();
+            exchange.until = Instant::now() + TIMEOUT;
+        }
+    }
+    if exchange.received == [ACCEPTED] {
+        Err(AskError::Ended)
+    } else {
+        Ok(serde_json::from_slice(&exchange.received)?)
+    }
 }
 
-/// Sends the request to all sockets, in the order of the indices in `turns`, several at a time. Returns the
-/// texts of the answers in the order of the sockets.
-fn exchange(
-    sockets: &[ProcessSocket],
-    mut turns: VecDeque<usize>,
-    request: &[u8],
-) -> Vec<Result<Vec<u8>, AskError>> {
+/// Asks all sockets' processes for their status, in the order of the indices in `turns`, several at a time.
+/// Returns the texts of the answers in the order of the sockets.
+fn ask(sockets: &[ProcessSocket], mut turns: VecDeque<usize>) -> Vec<Result<Vec<u8>, AskError>> {
     let end = Instant::now() + QUERY_TIMEOUT;
     let mut texts: Vec<_> = sockets.iter().map(|_| Err(AskError::NoTimeLeft)).collect();
     let mut exchanges: Vec<Exchange<'_>> = Vec::new();
@@ -230,7 +252,7 @@ fn exchange(
             && exchanges.len() < AT_ONCE
             && let Some(at) = turns.pop_front()
         {
-            match Exchange::begin(&sockets[at], at, request, end) {
+            match Exchange::begin(&sockets[at], at, b"", end) {
                 Ok(exchange) => exchanges.push(exchange),
                 Err(error) => texts[at] = Err(error),
             }

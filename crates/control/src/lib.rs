@@ -4,8 +4,9 @@
 //! A server's is `<instance>.status`, a mount's `<instance>.mount`; only the process's own user (and root)
 //! can connect. A client writes a request in JSON, shuts its writing side down, and reads one JSON text to
 //! its end. An empty request asks for the status; any other is a change, which is answered with a [`Reply`].
-//! The process defines the status and the changes; this crate implements the exchange, with a bound on each
-//! length and wait.
+//! A change may take long: the process then accepts it with a line feed, which is white space before the
+//! JSON, and from there on the client waits until the result is sent or the process ends. The process defines
+//! the status and the changes; this crate implements the exchange, with a bound on each length and wait.
 
 mod client;
 mod directory;
@@ -24,7 +25,7 @@ pub use client::{Answers, AskError, ProcessAnswer, Unresponsive, query, query_al
 pub use directory::{MAX_SOCKETS_OF_USER, ProcessSocket, SocketDirectory};
 pub use latency::{LATENCY_BOUNDS, Latencies, LatencyCounters};
 pub use metrics::{Metric, MetricKind, MetricUnit, Metrics};
-pub use socket::Socket;
+pub use socket::{ControlAnswer, LateAnswer, Socket};
 
 /// A kind of process with a control socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,8 +65,11 @@ impl fmt::Display for ProcessKind {
     }
 }
 
-/// How long an exchange may take: a process waits so long for a request, and a client for the whole answer.
+/// How long an exchange may take: a process waits so long for a request, and a client for the whole answer,
+/// except for the result of a change that was accepted.
 pub const TIMEOUT: Duration = Duration::from_secs(2);
+/// What a process sends first if its answer takes long.
+pub(crate) const ACCEPTED: u8 = b'\n';
 /// The longest request that is read, in bytes.
 pub const MAX_REQUEST: usize = 64 << 10;
 
@@ -82,15 +86,4 @@ pub enum Reply {
         /// What the user can do about it.
         next: Option<String>,
     },
-}
-
-/// The JSON of an answer. Where it can't be written, that is the answer, as a [`Reply`]: the process remains
-/// to be asked other things.
-#[must_use]
-pub fn answer(answer: &impl Serialize) -> Vec<u8> {
-    let failed = |error: serde_json::Error| {
-        let reason = format!("the answer can't be written: {error}");
-        serde_json::to_vec(&Reply::Error { reason, next: None }).unwrap_or_default()
-    };
-    serde_json::to_vec(answer).unwrap_or_else(failed)
 }

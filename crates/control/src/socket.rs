@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -15,8 +16,10 @@ use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
+use serde::Serialize;
+
 use crate::directory::remove_dead_socket;
-use crate::{MAX_REQUEST, ProcessKind, TIMEOUT};
+use crate::{ACCEPTED, MAX_REQUEST, ProcessKind, Reply, TIMEOUT};
 
 /// The length of the kernel's queue of connections.
 const BACKLOG: i32 = 16;
@@ -26,6 +29,56 @@ const MAX_REQUESTS: usize = 16;
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// The interval between two checks that the socket's file exists.
 const FILE_CHECKS: Duration = Duration::from_secs(2);
+
+/// What a process answers to a request.
+#[derive(Debug)]
+pub enum ControlAnswer {
+    /// This JSON, at once.
+    Now(Vec<u8>),
+    /// The request is accepted, and its result takes time: another thread gets the connection, and sends the
+    /// answer.
+    Later(SyncSender<LateAnswer>),
+    /// Nothing: the process is about to exit.
+    Ending,
+}
+
+impl ControlAnswer {
+    /// This value at once, as JSON.
+    pub fn now(answer: &impl Serialize) -> Self {
+        Self::Now(json(answer))
+    }
+}
+
+/// The JSON of an answer. Where it can't be written, that is the answer, as a [`Reply`]: the process remains to
+/// be asked other things.
+fn json(answer: &impl Serialize) -> Vec<u8> {
+    let failed = |error: serde_json::Error| {
+        let reason = format!("the answer can't be written: {error}");
+        serde_json::to_vec(&Reply::Error { reason, next: None }).unwrap_or_default()
+    };
+    serde_json::to_vec(answer).unwrap_or_else(failed)
+}
+
+/// A connection whose client waits for an answer. Dropping it tells the client that there is none.
+#[derive(Debug)]
+pub struct LateAnswer(UnixStream);
+
+impl LateAnswer {
+    /// Tells the client that its request is accepted: from now on it waits as long as it takes.
+    fn accept(mut stream: UnixStream) -> io::Result<Self> {
+        prepare(&stream)?;
+        stream.write_all(&[ACCEPTED])?;
+        Ok(Self(stream))
+    }
+
+    /// Sends the answer.
+    ///
+    /// # Errors
+    /// When the client is gone.
+    pub fn send(mut self, answer: &impl Serialize) -> io::Result<()> {
+        send_reply(&mut self.0, json(answer))
+    }
+}
 
 /// A listening socket with its thread. Dropping it ends the thread and removes the socket.
 #[derive(Debug)]
@@ -38,7 +91,7 @@ pub struct Socket {
 impl Socket {
     /// Listens as `<instance>.<suffix of kind>` in `run_dir`, which exists, and removes the sockets of dead
     /// processes of this kind. `answer` gets each request (an empty one asks for the status) on the socket's
-    /// thread and returns the JSON to send, or `None` when its process is about to exit.
+    /// thread, which it must not block.
     ///
     /// When the socket's file is removed, the thread creates it again within some seconds, in a directory at
     /// `run_dir` that gives no other user more power than the first one did. It creates no directory.
@@ -49,7 +102,7 @@ impl Socket {
         run_dir: &Path,
         instance: &str,
         kind: ProcessKind,
-        answer: impl Fn(&[u8]) -> Option<Vec<u8>> + Send + 'static,
+        answer: impl Fn(&[u8]) -> ControlAnswer + Send + 'static,
     ) -> io::Result<Self> {
         for (_, path) in lane::run_dir::sockets(run_dir, kind.suffix())? {
             // What can't be removed, such as another user's, is left.
@@ -205,7 +258,7 @@ struct PendingRequest {
     until: Instant,
 }
 
-fn serve(listener: &mut ControlListener, stop: &OwnedFd, answer: &dyn Fn(&[u8]) -> Option<Vec<u8>>) {
+fn serve(listener: &mut ControlListener, stop: &OwnedFd, answer: &dyn Fn(&[u8]) -> ControlAnswer) {
     let mut requests: Vec<PendingRequest> = Vec::with_capacity(MAX_REQUESTS);
     loop {
         let mut ready = vec![PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN)];
@@ -230,9 +283,15 @@ fn serve(listener: &mut ControlListener, stop: &OwnedFd, answer: &dyn Fn(&[u8]) 
             match receive(&mut requests[index]) {
                 Ok(true) => {
                     let request = requests.swap_remove(index);
-                    // `None`: the process is about to exit.
-                    let Some(text) = answer(&request.received) else { return };
-                    if let Err(error) = send_reply(request.stream, text) {
+                    let answered = match answer(&request.received) {
+                        ControlAnswer::Now(text) => reply(request.stream, text),
+                        // Without a receiver nothing will be sent, and the connection is closed.
+                        ControlAnswer::Later(to) => {
+                            LateAnswer::accept(request.stream).map(|late| drop(to.send(late)))
+                        }
+                        ControlAnswer::Ending => return,
+                    };
+                    if let Err(error) = answered {
                         tracing::debug!(%error, "the client closed the connection before the reply");
                     }
                 }
@@ -270,9 +329,18 @@ fn receive(request: &mut PendingRequest) -> io::Result<bool> {
     }
 }
 
-fn send_reply(mut stream: UnixStream, mut text: Vec<u8>) -> io::Result<()> {
+fn reply(mut stream: UnixStream, text: Vec<u8>) -> io::Result<()> {
+    prepare(&stream)?;
+    send_reply(&mut stream, text)
+}
+
+/// Bounds each write.
+fn prepare(stream: &UnixStream) -> io::Result<()> {
     stream.set_nonblocking(false)?;
-    stream.set_write_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))
+}
+
+fn send_reply(stream: &mut UnixStream, mut text: Vec<u8>) -> io::Result<()> {
     text.push(b'\n');
     stream.write_all(&text)
 }

@@ -7,13 +7,13 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use samehost_control::{ProcessKind, Socket};
+use samehost_control::{ControlAnswer, ProcessKind, Socket};
 
 #[test]
 fn a_process_without_descriptors_answers() {
     let dir = tempfile::tempdir().unwrap();
     let socket = Socket::start(dir.path(), "00112233445566778899aabbccddeeff", ProcessKind::Server, |_| {
-        Some(b"answered".to_vec())
+        ControlAnswer::Now(b"answered".to_vec())
     })
     .unwrap();
     let limit = Rlimit { current: Some(64), maximum: getrlimit(Resource::Nofile).maximum };

@@ -5,11 +5,13 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
 use samehost_control::ProcessKind::{self, Mount, Server};
 use samehost_control::{
-    AskError, MAX_REQUEST, MAX_SOCKETS_OF_USER, Reply, Socket, SocketDirectory, query, query_all, tell,
+    AskError, ControlAnswer, LateAnswer, MAX_REQUEST, MAX_SOCKETS_OF_USER, ProcessSocket, Reply, Socket,
+    SocketDirectory, query, query_all, tell,
 };
 
 const ONE: &str = "00112233445566778899aabbccddeeff";
@@ -19,11 +21,11 @@ const OTHER: &str = "ffeeddccbbaa99887766554433221100";
 fn process(dir: &Path, instance: &str, kind: ProcessKind, name: &'static str) -> Socket {
     Socket::start(dir, instance, kind, move |request| {
         let answer = match serde_json::from_slice::<String>(request) {
-            _ if request.is_empty() => return serde_json::to_vec(name).ok(),
+            _ if request.is_empty() => return ControlAnswer::now(&name),
             Ok(change) => Reply::Done(format!("{name} does {change}")),
             Err(error) => Reply::Error { reason: error.to_string(), next: Some("write JSON".to_owned()) },
         };
-        serde_json::to_vec(&answer).ok()
+        ControlAnswer::now(&answer)
     })
     .unwrap()
 }
@@ -60,8 +62,8 @@ fn kinds_of_processes_are_queried_separately() {
     assert_eq!(answers(Mount), ["mount"]);
     let socket = query::<String>(&dir, Mount).unwrap().answers.pop().unwrap().socket;
     assert_eq!(socket.path(), mount.path());
-    assert_eq!(tell(&socket, &"this").unwrap(), Reply::Done("mount does this".to_owned()));
-    let refused = tell(&socket, &7).unwrap();
+    assert_eq!(tell(&socket, &"this", || ()).unwrap(), Reply::Done("mount does this".to_owned()));
+    let refused = tell(&socket, &7, || ()).unwrap();
     assert!(matches!(&refused, Reply::Error { next: Some(next), .. } if next == "write JSON"), "{refused:?}");
     assert_eq!(std::fs::metadata(one.path()).unwrap().permissions().mode() & 0o777, 0o600);
     drop(other);
@@ -79,7 +81,7 @@ fn sockets_of_dead_processes_are_skipped_and_removed() {
     drop(other);
     drop(UnixListener::bind(&dead).unwrap());
     assert!(query::<String>(dir.path(), Server).unwrap().all().unwrap().is_empty());
-    assert!(tell(&socket, &1).unwrap_err().is_gone());
+    assert!(tell(&socket, &1, || ()).unwrap_err().is_gone());
     let _one = process(dir.path(), ONE, Server, "one");
     assert!(!dead.exists());
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "kept");
@@ -133,6 +135,65 @@ fn an_endless_answer_is_not_read_to_its_end() {
     let asked = query::<String>(dir.path(), Mount).unwrap();
     let most = Mount.max_reply();
     assert!(matches!(asked.silent[0].error, AskError::TooLong { most: bound } if bound == most), "{asked:?}");
+}
+
+/// What a process says when it accepts a change extends no query.
+#[test]
+fn a_query_waits_for_no_result_that_is_promised() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_hostile, promises) = slow_process(dir.path(), |_| true);
+    let asked = query::<String>(dir.path(), Server).unwrap();
+    assert!(matches!(asked.silent[0].error, AskError::TimedOut { .. }), "{asked:?}");
+    drop(promises);
+}
+
+/// A process that hands the connections of these requests over to the caller, and its socket.
+fn slow_process(
+    dir: &Path,
+    is_slow: impl Fn(&[u8]) -> bool + Send + 'static,
+) -> (Socket, Receiver<LateAnswer>) {
+    let (late, changes) = sync_channel(1);
+    let answer = move |request: &[u8]| {
+        if is_slow(request) { ControlAnswer::Later(late.clone()) } else { ControlAnswer::now(&"slow") }
+    };
+    (Socket::start(dir, ONE, Server, answer).unwrap(), changes)
+}
+
+/// The socket of the only server.
+fn only_socket(dir: &Path) -> ProcessSocket {
+    query::<String>(dir, Server).unwrap().answers.pop().unwrap().socket
+}
+
+#[test]
+fn the_result_of_a_change_is_awaited_and_others_are_answered_meanwhile() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_process, changes) = slow_process(dir.path(), |request| !request.is_empty());
+    let (waits, waiting) = sync_channel(16);
+    let socket = only_socket(dir.path());
+    let client = std::thread::spawn(move || {
+        tell(&socket, &"this", || {
+            let _ = waits.try_send(());
+        })
+    });
+    let late = changes.recv_timeout(Duration::from_secs(60)).unwrap();
+    // Longer than an answer may take otherwise.
+    for _ in 0..2 {
+        waiting.recv_timeout(Duration::from_secs(60)).unwrap();
+    }
+    assert_eq!(query::<String>(dir.path(), Server).unwrap().answers[0].answer, "slow");
+    late.send(&Reply::Done("done".to_owned())).unwrap();
+    assert_eq!(client.join().unwrap().unwrap(), Reply::Done("done".to_owned()));
+}
+
+#[test]
+fn a_process_that_ends_before_the_change_is_made_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let (process, changes) = slow_process(dir.path(), |request| !request.is_empty());
+    let socket = only_socket(dir.path());
+    let client = std::thread::spawn(move || tell(&socket, &"this", || ()));
+    drop(changes.recv_timeout(Duration::from_secs(60)).unwrap());
+    assert!(matches!(client.join().unwrap().unwrap_err(), AskError::Ended));
+    drop(process);
 }
 
 #[test]

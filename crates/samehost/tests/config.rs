@@ -124,24 +124,40 @@ fn the_log_names_errors_and_what_needs_a_restart() {
 }
 
 #[test]
-fn a_reload_that_hangs_is_reported_and_does_not_block_the_socket() {
+fn a_reload_that_hangs_is_awaited_and_does_not_block_the_socket() {
     use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
     let scratch = tempfile::tempdir().unwrap();
     let exports = scratch.path().join("exports");
-    fs::write(&exports, format!("{} *(ro)\n", scratch.path().display())).unwrap();
+    let valid = format!("{} *(ro)\n", scratch.path().display());
+    fs::write(&exports, &valid).unwrap();
     let server = Server::with(&["--exports", exports.to_str().unwrap()], "127.0.0.1(rw,insecure)");
-    // A pipe without data, whose read blocks.
-    fs::remove_file(&exports).unwrap();
-    mknodat(CWD, &exports, FileType::Fifo, Mode::from(0o600), 0).unwrap();
-    let done = server.run(&["ctl", "reload"]).exits(0);
-    assert!(done.text().starts_with("still under way"), "{}", done.text());
-    server.run(&["ctl", "reload"]).exits(1).complains(&["an earlier change is still under way"]);
-    server.run(&["ctl", "io-mode", "read", "direct"]).exits(0);
-    // The open succeeds since there is a reader, and its end makes the file an empty one.
-    drop(open(&exports, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty()).unwrap());
-    wait_for("the change to end", || {
-        !server.run(&["ctl", "unexport", "/nowhere"]).stderr.contains("still under way")
-    });
+    for (text, code, words) in [
+        (&*valid, 0, "exports unchanged: "),
+        ("/srv *(bogus)\n", 1, "exports:1:8: option bogus is not known"),
+    ] {
+        // A pipe without data, whose read blocks.
+        fs::remove_file(&exports).unwrap();
+        mknodat(CWD, &exports, FileType::Fifo, Mode::from(0o600), 0).unwrap();
+        std::thread::scope(|scope| {
+            let reload = scope.spawn(|| server.run(&["ctl", "reload"]));
+            // The open succeeds when there is a reader, which then waits for data.
+            let mut pipe = None;
+            wait_for("the reload to begin", || {
+                pipe = open(&exports, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty()).ok();
+                pipe.is_some()
+            });
+            let pipe = pipe.unwrap();
+            server.run(&["ctl", "reload"]).exits(1).complains(&["an earlier change is still under way"]);
+            server.run(&["ctl", "io-mode", "read", "direct"]).exits(0);
+            assert!(!reload.is_finished());
+            // Its end is the file's.
+            rustix::io::write(&pipe, text.as_bytes()).unwrap();
+            drop(pipe);
+            let reloaded = reload.join().unwrap().exits(code);
+            let said = format!("{}{}", reloaded.text(), reloaded.stderr);
+            assert!(said.contains(words), "{said}");
+        });
+    }
 }
 
 #[test]

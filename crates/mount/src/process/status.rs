@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use client::{DataPathCounters, LaneMode, SessionEvents};
-use control::{ProcessKind, Reply, Socket, SocketDirectory};
+use control::{ControlAnswer, ProcessKind, Reply, Socket, SocketDirectory};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, statx};
 use serde::{Deserialize, Serialize};
 
@@ -206,9 +206,9 @@ impl NewFileDataPath {
 }
 
 /// The reply to a request at the socket; an empty one asks for the status.
-fn answer(identity: &MountIdentity, mount: &Mount, request: &[u8]) -> Vec<u8> {
+fn answer(identity: &MountIdentity, mount: &Mount, request: &[u8]) -> ControlAnswer {
     if request.is_empty() {
-        return control::answer(&snapshot(identity, mount));
+        return ControlAnswer::now(&snapshot(identity, mount));
     }
     let reply = match serde_json::from_slice(request) {
         Ok(MountRequest::Lane(mode)) => {
@@ -220,7 +220,7 @@ fn answer(identity: &MountIdentity, mount: &Mount, request: &[u8]) -> Vec<u8> {
             next: Some("it may be of another version; mount again".to_owned()),
         },
     };
-    control::answer(&reply)
+    ControlAnswer::now(&reply)
 }
 
 fn age(since: Instant) -> u64 {
@@ -294,7 +294,7 @@ pub(super) fn socket(run_dir: &Path, mount: &Arc<Mount>, identity: &Arc<MountIde
         let instance = lane::nonce::hex(&lane::nonce::random_instance()?);
         lane::run_dir::create(dir)?;
         Socket::start(dir, &instance, ProcessKind::Mount, move |request| {
-            mount.upgrade().map(|mount| answer(&identity, &mount, request))
+            mount.upgrade().map_or(ControlAnswer::Ending, |mount| answer(&identity, &mount, request))
         })
     };
     let error = match start(run_dir) {

@@ -13,7 +13,7 @@ pub const CTL_LONG_HELP: &str = "A change lasts until it is undone or the proces
 
 Exit codes:
   0  changed
-  1  refused, or the process didn't answer
+  1  refused, failed, or the process didn't answer
   2  the command line couldn't be understood; nothing was tried
   4  no such process is running";
 
@@ -65,7 +65,8 @@ Examples:
   samehost ctl unexport '/srv 10.0.0.0/8'";
 
 const RELOAD_LONG_HELP: &str = "\
-If the configuration or the exports have an error, nothing changes. Exports that `ctl export` has \
+Waits until the reload has ended, and prints its result. If the configuration or the exports have an \
+error, nothing changes, and the exit code is 1. Exports that `ctl export` has \
 added are removed, and those that `ctl unexport` has removed come back.";
 
 /// Options of `samehost ctl export` and `samehost ctl unexport`.

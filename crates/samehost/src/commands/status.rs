@@ -55,7 +55,9 @@ pub fn report_unresponsive(silent: &[Unresponsive], what: &str) {
 /// The failure of a query or request to the process with this socket: a server or a mount.
 pub fn unanswered(socket: &Path, error: &AskError, what: &str) -> Failure {
     let next = match error {
-        error if error.is_gone() => "it has ended meanwhile: `samehost status` shows what runs".to_owned(),
+        error if error.is_gone() || matches!(error, AskError::Ended) => {
+            "it has ended meanwhile: `samehost status` shows what runs".to_owned()
+        }
         error if error.is_denied() => format!("run as the user of the {what}, or as root"),
         error if error.is_timeout() => {
             "it hangs or is stopped: see what it waits for (in its log, in /proc/PID/stack), or restart it"

@@ -7,26 +7,24 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::mpsc::sync_channel;
-use std::time::Duration;
 
-use control::Reply;
+use control::{ControlAnswer, LateAnswer, Reply};
 use exports::{EditError, Exports};
 
 use crate::export_table::ExportTable;
 use crate::lifecycle::running::RunningServer;
 
-/// How long the control socket's thread waits for a change, so that the client gets its reply in time.
-const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
-
 impl RunningServer {
-    /// Makes a change on a thread of its own, since an exported directory may be on a mount that hangs. If
-    /// the change takes longer than [`REPLY_TIMEOUT`], the reply says so and the log has the result.
+    /// Makes a change on a thread of its own, since an exported directory may be on a mount that hangs. The
+    /// thread answers when the change is made or has failed.
     pub(crate) fn in_background(
         self: &Arc<Self>,
         change: impl FnOnce(&Self) -> Result<String, String> + Send + 'static,
-    ) -> Reply {
+    ) -> ControlAnswer {
         if self.is_changing.swap(true, Acquire) {
-            return refused("an earlier change is still under way: an exported mount may hang".to_owned());
+            let reason = "an earlier change is still under way: an exported mount may hang".to_owned();
+            let next = Some("wait for its result, which the server also logs, and try again".to_owned());
+            return ControlAnswer::now(&Reply::Error { reason, next });
         }
         let server = Arc::clone(self);
         let (sender, receiver) = sync_channel(1);
@@ -37,18 +35,20 @@ impl RunningServer {
                 Ok(done) => tracing::info!("samehost ctl: {done}"),
                 Err(reason) => tracing::warn!("samehost ctl: {reason}"),
             }
-            // The receiver may have given up.
-            let _ = sender.send(result);
+            drop(server);
+            let reply = match result {
+                Ok(done) => Reply::Done(done),
+                Err(reason) => Reply::Error { reason, next: None },
+            };
+            // The client may be gone.
+            let _ = receiver.recv().map(|client: LateAnswer| client.send(&reply));
         });
         if let Err(error) = thread {
             self.is_changing.store(false, Release);
-            return refused(format!("no thread for it: {error}"));
+            let reason = format!("no thread for it: {error}");
+            return ControlAnswer::now(&Reply::Error { reason, next: None });
         }
-        match receiver.recv_timeout(REPLY_TIMEOUT) {
-            Ok(Ok(done)) => Reply::Done(done),
-            Ok(Err(reason)) => refused(reason),
-            Err(_) => Reply::Done("still under way; the server's log will have the result".to_owned()),
-        }
+        ControlAnswer::Later(sender)
     }
 
     pub(crate) fn export(&self, line: &str) -> Result<String, String> {
@@ -89,8 +89,4 @@ impl RunningServer {
         self.put_in_place(&before, ExportTable::open(&exports, &self.opening, &before));
         Ok(path)
     }
-}
-
-fn refused(reason: String) -> Reply {
-    Reply::Error { reason, next: None }
 }

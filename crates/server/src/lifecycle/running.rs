@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use control::{ProcessKind, Reply, Socket};
+use control::{ControlAnswer, ProcessKind, Reply, Socket};
 use exports::Export;
 use lane::{Instance, LaneInfo, LaneServer};
 use parking_lot::Mutex;
@@ -96,9 +96,9 @@ impl RunningServer {
         // The umask is 0 by now.
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o755).create(directory);
         let started = made.and_then(|()| {
-            // While the server is being dropped, a request gets an empty answer.
+            // While the server is being dropped, a request gets no answer.
             Socket::start(directory, &instance, ProcessKind::Server, move |request| {
-                running.upgrade().map(|running| running.answer(request))
+                running.upgrade().map_or(ControlAnswer::Ending, |running| running.answer(request))
             })
         });
         match started {
@@ -114,19 +114,18 @@ impl RunningServer {
         }
     }
 
-    /// The answer to a request at the socket, as JSON.
-    fn answer(self: &Arc<Self>, request: &[u8]) -> Vec<u8> {
+    /// The answer to a request at the socket.
+    fn answer(self: &Arc<Self>, request: &[u8]) -> ControlAnswer {
         if request.is_empty() {
-            return control::answer(&self.status());
+            return ControlAnswer::now(&self.status());
         }
-        let reply = match serde_json::from_slice(request) {
+        match serde_json::from_slice(request) {
             Ok(change) => self.change(change),
-            Err(error) => Reply::Error {
+            Err(error) => ControlAnswer::now(&Reply::Error {
                 reason: format!("this server knows no such change: {error}"),
                 next: Some("use the `samehost` of the server's own version".to_owned()),
-            },
-        };
-        control::answer(&reply)
+            }),
+        }
     }
 
     pub(crate) fn notices(&self) -> Vec<String> {

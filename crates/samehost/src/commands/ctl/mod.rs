@@ -13,7 +13,7 @@ use crate::cli::{CtlArgs, CtlCommand, Global};
 use crate::commands::status;
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::human;
-use crate::output::Output;
+use crate::output::{Output, print_error};
 
 /// Runs the sub-command.
 pub fn ctl(global: &Global, args: &CtlArgs) -> CommandResult {
@@ -42,10 +42,16 @@ fn unanswered(silent: &[Unresponsive], what: &'static str) -> Option<Failure> {
     Some(status::unanswered(path, error, what))
 }
 
-/// Requests a change from the process with this socket.
+/// Requests a change from the process with this socket, and waits for its result.
 fn tell(socket: &ProcessSocket, change: &impl Serialize) -> Result<Reply, Failure> {
     let what = socket.kind().to_string();
-    control::tell(socket, change).map_err(|error| status::unanswered(&socket.path(), &error, &what))
+    let mut has_said = false;
+    let waiting = || {
+        if !std::mem::replace(&mut has_said, true) {
+            print_error(&format!("the {what} is still at it, perhaps because a mount hangs; waiting"));
+        }
+    };
+    control::tell(socket, change, waiting).map_err(|error| status::unanswered(&socket.path(), &error, &what))
 }
 
 /// Prints the reply of a process.
