@@ -16,7 +16,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
+use rustix::fs::{Access, AtFlags, OFlags};
 use sys::locks::FileLock;
 
 /// The file with the key: 16 random bytes, readable by the server's user only.
@@ -125,6 +125,35 @@ impl StateDirectory {
         Err(AcquireError::InUse { path: directory.to_owned(), holder: DirectoryHolder::of(&text) })
     }
 
+    /// Finds what [`StateDirectory::acquire`] and [`StateDirectory::handle_key`] would refuse, and changes
+    /// nothing. That another server has the directory is no obstacle.
+    ///
+    /// # Errors
+    /// Theirs.
+    pub fn check(directory: &Path) -> Result<(), StateDirError> {
+        if !check_missing(directory)? {
+            return Ok(());
+        }
+        check_directory(directory)?;
+        let at =
+            |path: &Path, checked: io::Result<()>| checked.map_err(|error| StateDirError::new(path, error));
+        // What isn't there will be created.
+        let can_create = || may(directory, Access::WRITE_OK | Access::EXEC_OK);
+        let lock = directory.join(LOCK_FILE);
+        let lockable = match fs::symlink_metadata(&lock) {
+            Ok(found) => check_lock(&found).and_then(|()| may(&lock, Access::READ_OK | Access::WRITE_OK)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => can_create(),
+            Err(error) => Err(error),
+        };
+        at(&lock, lockable)?;
+        let key = directory.join(KEY_FILE);
+        let usable = match read(&key) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => can_create(),
+            other => other.map(drop),
+        };
+        at(&key, usable)
+    }
+
     /// The directory.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -161,23 +190,33 @@ fn open_lock(path: &Path) -> io::Result<File> {
     options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(flags.bits() as i32);
     match fs::symlink_metadata(path) {
         // Opening a device may have side effects.
-        Ok(found) if !found.file_type().is_file() => {
-            return Err(refused("it is not a regular file".to_owned()));
-        }
-        Ok(_) => {}
+        Ok(found) => check_lock(&found)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
     let file = options.open(path)?;
-    let found = file.metadata()?;
-    check_owner(&found)?;
+    check_lock(&file.metadata()?)?;
+    Ok(file)
+}
+
+/// Checks the lock's file.
+fn check_lock(found: &Metadata) -> io::Result<()> {
+    if !found.is_file() {
+        return Err(refused("it is not a regular file".to_owned()));
+    }
+    check_owner(found)?;
     if found.mode() & WRITABLE_BY_OTHERS != 0 {
         let mode = found.mode() & 0o7777;
         return Err(refused(format!(
             "others can write to it (mode {mode:04o}), and hold its lock: chmod 600"
         )));
     }
-    Ok(file)
+    Ok(())
+}
+
+/// Whether this process may do that with a file.
+fn may(path: &Path, access: Access) -> io::Result<()> {
+    Ok(rustix::fs::accessat(rustix::fs::CWD, path, access, AtFlags::EACCESS)?)
 }
 
 /// Creates a directory that only the server's user may enter, and its missing parents, durably; or checks the
@@ -187,6 +226,11 @@ fn open_lock(path: &Path) -> io::Result<File> {
 /// If it can't be created, isn't a directory, or other users can write to it.
 pub fn create(directory: &Path) -> Result<(), StateDirError> {
     create_missing(directory)?;
+    check_directory(directory)
+}
+
+/// Checks a directory that exists.
+fn check_directory(directory: &Path) -> Result<(), StateDirError> {
     let failed = |error: io::Error| StateDirError::new(directory, error);
     let found = fs::metadata(directory).map_err(failed)?;
     if !found.is_dir() {
@@ -202,11 +246,11 @@ pub fn create(directory: &Path) -> Result<(), StateDirError> {
     Ok(())
 }
 
-/// Creates the missing directories of a path, each on stable storage before the next.
-fn create_missing(directory: &Path) -> Result<(), StateDirError> {
+/// Whether something is at the path. A link that leads nowhere is an error: no directory can be made there.
+fn exists(directory: &Path) -> Result<bool, StateDirError> {
     let failed = |error: io::Error| StateDirError::new(directory, error);
     match fs::metadata(directory) {
-        Ok(_) => return Ok(()),
+        Ok(_) => return Ok(true),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(failed(error)),
     }
@@ -216,10 +260,24 @@ fn create_missing(directory: &Path) -> Result<(), StateDirError> {
             "it is a symbolic link to {target}, which isn't there; make that directory, or remove the link"
         ))));
     }
-    let above = match directory.parent() {
+    Ok(false)
+}
+
+/// The directory in which this path's last name is.
+fn above(directory: &Path) -> &Path {
+    match directory.parent() {
         Some(above) if above != Path::new("") => above,
         _ => Path::new("."),
-    };
+    }
+}
+
+/// Creates the missing directories of a path, each on stable storage before the next.
+fn create_missing(directory: &Path) -> Result<(), StateDirError> {
+    if exists(directory)? {
+        return Ok(());
+    }
+    let failed = |error: io::Error| StateDirError::new(directory, error);
+    let above = above(directory);
     create_missing(above)?;
     match DirBuilder::new().mode(0o700).create(directory) {
         // Another server was quicker.
@@ -227,6 +285,19 @@ fn create_missing(directory: &Path) -> Result<(), StateDirError> {
         other => other.map_err(failed)?,
     }
     sync(above).map_err(failed)
+}
+
+/// Checks whether [`create_missing`] can succeed; whether the directory exists already.
+fn check_missing(directory: &Path) -> Result<bool, StateDirError> {
+    if exists(directory)? {
+        return Ok(true);
+    }
+    let above = above(directory);
+    if check_missing(above)? {
+        let can_create = may(above, Access::WRITE_OK | Access::EXEC_OK);
+        can_create.map_err(|error| StateDirError::new(directory, error))?;
+    }
+    Ok(false)
 }
 
 /// Writes a directory's entries to stable storage.
@@ -362,8 +433,25 @@ mod tests {
         }
     }
 
+    /// Why a directory can't be used. A check says the same.
     fn why(directory: &Path) -> String {
-        handle_key(directory).unwrap_err().source.to_string()
+        let checked = StateDirectory::check(directory).unwrap_err();
+        let error = handle_key(directory).unwrap_err();
+        assert_eq!(checked.to_string(), error.to_string());
+        error.source.to_string()
+    }
+
+    #[test]
+    fn a_check_changes_nothing() {
+        let scratch = tempfile::tempdir().unwrap();
+        let directory = scratch.path().join("a/b");
+        StateDirectory::check(&directory).unwrap();
+        assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
+        let used = StateDirectory::acquire(&directory).unwrap();
+        StateDirectory::check(&directory).expect("by a server that runs");
+        used.handle_key().unwrap();
+        StateDirectory::check(&directory).unwrap();
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 2);
     }
 
     #[test]

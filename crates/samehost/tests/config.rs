@@ -20,10 +20,17 @@ fn a_file_is_checked_without_a_server() {
     let scratch = tempfile::tempdir().unwrap();
     let file = scratch.path().join("samehost.toml");
     let exports = scratch.path().join("exports");
-    fs::write(&exports, "/srv *(ro)\n").unwrap();
-    let first = format!("exports = {:?}\n", exports.display().to_string());
-    fs::write(&file, &first).unwrap();
+    let export = scratch.path().join("export");
+    fs::create_dir(&export).unwrap();
+    let valid = format!("{} *(ro)\n", export.display());
+    fs::write(&exports, &valid).unwrap();
+    let path = |path: &Path| path.display().to_string();
+    let state = scratch.path().join("state");
+    let first = format!("exports = {:?}\n", path(&exports));
+    let rest = format!("state-dir = {:?}\nlisten = '127.0.0.1:0'\nno-rpcbind = true\n", path(&state));
+    fs::write(&file, format!("{first}{rest}")).unwrap();
     assert!(check(&file).exits(0).text().ends_with("samehost.toml: valid\n"));
+    assert!(!state.exists());
 
     fs::write(&file, format!("{first}theads = 4\nlease = 0\n")).unwrap();
     check(&file).exits(2).complains(&[
@@ -33,9 +40,30 @@ fn a_file_is_checked_without_a_server() {
     ]);
     run(samehost(["serve", "--config"]).arg(&file)).exits(2).complains(&["samehost.toml:2:1: "]);
 
-    fs::write(&file, &first).unwrap();
-    fs::write(&exports, "/srv *(ro)\n/usr *(frobnicate)\n").unwrap();
+    fs::write(&file, format!("{first}{rest}")).unwrap();
+    fs::write(&exports, format!("{valid}/usr *(frobnicate)\n")).unwrap();
     check(&file).exits(1).complains(&["exports:2:", "frobnicate"]);
+    // What the server refuses, the check finds, in the same words.
+    let refused = |text: &str, exit, words: &[&str]| {
+        fs::write(&file, text).unwrap();
+        let serve = run(samehost(["serve", "--config"]).arg(&file).env_remove("SAMEHOST_STATE_DIR"));
+        let serve = serve.exits(exit).complains(words);
+        let said = serve.stderr.lines().filter(|line| !line.is_empty()).collect::<Vec<_>>();
+        check(&file).exits(exit).complains(&said);
+    };
+    fs::write(&exports, "# nothing\n").unwrap();
+    refused(&format!("{first}{rest}"), 1, &["nothing is exported", "next: "]);
+    fs::write(&exports, format!("{}/none *(ro)\n", export.display())).unwrap();
+    refused(&format!("{first}{rest}"), 1, &["none of the exports can be served", "next: create"]);
+    fs::write(&exports, &valid).unwrap();
+    refused(&format!("{first}{rest}node = 'a'\n"), 2, &["both --cluster and --node"]);
+    let elsewhere = rest.replace("127.0.0.1", "192.0.2.1");
+    refused(&format!("{first}{elsewhere}"), 1, &["cannot listen on 192.0.2.1:0", "next: "]);
+    let metrics = format!("metrics = {:?}\n", path(&scratch.path().join("none/socket")));
+    refused(&format!("{first}{rest}{metrics}"), 1, &["metrics at ", "next: "]);
+    fs::create_dir_all(&state).unwrap();
+    fs::set_permissions(&state, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    refused(&format!("{first}{rest}"), 1, &["chmod go-w"]);
     check(&scratch.path().join("none")).exits(2).complains(&["none: No such file"]);
 }
 

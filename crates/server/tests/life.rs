@@ -204,7 +204,12 @@ fn start_errors_name_their_cause() {
     let start = |change: &dyn Fn(&mut samehost_server::Config)| {
         let mut config = samehost_server::Config { takeover: Duration::ZERO, ..scratch.config(OPEN) };
         change(&mut config);
-        Server::start(config).err().map(|error| error.to_string()).unwrap_or_default()
+        let checked: Vec<_> = config.check().iter().map(ToString::to_string).collect();
+        let error = Server::start(config).err().map(|error| error.to_string()).unwrap_or_default();
+        // A server that runs may have the address.
+        let is_in_use = error.contains("Address already in use");
+        assert!(is_in_use || checked == [error.as_str()], "a check says the same: {checked:?}, {error}");
+        error
     };
     let none = start(&|config| config.exports.clear());
     assert!(none.contains("--export"), "{none}");
@@ -216,8 +221,22 @@ fn start_errors_name_their_cause() {
     assert!(second.starts_with("--export#2:1:6: "), "{second}");
     let no_file = start(&|config| config.export_files = vec!["/no/such/file".into()]);
     assert!(no_file.contains("/no/such/file"), "{no_file}");
-    let state = start(&|config| config.state_dir = Some("/proc/no".into()));
-    assert!(state.contains("--state-dir"), "{state}");
+    let file = scratch.dir.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    for path in [file.clone(), file.join("below")] {
+        let state = start(&|config| config.state_dir = Some(path.clone()));
+        assert!(state.contains("--state-dir"), "{state}");
+    }
+    let elsewhere = start(&|config| config.listen = vec!["192.0.2.1:0".parse().unwrap()]);
+    assert!(elsewhere.contains("192.0.2.1:0"), "{elsewhere}");
+    let missing = scratch.dir.path().join("missing/socket");
+    for path in [missing, file.join("socket"), Path::new("/").join("long".repeat(40))] {
+        let address = samehost_server::MetricsAddress::Unix(path.clone());
+        let metrics = start(&|config| config.metrics = Some(address.clone()));
+        assert!(metrics.contains(path.to_str().unwrap()), "{metrics}");
+    }
+    let metrics = start(&|config| config.metrics = Some("192.0.2.1:0".parse().unwrap()));
+    assert!(metrics.contains("http://192.0.2.1:0"), "{metrics}");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let listen = start(&|config| config.listen = vec![address]);
@@ -226,6 +245,29 @@ fn start_errors_name_their_cause() {
     assert!(twice.contains("already"), "{twice}");
     let Err(StartError::Exports(_)) = Server::start(scratch.config("gss/krb5(rw)")) else { panic!() };
     assert!(!scratch.run_dir().exists() || std::fs::read_dir(scratch.run_dir()).unwrap().next().is_none());
+}
+
+#[test]
+fn a_check_finds_all_that_a_start_would_refuse_and_changes_nothing() {
+    let scratch = Scratch::new();
+    let mut config = scratch.config(OPEN);
+    config.metrics = Some(samehost_server::MetricsAddress::Unix(scratch.dir.path().join("metrics")));
+    assert!(config.check().is_empty());
+    assert_eq!(std::fs::read_dir(scratch.dir.path()).unwrap().count(), 1, "the exported directory");
+    // A server of this configuration runs.
+    let server = Server::start(config.clone()).unwrap();
+    config.listen = server.local_addrs();
+    assert!(config.check().is_empty());
+    Client::new(&server).mnt(&scratch.export()).unwrap();
+    server.stop();
+    config.exports = vec!["/no/such *".into()];
+    config.listen = vec!["192.0.2.1:0".parse().unwrap()];
+    config.state_dir = Some(scratch.dir.path().join("export/../export"));
+    let found: Vec<_> = config.check().iter().map(ToString::to_string).collect();
+    let [exports, state, listen] = &found[..] else { panic!("{found:?}") };
+    assert!(exports.contains("/no/such is not served"), "{exports}");
+    assert!(state.contains("chmod go-w"), "{state}");
+    assert!(listen.contains("192.0.2.1"), "{listen}");
 }
 
 #[test]

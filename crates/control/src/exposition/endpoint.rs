@@ -10,7 +10,7 @@ use std::fmt;
 use std::fs::Metadata;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -26,7 +26,8 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus_client::registry::Registry;
-use rustix::fs::Mode;
+use rustix::fs::{Access, AtFlags, CWD, Mode, accessat};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
@@ -76,6 +77,38 @@ impl FromStr for MetricsAddress {
             )
         })?;
         Ok(Self::Tcp(address))
+    }
+}
+
+impl MetricsAddress {
+    /// Checks whether an endpoint can listen here, and changes nothing. That another process listens here is
+    /// no error: it may be an endpoint of the same configuration.
+    ///
+    /// # Errors
+    /// As [`MetricsEndpoint::start`].
+    pub fn check(&self) -> io::Result<()> {
+        let path = match self {
+            Self::Tcp(address) => {
+                return match TcpListener::bind(address) {
+                    Err(error) if error.kind() != io::ErrorKind::AddrInUse => Err(error),
+                    _ => Ok(()),
+                };
+            }
+            Self::Unix(path) => path,
+        };
+        let directory = match path.parent() {
+            Some(directory) if directory != Path::new("") => directory,
+            _ => Path::new("."),
+        };
+        let (_address, _directory) = lane::run_dir::address(path)?;
+        match std::fs::symlink_metadata(path) {
+            Ok(found) if !found.file_type().is_socket() => Err(Errno::ADDRINUSE.into()),
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Ok(accessat(CWD, directory, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)?)
+            }
+            Err(error) => Err(error),
+        }
     }
 }
 

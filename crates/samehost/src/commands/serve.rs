@@ -264,7 +264,7 @@ fn hints(reasons: &[String]) -> String {
 }
 
 /// The next step for each failure of a start.
-fn explain(error: StartError) -> Failure {
+pub fn explain(error: StartError) -> Failure {
     let failure = Failure::new("serve", &error);
     match &error {
         StartError::Exports(_) => failure.next("correct the line; samehost-exports(5) has the options"),

@@ -12,6 +12,7 @@ use exports::{Exports, IoMode};
 
 use crate::export_table::sources::ExportSources;
 use crate::lifecycle::cluster::AddressHook;
+use crate::lifecycle::descriptors::Demands;
 use crate::lifecycle::errors::ReloadError;
 use crate::service::nfs4_state::LockStore;
 
@@ -186,6 +187,12 @@ impl Config {
     /// [`ReloadError`].
     pub fn read_exports(&self) -> Result<Exports, ReloadError> {
         Ok(ExportSources::of(self).read()?)
+    }
+
+    /// What it needs descriptors for.
+    pub(crate) fn demands(&self, exports: &Exports) -> Demands {
+        let (threads, connections) = (self.threads, self.max_connections);
+        Demands { threads, exports: exports.list().len(), connections }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The life cycle of a server: start, reload, stop.
 
 pub(crate) mod change;
+mod check;
 pub(crate) mod cluster;
 pub mod config;
 pub(crate) mod descriptors;
@@ -26,15 +27,12 @@ use parking_lot::Mutex;
 use recovery::Recovered;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use store::HandleKey;
 
 use crate::authorization::access::AccessControl;
 use crate::export_table::io_modes::IoModeSettings;
-use crate::export_table::sources::ExportSources;
-use crate::export_table::{ExportTable, StoreSettings};
-use crate::lifecycle::cluster::{CephSession, ClusterNode, JoinedCluster, MARKS};
+use crate::lifecycle::cluster::{CephSession, ClusterNode, JoinedCluster};
 use crate::lifecycle::config::{Config, LaneOffer};
-use crate::lifecycle::descriptors::{Demands, Descriptors};
+use crate::lifecycle::descriptors::Descriptors;
 use crate::lifecycle::errors::{ReloadError, StartError};
 use crate::lifecycle::monitor::StartMonitor;
 use crate::lifecycle::mount_watch::MountWatch;
@@ -42,7 +40,8 @@ use crate::lifecycle::reloads::Reloads;
 use crate::lifecycle::running::{Reloaded, RunningServer};
 use crate::lifecycle::stale_sockets::StaleSockets;
 use crate::lifecycle::start::{
-    Takeover, has_free_port, identity, scope, start_lane, start_metrics, start_wire, unusable,
+    Takeover, has_free_port, identity, open_table, read_exports, require_proc, scope, start_lane,
+    start_metrics, start_wire, store_settings, unusable,
 };
 use crate::programs::rpcbind::{self, Registrations};
 use crate::service::cluster_gate::ClusterGate;
@@ -90,17 +89,9 @@ impl Server {
     /// [`StartError`]; nothing is left running.
     pub fn start_monitored(config: Config, monitor: &dyn StartMonitor) -> Result<Self, StartError> {
         let limit = process::prepare();
-        let exports = ExportSources::of(&config).read()?;
-        if exports.list().is_empty() {
-            return Err(StartError::NoExports);
-        }
-        let proc = std::fs::metadata("/proc/self/fd").map_err(sys::proc_error);
-        proc.map_err(|source| StartError::NoProc { source })?;
-        let demands = Demands {
-            threads: config.threads,
-            exports: exports.list().len(),
-            connections: config.max_connections,
-        };
+        let exports = read_exports(&config)?;
+        require_proc()?;
+        let demands = config.demands(&exports);
         let descriptors = Descriptors::divide(limit, demands)?;
         let mut takeover = Takeover::new(&config, monitor);
         let (joined, state_directory, key) = match &config.cluster {
@@ -119,21 +110,11 @@ impl Server {
             }
         };
         monitor::check(monitor)?;
-        let Descriptors { nodes, data, state: preserved, .. } = descriptors;
-        let limits = store::DescriptorLimits { nodes, data, preserved };
-        let opening = StoreSettings {
-            key: HandleKey::new(key),
-            verifier: Arc::default(),
-            limits,
-            slots: Arc::default(),
-            reserved_name: joined.is_some().then_some(MARKS),
-        };
+        let preserved = descriptors.state;
+        let opening = store_settings(&config, key, &descriptors);
         let instance = lane::nonce::random_instance()
             .map_err(|source| StartError::System { what: "random numbers", source })?;
-        let table = ExportTable::open(&exports, &opening, &ExportTable::default());
-        if table.entries().iter().all(|entry| entry.store.is_err() && !entry.awaits_mount()) {
-            return Err(StartError::NothingServed(table.unserved()));
-        }
+        let table = open_table(&exports, &opening)?;
         let mut problems: Vec<_> = descriptors.note(demands).into_iter().collect();
         let identity = identity(&key, &config, &instance);
         let session = match &joined {

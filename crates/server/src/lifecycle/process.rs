@@ -22,7 +22,16 @@ pub(crate) fn prepare() -> usize {
     }
     make_room_for_descriptors();
     survive_file_size_limit();
-    getrlimit(Resource::Nofile).current.map_or(UNLIMITED, |limit| usize::try_from(limit).unwrap_or(UNLIMITED))
+    number(getrlimit(Resource::Nofile).current)
+}
+
+/// The limit of open files that [`prepare`] would set.
+pub(crate) fn most_descriptors() -> usize {
+    number(getrlimit(Resource::Nofile).maximum)
+}
+
+fn number(limit: Option<u64>) -> usize {
+    limit.map_or(UNLIMITED, |limit| usize::try_from(limit).unwrap_or(UNLIMITED))
 }
 
 /// Stands for "unlimited": the kernel's own limit (`/proc/sys/fs/nr_open`), unless it was raised.

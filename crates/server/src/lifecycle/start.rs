@@ -8,12 +8,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use control::exposition::{MetricsEndpoint, Registry};
+use exports::Exports;
 use lane::{Instance, LaneOptions, LaneServer};
 use recovery::{AcquireError, StateDirError, StateDirectory};
 use siphasher::sip128::{Hasher128 as _, SipHasher24};
 
+use store::{DescriptorLimits, HandleKey};
+
 use super::listen;
 use crate::authorization::admission::ExportAdmission;
+use crate::export_table::sources::ExportSources;
+use crate::export_table::{ExportTable, StoreSettings};
+use crate::lifecycle::cluster::MARKS;
 use crate::lifecycle::config::{Config, LaneOffer, default_state_dir};
 use crate::lifecycle::descriptors::Descriptors;
 use crate::lifecycle::errors::StartError;
@@ -63,6 +69,39 @@ pub(crate) fn scope(key: &[u8; 16], config: &Config, identity: [u8; 16]) -> [u8;
     let mut hasher = SipHasher24::new_with_key(key);
     hasher.write(b"NFSv4 server scope");
     hasher.finish128().as_bytes()
+}
+
+/// The exports, of which there is one at least.
+pub(crate) fn read_exports(config: &Config) -> Result<Exports, StartError> {
+    let exports = ExportSources::of(config).read()?;
+    if exports.list().is_empty() { Err(StartError::NoExports) } else { Ok(exports) }
+}
+
+/// Fails without /proc.
+pub(crate) fn require_proc() -> Result<(), StartError> {
+    let proc = std::fs::metadata("/proc/self/fd").map_err(sys::proc_error);
+    proc.map(drop).map_err(|source| StartError::NoProc { source })
+}
+
+/// What the stores have in common: this key, and their share of the descriptors.
+pub(crate) fn store_settings(config: &Config, key: [u8; 16], descriptors: &Descriptors) -> StoreSettings {
+    let Descriptors { nodes, data, state: preserved, .. } = *descriptors;
+    StoreSettings {
+        key: HandleKey::new(key),
+        verifier: Arc::default(),
+        limits: DescriptorLimits { nodes, data, preserved },
+        slots: Arc::default(),
+        reserved_name: config.cluster.is_some().then_some(MARKS),
+    }
+}
+
+/// Opens the exported directories, of which one at least is served or will be.
+pub(crate) fn open_table(exports: &Exports, opening: &StoreSettings) -> Result<ExportTable, StartError> {
+    let table = ExportTable::open(exports, opening, &ExportTable::default());
+    if table.entries().iter().all(|entry| entry.store.is_err() && !entry.awaits_mount()) {
+        return Err(StartError::NothingServed(table.unserved()));
+    }
+    Ok(table)
 }
 
 /// The path of the state directory.
@@ -215,7 +254,7 @@ impl<'a> Takeover<'a> {
     }
 }
 
-fn cannot_listen(addresses: &[SocketAddr], source: io::Error) -> StartError {
+pub(crate) fn cannot_listen(addresses: &[SocketAddr], source: io::Error) -> StartError {
     let addresses = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     StartError::Listen { addresses, source }
 }

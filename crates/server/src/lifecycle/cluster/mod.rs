@@ -81,25 +81,35 @@ impl JoinedCluster {
         config.settings.timeout * WAITS
     }
 
+    /// Finds what [`JoinedCluster::connect`] would refuse, except for the key. Changes nothing.
+    pub fn check(config: &ClusterConfig) -> Result<(), ClusterError> {
+        member(config).map(drop)
+    }
+
     /// Connects to RADOS, and checks that this server is a node.
     pub fn connect(config: &ClusterConfig) -> Result<Self, ClusterError> {
-        let objects = ObjectNamespace::connect(&config.settings);
-        let objects = objects.map_err(|error| ClusterError::Connect(Box::new(error)))?;
-        let grace = GraceDatabase::new(objects.clone());
-        let node = config.node.clone();
-        let failed = |error| ClusterError::Grace(Box::new(error), node.clone());
-        let database = grace.read().map_err(failed)?.database;
-        if database.flags(&node).is_none() {
-            return Err(ClusterError::NotMember(node));
-        }
+        let (objects, grace) = member(config)?;
         let key = cluster_handle_key(&objects).map_err(|error| ClusterError::Object(Box::new(error)))?;
         Ok(Self {
-            records: ClusterRecords::new(objects, &node),
-            node,
+            records: ClusterRecords::new(objects, &config.node),
+            node: config.node.clone(),
             grace,
             key,
             hook: config.address_hook.clone(),
             ceph: config.settings.clone(),
         })
+    }
+}
+
+/// Connects to RADOS as a node of the cluster.
+fn member(config: &ClusterConfig) -> Result<(ObjectNamespace, GraceDatabase), ClusterError> {
+    let objects = ObjectNamespace::connect(&config.settings);
+    let objects = objects.map_err(|error| ClusterError::Connect(Box::new(error)))?;
+    let grace = GraceDatabase::new(objects.clone());
+    let node = config.node.clone();
+    match grace.read() {
+        Err(error) => Err(ClusterError::Grace(Box::new(error), node)),
+        Ok(found) if found.database.flags(&node).is_none() => Err(ClusterError::NotMember(node)),
+        Ok(_) => Ok((objects, grace)),
     }
 }

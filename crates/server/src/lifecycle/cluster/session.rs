@@ -68,6 +68,14 @@ fn client_id(path: &Path) -> io::Result<String> {
 impl CephSession {
     /// The session of the mount on which all of `exported` are.
     pub fn of(exported: &[PathBuf]) -> Result<Option<Self>, ClusterError> {
+        let (Some(name), Some(first)) = (Self::name_of(exported)?, exported.first()) else { return Ok(None) };
+        let marks = open_marks(first);
+        let marks = marks.map_err(|source| ClusterError::Marks { path: marks_in(first), source })?;
+        Ok(Some(Self { name, directory: first.clone(), marks }))
+    }
+
+    /// The name of that session.
+    pub fn name_of(exported: &[PathBuf]) -> Result<Option<String>, ClusterError> {
         let Some(first) = exported.first() else { return Ok(None) };
         let id = |path: &PathBuf| {
             client_id(path).map_err(|source| ClusterError::NotCephFs { path: path.clone(), source })
@@ -78,9 +86,7 @@ impl CephSession {
                 return Err(ClusterError::TwoMounts(first.clone(), path.clone()));
             }
         }
-        let marks = open_marks(first);
-        let marks = marks.map_err(|source| ClusterError::Marks { path: marks_in(first), source })?;
-        Ok(Some(Self { name, directory: first.clone(), marks }))
+        Ok(Some(name))
     }
 
     /// What this server's users should know of the mount, and of the service manager, which may store locks.
