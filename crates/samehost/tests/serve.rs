@@ -393,6 +393,7 @@ fn the_service_manager_is_notified() {
     assert!(since.is_some_and(|usec| usec.parse::<u64>().is_ok()), "{reloading}");
     assert_eq!(next(), is_ready);
     drop(child.stdin.take());
-    assert_eq!(next(), "STOPPING=1");
+    // Three times the grace of 5 s, and 30 s.
+    assert_eq!(next(), "STOPPING=1\nEXTEND_TIMEOUT_USEC=45000000");
     assert_eq!(common::wait(&mut child), Some(0));
 }

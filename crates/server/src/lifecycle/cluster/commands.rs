@@ -180,11 +180,18 @@ mod tests {
 
     #[test]
     fn programs_create_files_that_others_cannot_write_to() {
+        const FILE: &str = "SAMEHOST_TEST_PROGRAMS_FILE";
+        if let Some(file) = std::env::var_os(FILE) {
+            return execute(Command::new("touch").arg(file)).unwrap();
+        }
+        // The umask is the process's: this test runs again in one that has the server's.
         let scratch = tempfile::tempdir().unwrap();
         let file = scratch.path().join("file");
-        // As the server does.
-        rustix::process::umask(rustix::fs::Mode::empty());
-        execute(Command::new("touch").arg(&file)).unwrap();
+        let name = format!("{}::programs_create_files_that_others_cannot_write_to", module_path!());
+        let name = name.split_once("::").unwrap().1;
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        sys::child::set_umask(command.args(["--exact", name]).env(FILE, &file), 0);
+        assert!(command.status().unwrap().success());
         assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o644);
     }
 
