@@ -89,7 +89,11 @@ impl SocketDirectory {
     /// Whether a process of this user is believed here: root's, this process's own user's, or the owner's.
     fn trusts(&self, uid: Option<u32>) -> bool {
         let own = rustix::process::geteuid().as_raw();
-        uid.is_some_and(|uid| uid == 0 || uid == own || self.owner == Some(uid))
+        match uid {
+            Some(uid) => uid == 0 || uid == own || self.owner == Some(uid),
+            // The user nobody has the id that stands for users without a mapping, too.
+            None => own == overflow_uid(),
+        }
     }
 }
 

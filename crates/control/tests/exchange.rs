@@ -227,6 +227,16 @@ fn a_process_of_another_user_than_the_directory_is_not_believed() {
 }
 
 #[test]
+fn the_user_nobody_is_answered_by_its_own_processes() {
+    let asked = as_user(65534, || {
+        let dir = tempfile::tempdir().unwrap();
+        let _own = process(dir.path(), ONE, Server, "own");
+        query::<String>(dir.path(), Server).unwrap().all().unwrap().pop().unwrap().answer
+    });
+    assert!(asked.is_none_or(|answer| answer == "own"));
+}
+
+#[test]
 fn a_user_with_many_hanging_processes_does_not_keep_others_from_being_heard() {
     let (users, dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     std::fs::create_dir(users.path().join("run")).unwrap();
