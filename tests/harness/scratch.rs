@@ -50,13 +50,17 @@ impl Scratch {
         self.path().join(name)
     }
 
-    /// Creates a directory in it, with mode 0755; its path.
+    /// Creates a directory in it, with mode 0755 even where a server in this process has made the umask 0.
+    /// Returns its path.
     ///
     /// # Panics
     /// When it can't be created.
     pub fn mkdir(&self, name: &str) -> PathBuf {
         let path = self.join(name);
-        fs::create_dir_all(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let mode = Permissions::from_mode(0o755);
+        fs::create_dir_all(&path)
+            .and_then(|()| fs::set_permissions(&path, mode))
+            .unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         path
     }
 }

@@ -49,8 +49,8 @@ impl ControlAnswer {
     }
 }
 
-/// The JSON of an answer. Where it can't be written, that is the answer, as a [`Reply`]: the process remains to
-/// be asked other things.
+/// The JSON of an answer. Where it can't be written, that is the answer, as a [`Reply`]: the process remains
+/// to be asked other things.
 fn json(answer: &impl Serialize) -> Vec<u8> {
     let failed = |error: serde_json::Error| {
         let reason = format!("the answer can't be written: {error}");
