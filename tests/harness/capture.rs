@@ -24,11 +24,14 @@ impl Capture {
     /// # Panics
     /// When dumpcap doesn't come up.
     pub fn start(netns: &Netns, scratch: &Scratch) -> Self {
-        let file = scratch.join("capture.pcapng");
+        let (file, log) = (scratch.join("capture.pcapng"), scratch.join("dumpcap.log"));
+        // An earlier capture's would be taken for this one's.
+        for earlier in [&file, &log] {
+            let _ = std::fs::remove_file(earlier);
+        }
         let mut command = netns.command("dumpcap");
         command.args(["-q", "-i", "lo", "-B", "64", "-w"]).arg(&file);
-        let mut daemon =
-            Daemon::start("dumpcap", &mut command, &scratch.join("dumpcap.log")).expect("nsenter");
+        let mut daemon = Daemon::start("dumpcap", &mut command, &log).expect("nsenter");
         // dumpcap prints its file's name once the capture is open.
         wait_for("dumpcap to begin", || {
             assert!(daemon.alive(), "dumpcap ended:\n{}", daemon.log());
