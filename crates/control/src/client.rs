@@ -207,8 +207,9 @@ pub fn query_all<T: DeserializeOwned>(
     Ok(all)
 }
 
-/// Requests a change, and waits for its result: for [`TIMEOUT`], or if the process accepts the request, until
-/// it has made the change or has ended. Meanwhile `waiting` is called every [`TIMEOUT`].
+/// Requests a change, and waits for its result: for [`TIMEOUT`], or if a server accepts the request, until
+/// it has made the change or has ended. Meanwhile `waiting` is called every [`TIMEOUT`]. A mount may be a
+/// hostile user's, and gets no more time.
 ///
 /// # Errors
 /// When there is no valid reply. The change may be made all the same.
@@ -226,7 +227,7 @@ pub fn tell(
         }
         if Instant::now() >= exchange.until {
             // The result, once it begins, has as long as any other answer.
-            if exchange.received != [ACCEPTED] {
+            if exchange.received != [ACCEPTED] || !socket.kind().changes_take_long() {
                 return Err(AskError::TimedOut { pid: exchange.pid });
             }
             waiting();

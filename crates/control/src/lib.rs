@@ -46,6 +46,11 @@ impl ProcessKind {
         }
     }
 
+    /// Whether the process may accept a change and answer much later.
+    pub(crate) const fn changes_take_long(self) -> bool {
+        matches!(self, Self::Server)
+    }
+
     /// The longest answer that is read, in bytes. A server's status lists its exports and clients.
     #[must_use]
     pub const fn max_reply(self) -> usize {

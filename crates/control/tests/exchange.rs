@@ -185,6 +185,22 @@ fn the_result_of_a_change_is_awaited_and_others_are_answered_meanwhile() {
     assert_eq!(client.join().unwrap().unwrap(), Reply::Done("done".to_owned()));
 }
 
+/// Root changes the mounts of hostile users, too.
+#[test]
+fn a_mount_that_promises_a_result_is_not_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let (late, promises) = sync_channel(1);
+    let answer = move |request: &[u8]| match request {
+        [] => ControlAnswer::now(&"mount"),
+        _ => ControlAnswer::Later(late.clone()),
+    };
+    let _hostile = Socket::start(dir.path(), ONE, Mount, answer).unwrap();
+    let socket = query::<String>(dir.path(), Mount).unwrap().answers.pop().unwrap().socket;
+    let error = tell(&socket, &"this", || panic!("no time is given")).unwrap_err();
+    assert!(matches!(error, AskError::TimedOut { .. }), "{error}");
+    drop(promises);
+}
+
 #[test]
 fn a_process_that_ends_before_the_change_is_made_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
