@@ -287,7 +287,7 @@ pub enum Error {
     /// Only regular files are opened, and this is another one. The status is what an NFSv4 server answers to
     /// its OPEN (RFC 8881 section 18.16.3): [`Status::IsDirectory`], [`Status::Symlink`] or
     /// [`Status::Invalid`].
-    #[error("{object}: it is a {}, and only regular files can be opened", name_of(*kind))]
+    #[error("{object}: it is a {}, and only regular files can be opened", kind.name())]
     NotRegular {
         /// The file.
         object: String,
@@ -365,18 +365,6 @@ impl OpenFileLimit {
                  -n)"
             }
         }
-    }
-}
-
-const fn name_of(kind: FileKind) -> &'static str {
-    match kind {
-        FileKind::Regular => "regular file",
-        FileKind::Directory => "directory",
-        FileKind::Block => "block device",
-        FileKind::Character => "character device",
-        FileKind::Symlink => "symbolic link",
-        FileKind::Socket => "socket",
-        FileKind::Fifo => "named pipe",
     }
 }
 

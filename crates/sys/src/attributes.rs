@@ -40,6 +40,20 @@ impl FileKind {
             FileType::RegularFile | FileType::Unknown => Self::Regular,
         }
     }
+
+    /// Its name for people, such as "regular file".
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Regular => "regular file",
+            Self::Directory => "directory",
+            Self::Block => "block device",
+            Self::Character => "character device",
+            Self::Symlink => "symbolic link",
+            Self::Socket => "socket",
+            Self::Fifo => "named pipe",
+        }
+    }
 }
 
 /// A time stamp of a file.

@@ -79,7 +79,7 @@ async fn facts(connector: &Connector, url: &Url) -> Result<StatJson, Failure> {
     let link_target = link_target(&session, url, &found.handle, &attributes).await?;
     Ok(StatJson {
         url: url.to_string(),
-        kind: kind(attributes.kind),
+        kind: attributes.kind.name(),
         mode: attributes.mode,
         links: attributes.nlink,
         uid: attributes.uid,
@@ -109,18 +109,6 @@ async fn link_target(
     }
     let target = session.read_link(handle).await.map_err(|error| failure(url, error))?;
     Ok(Some(human::name(&target)))
-}
-
-fn kind(kind: FileKind) -> &'static str {
-    match kind {
-        FileKind::Regular => "regular file",
-        FileKind::Directory => "directory",
-        FileKind::Block => "block device",
-        FileKind::Character => "character device",
-        FileKind::Symlink => "symbolic link",
-        FileKind::Socket => "socket",
-        FileKind::Fifo => "named pipe",
-    }
 }
 
 fn show(output: &mut Output, facts: &StatJson, ids: &Ids) -> Result<(), Stop> {
