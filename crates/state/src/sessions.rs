@@ -103,7 +103,7 @@ pub struct SlotRequest {
 /// The cost of a session in bytes, without its slots.
 const SESSION_COST: u64 = 1024;
 /// One session gets at most this fraction of the bytes that are left.
-const SESSION_FRACTION: u64 = 1024;
+const SESSION_FRACTION: u64 = 512;
 
 impl ChannelAttrs {
     /// The most bytes that one slot costs.

@@ -38,8 +38,9 @@ const MIN_OPERATIONS: u32 = 8;
 /// The smallest requests and replies that a session must permit, in bytes: a page of data.
 const MIN_MESSAGE: u32 = MAX_HEAD + (4 << 10);
 
-/// The slots that the client asks for: more than a mount of many users keeps busy.
-const MAX_REQUESTS: u32 = 128;
+/// The slots that the client asks for: more than a mount of many users keeps busy. A request that waits for
+/// one costs a wake-up.
+const MAX_REQUESTS: u32 = 256;
 
 impl SessionClient {
     /// Establishes the first session.

@@ -50,7 +50,8 @@ const LIMITS: EngineLimits = EngineLimits {
         response: MAX_REPLY,
         cached: MAX_CACHED_REPLY,
         operations: MAX_OPERATIONS,
-        slots: 64,
+        // A program with 16 threads that keep eight requests each in flight needs 128.
+        slots: 256,
     },
     ..EngineLimits::DEFAULT
 };
