@@ -60,12 +60,12 @@ fn calls(mount: &Mount) -> u64 {
 }
 
 /// Whether the server's filesystem has this entry in a file's list.
-fn has_entry(knfsd: &Knfsd, file: &Path, entry: &str) -> bool {
+fn has_entry(knfsd: &mut Knfsd<'_>, file: &Path, entry: &str) -> bool {
     knfsd.succeeds(&format!("getfacl -cn {EXPORT}/{} | tr '\\t' ' ' | grep -q '^{entry}'", file.display()))
 }
 
 /// The steps, on a mount and in a local directory.
-fn compare(knfsd: &Knfsd, mount: &Mount, version: &str, scratch: &Scratch) {
+fn compare(knfsd: &mut Knfsd<'_>, mount: &Mount, version: &str, scratch: &Scratch) {
     let (own, plain) = (mount.join(version), scratch.mkdir(&format!("plain-{version}")));
     fs::create_dir(&own).expect("a directory");
     for (step, script) in STEPS {
@@ -113,7 +113,7 @@ fn who_may_read(mount: &Mount, version: &str) {
 }
 
 /// NFSv4's form of a list.
-fn by_nfs4_acl_tools(knfsd: &Knfsd, mount: &Mount) {
+fn by_nfs4_acl_tools(knfsd: &mut Knfsd<'_>, mount: &Mount) {
     let own = mount.join("4.2");
     let run = |script: &str| said(&own, &format!("{script}; echo status $?"));
     assert!(run("touch n; chmod 640 n; nfs4_getfacl n").contains("A::OWNER@:rw"));
@@ -133,8 +133,8 @@ fn by_nfs4_acl_tools(knfsd: &Knfsd, mount: &Mount) {
 
 /// By NFSv4 the listing brings the lists. That of more files has a second page, because the one that is
 /// requested by the open is short.
-fn calls_of_ls(knfsd: &Knfsd, mount: &Mount) {
-    let ls = |files: u32| {
+fn calls_of_ls(knfsd: &mut Knfsd<'_>, mount: &Mount) {
+    let mut ls = |files: u32| {
         let make = format!("mkdir many-{files} && cd many-{files} && for i in $(seq {files}); do >f$i; done");
         knfsd.run(&format!("cd {EXPORT} && {make} && setfacl -m u:7:r f7"));
         let before = calls(mount);

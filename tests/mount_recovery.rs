@@ -25,12 +25,12 @@ trait Killed {
     /// Starts it again, with what it has on stable storage.
     fn restart(&mut self);
     /// Whether the exported file `stream` begins with these blocks of a stream, also while it is down.
-    fn has_blocks(&self, number: usize) -> bool;
+    fn has_blocks(&mut self, number: usize) -> bool;
 }
 
-/// Whether the file `stream` in a directory begins with these blocks of a stream.
-fn has_blocks(export: &Path, number: usize) -> bool {
-    let data = fs::read(export.join("stream")).expect("the exported file");
+/// Whether a file begins with these blocks of a stream.
+fn has_blocks(file: &Path, number: usize) -> bool {
+    let data = fs::read(file).expect("the exported file");
     let mut blocks = data.chunks(Application::BLOCK);
     (0..number).all(|block| blocks.next() == Some(&Application::block(block)))
 }
@@ -91,8 +91,8 @@ impl Killed for Ours<'_> {
         self.0.restart();
     }
 
-    fn has_blocks(&self, number: usize) -> bool {
-        has_blocks(self.1, number)
+    fn has_blocks(&mut self, number: usize) -> bool {
+        has_blocks(&self.1.join("stream"), number)
     }
 }
 
@@ -187,8 +187,8 @@ impl Killed for Foreign<'_> {
         self.0.restart();
     }
 
-    fn has_blocks(&self, number: usize) -> bool {
-        has_blocks(self.1, number)
+    fn has_blocks(&mut self, number: usize) -> bool {
+        has_blocks(&self.1.join("stream"), number)
     }
 }
 
@@ -267,7 +267,19 @@ fn a_lock_that_was_lost_during_a_partition_is_not_believed() {
     }
 }
 
-impl Killed for &Knfsd {
+/// Whether a file in the export begins with these blocks of a stream, for the server's own processes.
+fn knfsd_has_blocks(knfsd: &mut Knfsd<'_>, file: &str, number: usize) -> bool {
+    let mut expected = Command::new("md5sum");
+    let blocks: Vec<u8> = (0..number).flat_map(Application::block).collect();
+    let scratch = Scratch::new();
+    fs::write(scratch.join("blocks"), blocks).expect("own directory");
+    let sum = run_ok(expected.arg(scratch.join("blocks")));
+    let sum = sum.split_whitespace().next().expect("a checksum");
+    let length = number * Application::BLOCK;
+    knfsd.succeeds(&format!("head -c {length} /srv/directory/{file} | md5sum | grep -q {sum}"))
+}
+
+impl Killed for Knfsd<'_> {
     fn kill(&mut self) {
         self.run("rpc.nfsd 0");
     }
@@ -276,16 +288,101 @@ impl Killed for &Knfsd {
         self.run("serve");
     }
 
-    fn has_blocks(&self, number: usize) -> bool {
-        let mut expected = Command::new("md5sum");
-        let blocks: Vec<u8> = (0..number).flat_map(Application::block).collect();
-        let scratch = Scratch::new();
-        fs::write(scratch.join("blocks"), blocks).expect("own directory");
-        let sum = run_ok(expected.arg(scratch.join("blocks")));
-        let sum = sum.split_whitespace().next().expect("a checksum");
-        let length = number * Application::BLOCK;
-        self.succeeds(&format!("head -c {length} /srv/directory/stream | md5sum | grep -q {sum}"))
+    fn has_blocks(&mut self, number: usize) -> bool {
+        knfsd_has_blocks(self, "stream", number)
     }
+}
+
+/// Mounts the export of the kernel's server. The mount's process logs to the file `log`.
+fn start_on_knfsd(netns: &Netns, mount: &Mount, log: &Path) -> Daemon {
+    let mut command = mount.command(Knfsd::URL, "vers=4.2,lane=off");
+    command.arg("--foreground");
+    let mut command = netns.inside(&command);
+    let daemon = Daemon::start("samehost mount", &mut command, log).expect("a mount");
+    wait_for("the mount", || mount.is_mounted().then_some(()));
+    daemon
+}
+
+/// The machine of the kernel's server loses power while it has data that it hasn't written to its disk. It
+/// sends nothing more, not even the end of its connections. Afterwards it knows of its clients what is on its
+/// disk. The data is written again, and the locks are the application's own throughout.
+#[test]
+fn an_application_notices_no_power_cut_of_knfsd() {
+    need_root();
+    const BLOCKS: usize = 400;
+    const UNSYNCED: usize = 16;
+    let netns = Netns::new("power");
+    Knfsd::with(&netns, GUEST_TIMEOUT, |knfsd| {
+        let scratch = Scratch::new();
+        let run_dir = scratch.mkdir("empty");
+        let (mount, other) = (Mount::unmounted_with(&run_dir), Mount::unmounted_with(&run_dir));
+        let mut daemon = start_on_knfsd(&netns, &mount, &scratch.join("one.log"));
+        let mut other_daemon = start_on_knfsd(&netns, &other, &scratch.join("two.log"));
+        // What nobody syncs stays in its memory.
+        knfsd.run("echo 0 >/proc/sys/vm/dirty_writeback_centisecs");
+        knfsd.run("cp /proc/sys/kernel/random/boot_id /srv/boot_id && sync");
+
+        let mut writer = Application::new(mount.path());
+        for name in ["unsynced", "locked", "flocked", "stream"] {
+            assert_eq!(writer.run(&format!("open {name}")), "ok");
+        }
+        assert_eq!(writer.run(&format!("fill unsynced {UNSYNCED}")), "ok");
+        let unsynced = (UNSYNCED * Application::BLOCK) as u64;
+        let is_answered = || (mount.status()?["wire"]["bytes_written"] == unsynced).then_some(());
+        wait_for("the answers to all WRITEs", is_answered);
+        assert_eq!(writer.run("lock locked 0"), "ok");
+        assert_eq!(writer.run("flock flocked"), "ok");
+        assert_eq!(writer.run("write locked mine"), "ok");
+        writer.begin(&format!("stream stream {BLOCKS}"));
+        let synced = loop {
+            let block: usize = writer.result().parse().expect("a block's number, no error");
+            if block >= BLOCKS / 8 {
+                break block;
+            }
+        };
+
+        knfsd.cut_power();
+        knfsd.on_disk(|export| {
+            let stream = export.join("stream");
+            assert!(has_blocks(&stream, synced + 1), "{synced} blocks are synced");
+            assert!(!has_blocks(&stream, BLOCKS), "the stream isn't at its end");
+            assert!(!has_blocks(&export.join("unsynced"), 1), "nobody has asked the server to sync this");
+        });
+        knfsd.power_on();
+        knfsd.run("[ -s /srv/boot_id ] && ! cmp -s /proc/sys/kernel/random/boot_id /srv/boot_id");
+
+        let mut reader = Application::new(other.path());
+        for (name, lock) in [("locked", "lock locked 0"), ("flocked", "flock flocked")] {
+            assert_eq!(reader.run(&format!("open {name}")), "ok");
+            assert_eq!(reader.run(lock), "EAGAIN", "{name}");
+        }
+        let last = loop {
+            match writer.result() {
+                result if result.parse::<usize>().is_ok() => {}
+                result => break result,
+            }
+        };
+        assert_eq!(last, "ok");
+        assert!(knfsd_has_blocks(knfsd, "stream", BLOCKS));
+        assert_eq!(writer.run("sync unsynced"), "ok");
+        let resent = mount.status().expect("the mount answers")["bytes_resent"].as_u64();
+        assert!(resent >= Some(unsynced), "{resent:?}");
+        assert!(knfsd_has_blocks(knfsd, "unsynced", UNSYNCED));
+        assert_eq!(writer.run("read locked"), "mine");
+        for lock in ["lock locked 0", "flock flocked"] {
+            assert_eq!(reader.run(lock), "EAGAIN");
+        }
+        // The locks end with the process.
+        drop(writer);
+        assert_eq!(reader.run("lock locked 1"), "ok");
+        wait_for("the other lock", || (reader.run("flock flocked") == "ok").then_some(()));
+        drop(reader);
+        for (mount, daemon) in [(&mount, &mut daemon), (&other, &mut other_daemon)] {
+            mount.unmount();
+            assert!(daemon.wait().success(), "{}", daemon.log());
+            assert!(!daemon.log().contains("lost"), "{}", daemon.log());
+        }
+    });
 }
 
 /// The kernel's server restarts, and then ends its clients, with their sessions and state, while one doesn't
@@ -294,20 +391,13 @@ impl Killed for &Knfsd {
 fn an_application_notices_no_restart_of_knfsd_and_loses_locks_that_it_expires() {
     need_root();
     let netns = Netns::new("knfsd");
-    Knfsd::with(&netns, GUEST_TIMEOUT, |mut knfsd| {
+    Knfsd::with(&netns, GUEST_TIMEOUT, |knfsd| {
         let scratch = Scratch::new();
         let run_dir = scratch.mkdir("empty");
         let (mount, other) = (Mount::unmounted_with(&run_dir), Mount::unmounted_with(&run_dir));
-        let start = |mount: &Mount, log: &str| {
-            let mut command = mount.command(Knfsd::URL, "vers=4.2,lane=off");
-            command.arg("--foreground");
-            let mut command = netns.inside(&command);
-            let daemon = Daemon::start("samehost mount", &mut command, &scratch.join(log)).expect("a mount");
-            wait_for("the mount", || mount.is_mounted().then_some(()));
-            daemon
-        };
-        let (mut daemon, mut other_daemon) = (start(&mount, "one.log"), start(&other, "two.log"));
-        application_under_kills(&mut knfsd, mount.path(), other.path());
+        let mut daemon = start_on_knfsd(&netns, &mount, &scratch.join("one.log"));
+        let mut other_daemon = start_on_knfsd(&netns, &other, &scratch.join("two.log"));
+        application_under_kills(knfsd, mount.path(), other.path());
 
         let (mut one, mut two) = (Application::new(mount.path()), Application::new(other.path()));
         for name in ["contended", "taken", "untouched"] {

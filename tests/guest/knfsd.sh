@@ -1,6 +1,7 @@
 # Makes the guest an NFS server: the kernel's, with rpcbind and Debian's nfs-kernel-server. It exports a
-# directory and a regular file, both in memory, and serves until the host replies with anything but "expire"
-# and "run COMMAND". `rpc.nfsd 0` ends the server with all of its state; then `serve` starts it again.
+# directory and a regular file on its disk, and serves until the host replies with anything but "expire" and
+# "run COMMAND". `rpc.nfsd 0` ends the server with all of its state; then `serve` starts it again. The disk also
+# has the records of clients, so that the same holds for a power cut and another boot.
 export PATH=/bin:/sbin:/usr/sbin
 syslogd -l 4 -O /dev/console # errors of the daemons
 
@@ -11,7 +12,7 @@ step() {
     "$@" && echo "PASS $name" || echo "FAIL $name"
 }
 
-mkdir -p /run/rpc_pipefs /srv /var/lib/nfs/nfsdcld
+mkdir -p /run/rpc_pipefs /srv /var/lib/nfs
 ln -s /run /var/run # libtirpc looks for rpcbind's socket in the one, the kernel in the other
 : >/var/lib/nfs/rmtab
 echo "_rpc:x:106:65534::/run/rpcbind:/bin/false" >>/etc/passwd
@@ -26,8 +27,8 @@ echo "hosts: files
 services: files" >/etc/nsswitch.conf
 echo "127.0.0.1 localhost" >/etc/hosts
 
-step filesystem mount -t tmpfs -o mode=755 srv /srv
-mkdir /srv/directory
+step filesystem mount -t ext4 /dev/vda /srv
+mkdir -p /srv/directory /srv/clients
 echo "of the file that is exported" >/srv/file
 echo "/srv/directory *(rw,insecure,no_root_squash,no_subtree_check,fsid=1)" >/etc/exports
 
@@ -42,7 +43,7 @@ step exportfs exportfs -r
 exportfs -o rw,insecure,no_root_squash,no_subtree_check,fsid=2 '*:/srv/file' # it warns that this is no directory, and exports it
 # It remembers the clients that may reclaim after a restart, so that the grace period of NFSv4 ends with the last of them.
 step rpc_pipefs mount -t rpc_pipefs rpc_pipefs /run/rpc_pipefs
-step nfsdcld nfsdcld --pipefsdir=/run/rpc_pipefs
+step nfsdcld nfsdcld --pipefsdir=/run/rpc_pipefs --storagedir=/srv/clients
 # serve: starts the threads. The kernel looks for nfsdcld for a second only, and then serves without a memory of clients:
 # then it is started again. The lock manager would refuse everybody's locks while NFSv3 clients may reclaim theirs; there
 # are none.

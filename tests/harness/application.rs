@@ -22,12 +22,19 @@ for line in sys.stdin:
             fds[name] = os.open(os.path.join(sys.argv[1], name), os.O_RDWR | os.O_CREAT)
         elif what == 'lock':
             fcntl.lockf(fds[name], fcntl.LOCK_EX | (0 if int(rest[0]) else fcntl.LOCK_NB))
+        elif what == 'flock':
+            fcntl.flock(fds[name], fcntl.LOCK_EX | fcntl.LOCK_NB)
         elif what == 'unlock':
             fcntl.lockf(fds[name], fcntl.LOCK_UN)
         elif what == 'read':
             result = os.pread(fds[name], 100, 0).decode()
         elif what == 'write':
             os.pwrite(fds[name], rest[0].encode(), 0)
+            os.fsync(fds[name])
+        elif what == 'fill':
+            for block in range(int(rest[0])):
+                os.pwrite(fds[name], bytes([block % 251]) * 65536, block * 65536)
+        elif what == 'sync':
             os.fsync(fds[name])
         elif what == 'stream':
             for block in range(int(rest[0])):
@@ -42,10 +49,11 @@ for line in sys.stdin:
 
 /// A running application, killed when dropped.
 ///
-/// Its commands: `open NAME`, `lock NAME WAITS` (0 or 1), `unlock NAME`, `read NAME`, `write NAME TEXT`, and
-/// `stream NAME BLOCKS`, which writes numbered blocks ([`Application::block`]) and tells of every eighth,
-/// synced. The results are `ok`, what was read, or the name of an error. SIGUSR1 has a handler: what waits
-/// ends with `EINTR`.
+/// Its commands: `open NAME`, `lock NAME WAITS` (0 or 1; fcntl(2)), `unlock NAME`, `flock NAME` (flock(2)),
+/// `read NAME`, `write NAME TEXT`, `fill NAME BLOCKS`, which writes numbered blocks ([`Application::block`]),
+/// `sync NAME`, and `stream NAME BLOCKS`, which writes such blocks and tells of every eighth, synced. The
+/// results are `ok`, what was read, or the name of an error. SIGUSR1 has a handler: what waits ends with
+/// `EINTR`.
 #[derive(Debug)]
 pub struct Application {
     child: Child,

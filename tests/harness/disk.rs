@@ -27,15 +27,25 @@ impl Disk {
 
     /// As [`Disk::new`], with the image in a directory of the caller's choice.
     ///
+    /// # Panics
     /// When it can't be created or mounted.
-    /// When it can't be made or mounted.
     pub fn in_directory(kind: &str, megabytes: u64, parent: &Path) -> Self {
         let scratch = Scratch::under(parent);
         let mountpoint = scratch.mkdir("mounted");
         let disk = Self { mountpoint, scratch };
-        let image = disk.image();
-        File::create(&image).and_then(|f| f.set_len(megabytes << 20)).expect("own directory");
-        run_ok(Command::new(format!("mkfs.{kind}")).arg("-q").arg(&image));
+        make_image(kind, megabytes, &disk.image());
+        disk.mount();
+        disk
+    }
+
+    /// Mounts a copy of an image. What its last writer has left in the journal is recovered in the copy.
+    ///
+    /// # Panics
+    /// When it can't be copied or mounted.
+    pub fn copy_of(image: &Path) -> Self {
+        let scratch = Scratch::new();
+        let disk = Self { mountpoint: scratch.mkdir("mounted"), scratch };
+        run_ok(Command::new("cp").arg("--sparse=always").arg(image).arg(disk.image()));
         disk.mount();
         disk
     }
@@ -95,6 +105,15 @@ impl Disk {
         run_ok(Command::new("umount").arg(&self.mountpoint));
         self.mount();
     }
+}
+
+/// Makes a filesystem of `kind`, of `megabytes` MiB, in a new file.
+///
+/// # Panics
+/// When it can't be made.
+pub fn make_image(kind: &str, megabytes: u64, image: &Path) {
+    File::create(image).and_then(|file| file.set_len(megabytes << 20)).expect("own directory");
+    run_ok(Command::new(format!("mkfs.{kind}")).arg("-q").arg(image));
 }
 
 /// The size of a block, in bytes.

@@ -22,8 +22,17 @@ impl Netns {
         let name = format!("shtest{}-{}-{hint}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         run_ok(Command::new("ip").args(["netns", "add", &name]));
         let netns = Self { name };
-        run_ok(Command::new("ip").args(["-n", &netns.name, "link", "set", "lo", "up"]));
+        netns.set_loopback(true);
         netns
+    }
+
+    /// Switches its loopback on or off. While it is off, nobody inside learns what has become of a peer.
+    ///
+    /// # Panics
+    /// When it can't be switched.
+    pub fn set_loopback(&self, is_up: bool) {
+        let to = if is_up { "up" } else { "down" };
+        run_ok(Command::new("ip").args(["-n", &self.name, "link", "set", "lo", to]));
     }
 
     /// Its name, as `ip netns` knows it.

@@ -8,9 +8,9 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::OnceLock;
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use crate::cpio::Archive;
@@ -74,6 +74,7 @@ impl Drop for Report {
     }
 }
 
+#[derive(Debug)]
 struct KilledOnDrop(Child);
 
 impl Drop for KilledOnDrop {
@@ -104,7 +105,7 @@ pub fn boot(
     let mut archive = Archive::new();
     let kernel = Kernel::find(Release::Host);
     kernel.add_guest_files(&mut archive, job, &["virtio_pci", "virtio_net", "nfsv3", "nfsv4"]);
-    run(command, &net, &kernel, archive, timeout, host)
+    Guest::start(command, &net, &kernel, archive, timeout).finish(host)
 }
 
 /// As [`boot`], for a guest that acts as the server: it has our command, the filesystem in the file `disk` as
@@ -125,7 +126,7 @@ pub fn boot_server(
     let kernel = Kernel::find(Release::Host);
     kernel.add_guest_files(&mut archive, job, &["virtio_pci", "virtio_net", "virtio_blk", "quota_v2"]);
     archive.program("bin/samehost", binary());
-    run(command, &user_network(&[2049]), &kernel, archive, timeout, host)
+    Guest::start(command, &user_network(&[2049]), &kernel, archive, timeout).finish(host)
 }
 
 /// As [`boot`], for a guest that acts as a server of CephFS: it has the kernel's Ceph client, our command
@@ -152,24 +153,23 @@ pub fn boot_ceph(job: &Job<'_>, ceph: &Path, timeout: Duration, host: impl FnMut
         let content = fs::read(ceph.with_file_name(name)).expect("Ceph has a configuration and a keyring");
         archive.file(&format!("etc/ceph/{name}"), 0o600, &content);
     }
-    run(Command::new("qemu-system-x86_64"), &user_network(&[]), &kernel, archive, timeout, host)
+    let command = Command::new("qemu-system-x86_64");
+    Guest::start(command, &user_network(&[]), &kernel, archive, timeout).finish(host)
 }
 
 /// As [`boot`], for a guest with the NFS server of Debian 13's kernel, rpcbind, getfacl(1), setfacl(1) and
-/// the programs of Debian's nfs-kernel-server, which tests/guest/knfsd.sh starts. The ports of rpcbind (111),
-/// NFS (2049) and MOUNT (20048) are forwarded to the namespace's loopback.
+/// the programs of Debian's nfs-kernel-server, which tests/guest/knfsd.sh starts. The filesystem in the file
+/// `disk` is its /dev/vda. The ports of rpcbind (111), NFS (2049) and MOUNT (20048) are forwarded to the
+/// namespace's loopback. The caller converses with it.
 ///
 /// # Panics
 /// As [`boot`]; when nfs-kernel-server isn't there (run scripts/setup).
-pub fn boot_knfsd(
-    job: &Job<'_>,
-    netns: &Netns,
-    timeout: Duration,
-    host: impl FnMut(&str) -> String,
-) -> Report {
+pub fn boot_knfsd(disk: &Path, netns: &Netns, timeout: Duration) -> Guest {
+    let plan = include_str!("../guest/knfsd.sh");
+    let job = Job { nfs_port: 0, mount_port: 0, anon_uid: 0, plan };
     let mut archive = Archive::new();
     let kernel = Kernel::find(Release::Debian13);
-    kernel.add_guest_files(&mut archive, job, &["virtio_pci", "virtio_net", "nfsd"]);
+    kernel.add_guest_files(&mut archive, &job, &["virtio_pci", "virtio_net", "virtio_blk", "nfsd"]);
     let package = assets().join("knfsd");
     assert!(package.is_dir(), "no {}: run scripts/setup test", package.display());
     for directory in ["sbin", "usr", "usr/sbin"] {
@@ -182,79 +182,119 @@ pub fn boot_knfsd(
     for program in ["usr/sbin/exportfs", "usr/sbin/nfsdcld", "usr/sbin/rpc.mountd", "usr/sbin/rpc.nfsd"] {
         archive.program(program, &package.join(program));
     }
-    let net = user_network(&[111, 2049, 20048]);
-    run(netns.command("qemu-system-x86_64"), &net, &kernel, archive, timeout, host)
+    let mut command = netns.command("qemu-system-x86_64");
+    // What the guest flushes stays in this machine's memory: the tests cut the guest's power only.
+    command.arg("-drive").arg(format!("file={},format=raw,if=virtio,cache=unsafe", disk.display()));
+    Guest::start(command, &user_network(&[111, 2049, 20048]), &kernel, archive, timeout)
 }
 
-/// QEMU's user-mode network, with these ports of the loopback forwarded to the guest.
+/// QEMU's user-mode network, with these ports of the namespace forwarded to the guest. Its loopback may be
+/// off at the time.
 fn user_network(ports: &[u16]) -> String {
-    let forward = |port| format!(",hostfwd=tcp:127.0.0.1:{port}-:{port}");
+    let forward = |port| format!(",hostfwd=tcp::{port}-:{port}");
     format!("user,id=net{}", ports.iter().map(forward).collect::<String>())
 }
 
-/// Boots the archive.
-fn run(
-    mut command: Command,
-    net: &str,
-    kernel: &Kernel,
-    archive: Archive,
+/// A running guest. Killed when dropped.
+#[derive(Debug)]
+pub struct Guest {
+    qemu: KilledOnDrop,
+    console_input: ChildStdin,
+    lines: Receiver<String>,
+    report: Report,
+    start: Instant,
     timeout: Duration,
-    mut host: impl FnMut(&str) -> String,
-) -> Report {
-    let scratch = Scratch::new();
-    let initramfs = scratch.join("initramfs");
-    fs::write(&initramfs, archive.finish()).expect("own directory");
-    command
-        .args(["-accel", "tcg", "-cpu", "max,-cx16", "-smp", "1", "-m", "1024"])
-        .args(["-display", "none", "-serial", "stdio", "-monitor", "none", "-no-reboot", "-nodefaults"])
-        .args(["-netdev", net, "-device", "virtio-net-pci,netdev=net,romfile="])
-        // A guest that gets little processor time misses timer interrupts; the check would panic because of
-        // it.
-        .args(["-append", "console=ttyS0 quiet loglevel=4 panic=-1 no_timer_check rdinit=/init"])
-        .arg("-kernel")
-        .arg(&kernel.image)
-        .arg("-initrd")
-        .arg(&initramfs)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::inherit());
-    let mut qemu = KilledOnDrop(command.spawn().expect("qemu-system-x86_64 can be started"));
-    let mut console_input = qemu.0.stdin.take().expect("piped");
-    let serial = BufReader::new(qemu.0.stdout.take().expect("piped"));
-    let (sender, lines) = mpsc::channel();
-    std::thread::spawn(move || {
-        for line in serial.split(b'\n').map_while(Result::ok) {
-            let line = String::from_utf8_lossy(&line).trim_end_matches('\r').to_owned();
-            if sender.send(line).is_err() {
-                break;
-            }
-        }
-    });
+    /// Has the initramfs.
+    _scratch: Scratch,
+}
 
-    let mut report = Report::default();
-    let start = Instant::now();
-    loop {
-        let line = match lines.recv_timeout(timeout.saturating_sub(start.elapsed())) {
-            Ok(line) => line,
-            Err(RecvTimeoutError::Disconnected) => break,
-            Err(RecvTimeoutError::Timeout) => panic!("the guest was not done after {timeout:?}"),
-        };
-        report.console.push_str(&line);
-        report.console.push('\n');
-        let (word, rest) = line.split_once(' ').unwrap_or((&line, ""));
-        match word {
-            "BOOTED" => report.kernel = rest.to_owned(),
-            "PASS" => report.passed.push(rest.to_owned()),
-            "FAIL" => report.failed.push(rest.to_owned()),
-            "DONE" => report.done = true,
-            "HOST" => {
-                let answer = host(rest);
-                writeln!(console_input, "{answer}").expect("QEMU reads its serial line");
+impl Guest {
+    /// Boots the archive.
+    fn start(mut command: Command, net: &str, kernel: &Kernel, archive: Archive, timeout: Duration) -> Self {
+        let scratch = Scratch::new();
+        let initramfs = scratch.join("initramfs");
+        fs::write(&initramfs, archive.finish()).expect("own directory");
+        command
+            .args(["-accel", "tcg", "-cpu", "max,-cx16", "-smp", "1", "-m", "1024"])
+            .args(["-display", "none", "-serial", "stdio", "-monitor", "none", "-no-reboot", "-nodefaults"])
+            .args(["-netdev", net, "-device", "virtio-net-pci,netdev=net,romfile="])
+            // A guest that gets little processor time misses timer interrupts; the check would panic because
+            // of it.
+            .args(["-append", "console=ttyS0 quiet loglevel=4 panic=-1 no_timer_check rdinit=/init"])
+            .arg("-kernel")
+            .arg(&kernel.image)
+            .arg("-initrd")
+            .arg(&initramfs)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit());
+        let mut qemu = KilledOnDrop(command.spawn().expect("qemu-system-x86_64 can be started"));
+        let console_input = qemu.0.stdin.take().expect("piped");
+        let serial = BufReader::new(qemu.0.stdout.take().expect("piped"));
+        let (sender, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in serial.split(b'\n').map_while(Result::ok) {
+                let line = String::from_utf8_lossy(&line).trim_end_matches('\r').to_owned();
+                if sender.send(line).is_err() {
+                    break;
+                }
             }
-            _ => {}
+        });
+        let (report, start) = (Report::default(), Instant::now());
+        Self { qemu, console_input, lines, report, start, timeout, _scratch: scratch }
+    }
+
+    /// Waits for its next request, which is then to be answered. `None` when it has ended.
+    ///
+    /// # Panics
+    /// When its time is over.
+    pub fn request(&mut self) -> Option<String> {
+        loop {
+            let line = match self.lines.recv_timeout(self.timeout.saturating_sub(self.start.elapsed())) {
+                Ok(line) => line,
+                Err(RecvTimeoutError::Disconnected) => return None,
+                Err(RecvTimeoutError::Timeout) => panic!("the guest was not done after {:?}", self.timeout),
+            };
+            let report = &mut self.report;
+            report.console.push_str(&line);
+            report.console.push('\n');
+            let (word, rest) = line.split_once(' ').unwrap_or((&line, ""));
+            match word {
+                "BOOTED" => report.kernel = rest.to_owned(),
+                "PASS" => report.passed.push(rest.to_owned()),
+                "FAIL" => report.failed.push(rest.to_owned()),
+                "DONE" => report.done = true,
+                "HOST" => return Some(rest.to_owned()),
+                _ => {}
+            }
         }
     }
-    report
+
+    /// Answers a request.
+    ///
+    /// # Panics
+    /// When QEMU has ended.
+    pub fn answer(&mut self, words: &str) {
+        writeln!(self.console_input, "{words}").expect("QEMU reads its serial line");
+    }
+
+    /// Waits for its end. `host` replies to its requests.
+    ///
+    /// # Panics
+    /// As [`Guest::request`] and [`Guest::answer`].
+    pub fn finish(mut self, mut host: impl FnMut(&str) -> String) -> Report {
+        while let Some(request) = self.request() {
+            self.answer(&host(&request));
+        }
+        self.report
+    }
+
+    /// Ends it as a power cut does: it writes nothing more to its disks and sends nothing more. Its results
+    /// until then.
+    pub fn cut_power(self) -> Report {
+        drop(self.qemu);
+        self.report
+    }
 }
 
 /// Executes a request of the workload on the host: `remove`, `create`, `append` or `checksum` of a file.
