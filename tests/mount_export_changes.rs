@@ -321,6 +321,4 @@ macro_rules! test_changes {
     };
 }
 
-// Not by NFSv4 on the wire: there fsync(2) of a file that is opened and written fails with EIO, not EROFS,
-// when the export has become read-only. The cause hasn't been found.
-test_changes!(wire, files, tree, tree_served, tree_uring);
+test_changes!(wire, wire_v4, files, tree, tree_served, tree_uring);

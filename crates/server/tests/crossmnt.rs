@@ -14,7 +14,9 @@ use common::v4::{NFS_OK, Session, get};
 use common::{Client, Results, Scratch, wait_for, what};
 use lane::{Access, Target};
 use proto::nfs3::{self, Lookup3Args, Nfsstat3, Procedure};
-use proto::nfs4::{Fsid4, Nfsstat4, OpenClaim4, Operation, Putfh4Args};
+use proto::nfs4::{
+    Fsid4, Nfsstat4, OpenClaim4, Operation, Putfh4Args, Read4Args, SHARE_ACCESS_BOTH, StableHow4, Write4Args,
+};
 use samehost_server::{Config, Server};
 use xdr::Opaque;
 
@@ -193,6 +195,49 @@ fn clients_of_nfsv4_cross_and_come_back() {
     assert!(done.bytes.windows(root.len()).any(|bytes| bytes == root), "LOOKUPP leads to the outer export");
     let (id, opened) = session.open(&disk, OpenClaim4::Null(Opaque(b"f")), false).unwrap();
     session.close(&opened, id);
+}
+
+/// In an export, and in a filesystem that is mounted below it.
+#[test]
+fn opens_and_locks_outlive_an_export_that_becomes_read_only() {
+    let line = |access| format!("@ *({access},insecure,no_root_squash,crossmnt)");
+    let rig = Rig::new(&[&line("rw")]);
+    let _mounted = Tmpfs::at(rig.at("disk"));
+    let server = rig.serve();
+    let mut holder = Session::new(&server, 2, b"holder");
+    let mut other = Session::new(&server, 2, b"other");
+    holder.reclaim_complete();
+    other.reclaim_complete();
+    let mut files = Vec::new();
+    for (directory, name) in [(rig.scratch.export(), "file"), (rig.at("disk"), "f")] {
+        let [held, wanted] = [&mut holder, &mut other].map(|session| {
+            let directory = session.walk(&directory);
+            let claim = OpenClaim4::Null(Opaque(name.as_bytes()));
+            session.open_shared(&directory, claim, false, SHARE_ACCESS_BOTH, 0).unwrap()
+        });
+        let locked = holder.lock(&held.1, held.0, false).unwrap();
+        files.push((locked, wanted.0, held.1));
+    }
+    let mut check = |written: u32| {
+        for (locked, wanted, file) in &files {
+            let write = Write4Args {
+                stateid: *locked,
+                offset: 0,
+                stable: StableHow4::Unstable,
+                data: Opaque(b"new"),
+            };
+            assert_eq!(holder.on(file, Operation::Write, &write).0, written);
+            let read = Read4Args { stateid: *locked, offset: 0, count: 10 };
+            assert_eq!(holder.on(file, Operation::Read, &read).0, NFS_OK);
+            assert_eq!(other.lock(file, *wanted, false), Err(Nfsstat4::Denied as u32));
+        }
+    };
+    check(NFS_OK);
+    for (access, written) in [("ro", Nfsstat4::Rofs as u32), ("rw", NFS_OK)] {
+        rig.export(&[&line(access)]);
+        assert_eq!(server.reload().unwrap().changed.len(), 1);
+        check(written);
+    }
 }
 
 #[test]

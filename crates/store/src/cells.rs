@@ -60,7 +60,7 @@ impl Store {
             return Ok(Arc::clone(cell));
         }
         let attributes = CloneAttributes {
-            read_only: read_only || inner.read_only || inner.attached.is_read_only(),
+            read_only: read_only || inner.is_read_only() || inner.attached.is_read_only(),
             no_devices: true,
             no_set_id: true,
         };

@@ -3,6 +3,7 @@
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
 use sys::mount::{MountFlags, set_flags};
@@ -46,7 +47,19 @@ impl Store {
     /// Whether the mount has been made read-only, though the export isn't.
     #[must_use]
     pub fn is_mounted_read_only(&self) -> bool {
-        self.inner().attached.is_read_only() && !self.inner().read_only
+        self.inner().attached.is_read_only() && !self.inner().is_read_only()
+    }
+
+    /// Refuses all changes through this store from now on, or no longer. What holds files of it stays: data
+    /// that isn't on stable storage, and an NFSv4 client's state. While files are open for writing the kernel
+    /// doesn't refuse changes besides. To be called on a thread that doesn't act as a user.
+    pub fn set_read_only(&self, read_only: bool) {
+        let inner = self.inner();
+        if inner.read_only.swap(read_only, Ordering::AcqRel) != read_only {
+            restore_process_ids();
+            inner.apply_mount_options(inner.attached.options());
+            inner.attached.clones_changed();
+        }
     }
 
     /// Finds out what has become of the mount, and takes its options on. May wait for a filesystem that
@@ -73,7 +86,7 @@ impl StoreInner {
         if !self.cloned {
             return;
         }
-        let read_only = flags.read_only || self.read_only;
+        let read_only = flags.read_only || self.is_read_only();
         for (clone, flags) in [
             (Some(self.tree.root.file()), MountFlags { read_only, ..flags }),
             (self.reader_clone.as_ref().map(AsFd::as_fd), MountFlags { read_only: true, ..flags }),

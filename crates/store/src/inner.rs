@@ -3,6 +3,7 @@
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ::io::Stability;
 
@@ -33,7 +34,8 @@ pub(crate) enum HandleScheme {
 /// The state of a store.
 #[derive(Debug)]
 pub(crate) struct StoreInner {
-    pub read_only: bool,
+    /// See [`crate::Store::set_read_only`].
+    pub read_only: AtomicBool,
     pub subtree_check: bool,
     /// See [`crate::StoreOptions::reserved_name`].
     pub reserved_name: Option<&'static CStr>,
@@ -52,7 +54,7 @@ pub(crate) struct StoreInner {
     /// The directory where it is attached.
     pub attached: AttachedMount,
     pub cells: Cells,
-    /// The root on a read-only clone, in a writable store, for grants to clients with read-only access.
+    /// The root on a read-only clone, for grants to clients with read-only access.
     pub reader: Option<OwnedFd>,
     /// The descriptor of the read-only clone itself. Without it the kernel would remove the mount from its
     /// namespace, and its options couldn't be changed any more.
@@ -72,6 +74,10 @@ pub(crate) struct StoreInner {
 }
 
 impl StoreInner {
+    pub fn is_read_only(&self) -> bool {
+        self.read_only.load(Ordering::Acquire)
+    }
+
     /// Closes descriptors that are only kept for later calls. Returns about how many.
     pub fn release_descriptors(&self) -> usize {
         self.dirs.clear() + self.nodes.release_descriptors()

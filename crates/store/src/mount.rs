@@ -260,7 +260,12 @@ impl AttachedMount {
         self.read_only.load(Ordering::Acquire)
     }
 
-    /// How often the mount's options have changed.
+    /// The mount's options.
+    pub fn options(&self) -> MountFlags {
+        MountFlags { read_only: self.is_read_only(), no_exec: self.no_exec.load(Ordering::Acquire) }
+    }
+
+    /// How often options of the mount or its clones have changed.
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
@@ -287,6 +292,11 @@ impl AttachedMount {
         let open = |path| openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok();
         let there = self.path.ancestors().find_map(open).and_then(|there| mount_of(&there));
         there.is_some() && there != self.mount
+    }
+
+    /// The options of the clones have changed.
+    pub fn clones_changed(&self) {
+        self.changes.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Records new options, and returns whether they differ.

@@ -46,7 +46,7 @@ pub struct StoreOptions {
     pub export_id: u32,
     /// The secret that seals the handles.
     pub key: HandleKey,
-    /// Refuse all changes through this store.
+    /// Refuse all changes through this store ([`Store::set_read_only`]).
     pub read_only: bool,
     /// Refuse handles of files that aren't below the exported directory any more, or below directories that
     /// the user may not search (exports(5)). Every use of a handle then walks the file's path. A file that a
@@ -217,7 +217,7 @@ impl Store {
     /// # Errors
     /// `Access` for ids that the thread can't assume.
     pub fn as_user(&self, identity: &Identity) -> Result<UserContext<'_>> {
-        UserContext::new(&self.0, identity, self.0.read_only || self.0.attached.is_read_only())
+        UserContext::new(&self.0, identity, self.0.is_read_only() || self.0.attached.is_read_only())
     }
 
     /// As [`Store::as_user`], for a client with read-only access: changes are refused with `ReadOnly`, and
@@ -234,8 +234,7 @@ fn set_up(options: StoreOptions, original: OwnedFd, proc: OwnedFd) -> Result<Sto
     let limits = |read_only| CloneAttributes { read_only, no_devices: true, no_set_id: true };
     let clone = clone_detached(&original, limits(options.read_only)).ok();
     let cloned = clone.is_some();
-    let reader_clone =
-        if cloned && !options.read_only { clone_detached(&original, limits(true)).ok() } else { None };
+    let reader_clone = if cloned { clone_detached(&original, limits(true)).ok() } else { None };
     let reader = reader_clone.as_ref().and_then(|clone| reopen_directory(clone).ok());
 
     let place = DirectoryPlace::of(&original)?;
@@ -263,7 +262,7 @@ fn set_up(options: StoreOptions, original: OwnedFd, proc: OwnedFd) -> Result<Sto
     getrandom::fill(&mut instance).map_err(|_| Error::TryLater)?;
     let fallbacks = ::io::IoFallbacks::on(unsupported_modes::of(&root)?);
     Ok(StoreInner {
-        read_only: options.read_only,
+        read_only: options.read_only.into(),
         subtree_check: options.subtree_check,
         reserved_name: options.reserved_name,
         verifier: options.verifier,

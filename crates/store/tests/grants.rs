@@ -145,6 +145,30 @@ fn a_read_only_grant_cannot_be_reopened_for_writing() {
     }
 }
 
+/// A file that is open for writing keeps the kernel from making the clone of the mount read-only.
+#[test]
+fn a_store_that_becomes_read_only_grants_nothing_for_writing() {
+    let export = Export::new();
+    local(|| std::fs::write(export.path("f"), b"x").expect("writes"));
+    let store = export.open();
+    let granted = |mode| {
+        let context = store.as_user(&user(0)).expect("acts");
+        let node = context.lookup(&root_of(&context, &store), b"f").expect("there");
+        context.grant(&node, mode, Holder::Equal).map(|grant| grant.file)
+    };
+    for is_open_for_writing in [false, true] {
+        let writer = is_open_for_writing.then(|| granted(AccessMode::ReadWrite).expect("granted"));
+        store.set_read_only(true);
+        for mode in [AccessMode::Write, AccessMode::ReadWrite] {
+            assert_eq!(granted(mode).err(), Some(Error::ReadOnly));
+        }
+        is_for_reading_only(&granted(AccessMode::Read).expect("granted"));
+        store.set_read_only(false);
+        granted(AccessMode::ReadWrite).expect("granted again");
+        drop(writer);
+    }
+}
+
 #[test]
 fn a_read_only_user_cannot_change_files() {
     let export = Export::new();

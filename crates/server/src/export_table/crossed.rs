@@ -19,7 +19,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
@@ -50,6 +50,8 @@ pub(crate) struct CrossedFilesystem {
     id: u32,
     settings: StoreSettings,
     store: ArcSwapOption<Store>,
+    /// Whether no client may write. The export may have changed since this was made.
+    is_read_only: AtomicBool,
     /// The exports that lie in it, for the store. Held while that opens.
     nested: Mutex<Vec<NestedExport>>,
     /// The seconds after [`START`] of the last use.
@@ -80,6 +82,7 @@ impl CrossedFilesystem {
         if store.mount_id() != Some(self.mount.id) || store.directory_id() != self.directory {
             return Err(store::Error::Stale);
         }
+        store.set_read_only(self.is_read_only.load(Ordering::Acquire));
         store.set_nested_exports(&nested)?;
         self.store.store(Some(Arc::clone(&store)));
         Ok(store)
@@ -105,6 +108,14 @@ impl CrossedFilesystem {
         }
     }
 
+    fn set_read_only(&self, read_only: bool) {
+        let _no_opening = self.nested.lock();
+        self.is_read_only.store(read_only, Ordering::Release);
+        if let Some(store) = self.opened() {
+            store.set_read_only(read_only);
+        }
+    }
+
     /// Closes the store, unless a file is open or it was used in the last seconds. `has_grants` says whether
     /// a local client may have files of it open.
     pub(crate) fn close_if_idle(&self, has_grants: impl FnOnce() -> bool) {
@@ -126,7 +137,6 @@ impl CrossedFilesystem {
             && self.outer == other.outer
             && self.mount == other.mount
             && self.directory == other.directory
-            && self.export.read_only() == other.export.read_only()
             && self.export.subtree_check() == other.export.subtree_check()
     }
 }
@@ -178,6 +188,7 @@ impl ExportTable {
                 export: export.clone(),
                 settings: StoreSettings { limits, ..opening.clone() },
                 store: ArcSwapOption::empty(),
+                is_read_only: export.read_only().into(),
                 nested: Mutex::default(),
                 used: AtomicU64::new(0),
             };
@@ -186,6 +197,7 @@ impl ExportTable {
             }
             let kept = previous.get(crossed.id).and_then(|entry| entry.crossed.clone());
             let crossed = kept.filter(|kept| kept.is_same(&crossed)).unwrap_or_else(|| Arc::new(crossed));
+            crossed.set_read_only(export.read_only());
             self.add(Arc::new(ExportEntry {
                 export,
                 id: crossed.id,

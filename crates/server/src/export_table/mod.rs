@@ -1,6 +1,6 @@
 //! The export table: each export with its number and its open store.
 //!
-//! A table is immutable. A reload builds a new one and takes over the stores of unchanged exports, so that
+//! A table is immutable. A reload builds a new one and takes over the stores of the same directories, so that
 //! handles, open files and clients stay valid.
 
 pub(crate) mod crossed;
@@ -113,6 +113,7 @@ impl ExportTable {
                 (None, None, _) => open_resolved(export, id, resolved.as_ref(), opening, limits, &mounts),
             };
             if let Ok(store) = &store {
+                store.set_read_only(export.read_only());
                 store.set_max_nodes(limits.nodes);
             }
             let io = previous.get(id).map(|old| Arc::clone(&old.io)).unwrap_or_default();
@@ -377,7 +378,6 @@ impl ExportEntry {
         self.store.is_ok()
             && self.resolved.as_ref().zip(resolved).is_some_and(is_same)
             && self.export.path() == export.path()
-            && self.export.read_only() == export.read_only()
             && self.export.subtree_check() == export.subtree_check()
     }
 

@@ -175,8 +175,7 @@ impl UserContext<'_> {
 
     /// The read-only clone, if this grant has to come from it.
     fn reader_for(&self, mode: AccessMode, holder: Holder) -> Result<Option<&OwnedFd>> {
-        let on_one =
-            if self.store.cloned { self.store.read_only } else { self.store.attached.is_read_only() };
+        let on_one = !self.store.cloned && self.store.attached.is_read_only();
         if mode != AccessMode::Read || on_one {
             return Ok(None);
         }
