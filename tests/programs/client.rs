@@ -8,12 +8,15 @@
 //!
 //! `samehost-test-client hold URL RUN_DIR LANE COUNT` creates and opens COUNT files in the directory of URL,
 //! writes a byte to each, prints `holding COUNT DATA_PATH` and then waits until it is killed.
+//!
+//! `samehost-test-client clone URL RUN_DIR FROM TO` does what no application of a mount can: by NFSv4.2 it
+//! gives advice about the file FROM in the directory of URL, and lets the new file TO share its blocks.
 
 use std::io::Write;
 use std::process::ExitCode;
 
 use client::blocking::Session;
-use client::{OpenOptions, Options, Url};
+use client::{Advice, OpenOptions, Options, Url};
 use samehost_tests::scratch::pattern;
 
 /// Size of a record in bytes.
@@ -24,7 +27,11 @@ fn main() -> ExitCode {
     let result = match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["stream", url, run_dir, lane, count] => stream(url, run_dir, lane, count),
         ["hold", url, run_dir, lane, count] => hold(url, run_dir, lane, count),
-        _ => Err("usage: samehost-test-client stream|hold URL RUN_DIR LANE COUNT".into()),
+        ["clone", url, run_dir, from, to] => clone(url, run_dir, [from, to]),
+        _ => {
+            Err("usage: samehost-test-client stream|hold URL RUN_DIR LANE COUNT | clone URL RUN_DIR FROM TO"
+                .into())
+        }
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -69,6 +76,20 @@ fn stream(url: &str, run_dir: &str, lane: &str, count: &str) -> Result<()> {
         }
         file.close().await?;
         print_line("done")
+    })
+}
+
+fn clone(url: &str, run_dir: &str, names: [&str; 2]) -> Result<()> {
+    let session = connect(&format!("{url}?vers=4.2"), run_dir, "off")?;
+    let inner = session.session();
+    let [from, to] = names.map(|name| [inner.target(), b"/", name.as_bytes()].concat());
+    session.run(async {
+        let from = inner.open(&from, &OpenOptions::reading()).await?;
+        from.advise(Advice::WillNeed, 0, 0).await?;
+        let to = inner.open(&to, &OpenOptions::replacing()).await?;
+        from.clone_range(0, &to, 0, 0).await?;
+        to.close().await?;
+        Ok(from.close().await?)
     })
 }
 
