@@ -17,7 +17,7 @@ use super::callbacks::Callbacks;
 use super::compound::{Compound, Trailer};
 use super::convert::{FILE, LIMITS};
 use super::identity::ClientIdentity;
-use super::session::SessionClient;
+use super::session::{MAX_IN_FLIGHT, SessionClient};
 use super::shared::{ClientKey, ClientUse, use_client};
 use crate::connection::{connect_to_any, resolve, rpc_options};
 use crate::error::{Error, Result, Status};
@@ -43,6 +43,7 @@ impl Nfs4 {
         let callbacks = Arc::new(Callbacks::default());
         let rpc_options = rpc::client::Options {
             callbacks: Some(callbacks.clone()),
+            in_flight: MAX_IN_FLIGHT,
             ..rpc_options(&options, options.nconnect as usize)
         };
         let port = url.port().or(options.port).unwrap_or(PORT);

@@ -47,7 +47,7 @@ use crate::uncommitted_writes::UncommittedPool;
 use crate::user::User;
 
 use establish::ServerIdentity;
-pub(super) use establish::StepError;
+pub(super) use establish::{MAX_IN_FLIGHT, StepError};
 pub(super) use slots::EstablishedSession;
 use slots::{SequenceOutcome, SlotGuard, sequence_outcome};
 
