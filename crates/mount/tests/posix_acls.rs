@@ -32,13 +32,17 @@ const DATA_PATHS: [(&str, bool, Version, Transport); 7] = [
 
 /// Steps that print the same over each data path and in a local directory. The umask is 0, because by NFSv3
 /// it applies under a default list, too.
-const STEPS: [(&str, &str); 11] = [
+const STEPS: [(&str, &str); 12] = [
     ("no list", "touch f; chmod 640 f; getfacl -cn f; getfattr -m - f; ls -l f | cut -c1-11"),
     ("set", "setfacl -m u:1234:rw,g:77:r f; getfacl -cn f; stat -c %a f; ls -l f | cut -c1-11"),
     ("listed", "getfattr -m - f"),
     ("remove an entry", "setfacl -x u:1234 f; getfacl -cn f; stat -c %a f"),
     ("remove the list", "setfacl -b f; getfacl -cn f; getfattr -m - f; ls -l f | cut -c1-11"),
     ("a list that is a mode", "setfacl --set u::rwx,g::r-x,o::r-x f; getfacl -cn f; stat -c %a f"),
+    (
+        "the mode at once",
+        "chmod 755 f; setfacl -m g::rwx f; stat -c %a f; setfacl -m u:5:r,o::- f; stat -c %a f",
+    ),
     (
         "directories",
         "mkdir d; setfacl -m u:1234:rwx,d:u:1234:rwx,d:g:77:rx,d:o::- d; getfacl -cn d; stat -c %a d; \

@@ -139,6 +139,8 @@ impl Filesystem {
         let result = user.session.set_acl(&inode.handle, &change).await;
         // Even if it has failed: the reply to a change may have been lost.
         self.forget_permissions(inode);
+        // The kernel doesn't expect that a list changes the mode.
+        self.kernel.invalidate_attributes(inode);
         result.map_err(|error| self.errno_for(inode, &error))?;
         if !inode.lock().attributes.is_newer_than(asked) {
             let attributes = user.session.attributes(&inode.handle).await;

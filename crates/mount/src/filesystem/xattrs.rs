@@ -83,6 +83,7 @@ impl Filesystem {
             XattrName::Nfs4Acl => {
                 let result = user.session.set_nfs4_acl(&inode.handle, value).await;
                 self.forget_permissions(&inode);
+                self.kernel.invalidate_attributes(&inode);
                 result
             }
             XattrName::PosixAcl(list) => {
