@@ -144,6 +144,9 @@ pub enum Tested {
     Conflict(ByteRange, LockKind),
     /// The file is delegated, and no other owner has a lock that conflicts.
     Free,
+    /// The server doesn't know yet that another owner has unlocked the range. The caller tests again after
+    /// the next [`Locks::changed`] of the file.
+    Busy,
     /// The server has to be asked (LOCKT).
     Server,
 }
@@ -302,10 +305,12 @@ impl<F: Clone + Ord, L: Clone + Ord> Locks<F, L> {
     /// ([`StateManager::is_lease_valid`](crate::StateManager::is_lease_valid)).
     #[must_use]
     pub fn test(&self, file: &F, owner: &L, range: ByteRange, kind: LockKind) -> Tested {
-        let mut others = self.owners.iter().filter(|((on, by), _)| on == file && by != owner);
-        match others.find_map(|(_, locks)| locks.wanted.conflict(range, kind)) {
+        let others = self.owners.iter().filter(|((on, by), _)| on == file && by != owner);
+        let mut others = others.map(|(_, locks)| locks);
+        match others.clone().find_map(|locks| locks.wanted.conflict(range, kind)) {
             Some((range, kind)) => Tested::Conflict(range, kind),
             None if self.delegated.contains(file) => Tested::Free,
+            None if others.any(|locks| !locks.is_told() && locks.keeps(range, kind)) => Tested::Busy,
             None => Tested::Server,
         }
     }

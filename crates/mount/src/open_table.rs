@@ -19,6 +19,8 @@ pub(crate) struct OpenFile {
     pub(crate) file: File,
     /// Its part in the inode's I/O mode.
     pub(crate) hold: IoHold,
+    /// What open(2) asked for.
+    pub(crate) read: bool,
     pub(crate) write: bool,
     /// It can be mapped for writing through the kernel's page cache. The kernel writes a mapping's data when
     /// it chooses to.

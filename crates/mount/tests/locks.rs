@@ -212,6 +212,40 @@ fn a_dying_process_gives_its_locks_back_and_a_signal_ends_a_wait() {
     }
 }
 
+/// flock(1) opens its file for reading only, and again for writing if it is told so.
+#[test]
+fn commands_exclude_each_other_by_flock() {
+    let served = Served::start();
+    let mounted = by_v4(&served, Transport::Passed);
+    let script = r"
+        for i in $(seq 50); do flock --nonblock $0 true || exit; done
+        flock --shared $0 flock --nonblock $0 true || echo excluded by a shared lock
+        flock $0 flock --nonblock --shared $0 true || echo excluded by an exclusive lock";
+    let output = Command::new("sh").args(["-c", script]).arg(mounted.path("lock")).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert_eq!(said, "excluded by a shared lock\nexcluded by an exclusive lock\n");
+}
+
+/// The kernel tells the mount of a close(2) when that has returned.
+#[test]
+fn a_lock_of_a_closed_description_is_not_reported() {
+    let served = Served::start();
+    fs::write(served.export().join("file"), "x").unwrap();
+    let mounted = by_v4(&served, Transport::Passed);
+    let script = r"
+import fcntl, os, struct, sys
+asked = struct.pack('hhqqi4x', fcntl.F_WRLCK, 0, 0, 0, 0)
+other = os.open(sys.argv[1], os.O_RDWR)
+for round in range(300):
+    fd = os.open(sys.argv[1], os.O_RDWR)
+    fcntl.fcntl(fd, 37, asked)
+    os.close(fd)
+    kind, = struct.unpack_from('h', fcntl.fcntl(other, 36, asked))
+    assert kind == fcntl.F_UNLCK, round
+print('never')";
+    assert_eq!(python(script, &mounted.path("file"), &[]), "never");
+}
+
 #[test]
 fn locks_outlive_a_killed_server() {
     let mut served = Served::start();

@@ -69,6 +69,7 @@ fn a_lock_is_held_from_the_answer_on_until_it_is_unlocked() {
     assert_eq!(table.lock(1, 1, bytes(0, 0), Read), LockAnswer::Busy);
     table.changed(unlock, Err(LockError::State(StateError::Refused)));
     assert_eq!(table.take_changes(), [], "there is nothing more to be done");
+    assert_eq!(table.test(&1, &2, bytes(4, 6), Read), Tested::Server);
     assert!(!table.is_free(&1, &1));
     table.release(&1, &1);
     let (unlock, request) = due(&mut table);
@@ -101,8 +102,11 @@ fn what_an_owner_has_unlocked_is_not_asked_for_before_the_server_knows() {
     table.release(&1, &1);
     let (unlock, _) = due(&mut table);
     assert_eq!(table.lock(1, 3, bytes(0, 0), Read), LockAnswer::Busy, "LOCK may overtake LOCKU");
+    assert_eq!(table.test(&1, &3, bytes(0, 0), Read), Tested::Busy, "and LOCKT");
     assert!(matches!(table.lock(1, 3, bytes(10, 19), Read), LockAnswer::Ask(_)));
+    assert_eq!(table.test(&1, &3, bytes(10, 19), Read), Tested::Server);
     table.changed(unlock, Ok(Some(ID)));
+    assert_eq!(table.test(&1, &3, bytes(0, 0), Read), Tested::Server);
     assert!(matches!(table.lock(1, 4, bytes(0, 0), Read), LockAnswer::Ask(_)));
 }
 

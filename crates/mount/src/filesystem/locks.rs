@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use super::{Filesystem, RequestContext};
 use crate::fuse::reply::FuseReply;
 use crate::fuse::request::LockArgs;
+use crate::inode::Inode;
 use crate::open_table::OpenFile;
 
 /// Which locks go to the server. The kernel keeps the others.
@@ -33,7 +34,8 @@ impl Filesystem {
     pub(super) async fn get_lock(&self, args: &LockArgs) -> Result<FuseReply, Errno> {
         let open = self.open_file(args.fh)?;
         let kind = args.kind.ok_or(Errno::INVAL)?;
-        let found = open.file.test_lock(args.owner, args.range, kind).await;
+        let test = || open.file.test_lock(args.owner, args.range, kind);
+        let found = self.ask_after_closes(&open.inode, test, |found| matches!(found, Ok(Some(_)))).await;
         let found = found.map_err(|error| self.errno(&error))?;
         Ok(FuseReply::with_capacity(24).lock(found.map(|found| (found.range, found.kind))))
     }
@@ -47,6 +49,9 @@ impl Filesystem {
     ) -> Result<FuseReply, Errno> {
         let open = self.open_file(args.fh)?;
         match args.kind {
+            // As the kernel's client. flock(1) then opens the file again for writing.
+            Some(LockKind::Read) if !open.read => return Err(Errno::BADF),
+            Some(LockKind::Write) if !open.write => return Err(Errno::BADF),
             Some(kind) => self.lock(request, &open, (args.owner, args.range, kind), waits).await?,
             None => {
                 // What was written through a mapping belongs to what the lock has protected.
@@ -69,17 +74,7 @@ impl Filesystem {
             locked.as_ref().is_err_and(|error| error.status() == Some(Status::Locked))
         };
         let mut request = LockRequest { owner, range, kind, waits: false };
-        // close(2) releases flock(2)'s locks before it returns, and RELEASE comes after that.
-        self.closes.wait_until_idle(&open.inode.number).await;
-        let released = open.inode.lock().opens.released();
-        let mut locked = open.file.lock(request).await;
-        if is_denied(&locked) {
-            self.receive_releases().await;
-            if open.inode.lock().opens.released() != released {
-                self.closes.wait_until_idle(&open.inode.number).await;
-                locked = open.file.lock(request).await;
-            }
-        }
+        let mut locked = self.ask_after_closes(&open.inode, || open.file.lock(request), is_denied).await;
         if is_denied(&locked) {
             if !waits {
                 return Err(Errno::AGAIN);
@@ -98,6 +93,29 @@ impl Filesystem {
             open.inode.lock().synchronized = delegated.map(|_| now);
         }
         Ok(())
+    }
+
+    /// Asks for a lock, or about one, when no lock is held any more through a description that is closed:
+    /// close(2) releases the locks of flock(2) and of open file descriptions before it returns, and RELEASE
+    /// comes after that.
+    async fn ask_after_closes<T, F: Future<Output = T>>(
+        &self,
+        inode: &Inode,
+        ask: impl Fn() -> F,
+        is_denied: impl Fn(&T) -> bool,
+    ) -> T {
+        let released = inode.lock().opens.released();
+        self.closes.wait_until_idle(&inode.number).await;
+        let answer = ask().await;
+        if !is_denied(&answer) {
+            return answer;
+        }
+        self.receive_releases().await;
+        if inode.lock().opens.released() == released {
+            return answer;
+        }
+        self.closes.wait_until_idle(&inode.number).await;
+        ask().await
     }
 
     /// Makes the kernel forget what it knows of a file. Its next GETATTR must not be the first to show a

@@ -268,6 +268,7 @@ impl Filesystem {
             outlives_its_name: file.outlives_its_name(),
             file,
             hold: reply.hold,
+            read: args.read,
             write: args.write,
             mappable,
             content,
