@@ -1,13 +1,13 @@
 //! The open files and directories, by the file handle that the kernel was given for each.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use ahash::HashMap;
 use client::File;
 use parking_lot::{Mutex, RwLock};
 
-use crate::filesystem::ContentAtOpen;
+use crate::filesystem::{ContentAtOpen, InFlightGuard};
 use crate::inode::{Inode, IoHold};
 use crate::listing::Listing;
 use crate::users::User;
@@ -29,6 +29,11 @@ pub(crate) struct OpenFile {
     pub(crate) outlives_its_name: bool,
     /// What its open has read, until the first READ.
     pub(crate) content: Mutex<Option<ContentAtOpen>>,
+    /// A lock was asked for through it.
+    pub(crate) had_lock: AtomicBool,
+    /// From the RELEASE of an open with locks on. Dropped after `file`, whose end releases them: a handler
+    /// whose reply was sent may still have this for a moment.
+    pub(crate) closing: Mutex<Option<InFlightGuard<u64>>>,
 }
 
 /// An open directory.

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 /// The number of operations under way for each object.
 #[derive(Debug)]
-pub(super) struct InFlight<K> {
+pub(crate) struct InFlight<K> {
     counts: Mutex<HashMap<K, u32>>,
     ended: Notify,
 }
@@ -48,7 +48,7 @@ impl<K: Clone + Eq + Hash> InFlight<K> {
 
 /// An operation under way.
 #[derive(Debug)]
-pub(super) struct InFlightGuard<K: Clone + Eq + Hash> {
+pub(crate) struct InFlightGuard<K: Clone + Eq + Hash> {
     operations: Arc<InFlight<K>>,
     object: K,
 }

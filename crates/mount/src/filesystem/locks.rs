@@ -9,6 +9,7 @@
 //! the file is dropped when one is had, and its new attributes are fetched before that. Under a write
 //! delegation that is done with the first lock only, because nobody else writes until it is recalled.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use client::{ByteRange, LockKind, LockOwner, LockRequest, Status};
@@ -74,6 +75,7 @@ impl Filesystem {
             locked.as_ref().is_err_and(|error| error.status() == Some(Status::Locked))
         };
         let mut request = LockRequest { owner, range, kind, waits: false };
+        open.had_lock.store(true, Relaxed);
         let mut locked = self.ask_after_closes(&open.inode, || open.file.lock(request), is_denied).await;
         if is_denied(&locked) {
             if !waits {

@@ -77,6 +77,7 @@ use blocking::BlockingCalls;
 pub(crate) use content_at_open::ContentAtOpen;
 use content_at_open::ContentsAtOpen;
 use in_flight::InFlight;
+pub(crate) use in_flight::InFlightGuard;
 use kernel_cache::KernelCache;
 pub(crate) use listed_names::{ListedNames, ListingMark};
 pub(crate) use locks::RemoteLocks;

@@ -5,6 +5,7 @@
 //! kernel's cached data is still valid (close-to-open consistency).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use client::{Access, Attributes, DataPath, File, OpenOptions, Session, SetAttributes};
@@ -12,7 +13,6 @@ use parking_lot::Mutex;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::in_flight::InFlightGuard;
 use super::silly_rename::HiddenRemoval;
 use super::{ContentAtOpen, FileEntry, Filesystem, Outcome, RequestContext, UndeliveredOpen};
 use crate::backing::{self, Backing};
@@ -91,8 +91,6 @@ impl OpenReply {
 pub(crate) struct ClosingFile {
     open: Arc<OpenFile>,
     hidden: Option<HiddenRemoval>,
-    /// Until the locks are released.
-    under_way: Option<InFlightGuard<u64>>,
 }
 
 impl Filesystem {
@@ -272,6 +270,8 @@ impl Filesystem {
             write: args.write,
             mappable,
             content,
+            had_lock: AtomicBool::new(false),
+            closing: Mutex::default(),
         };
         state.open(&open);
         let fh = self.files.insert(open);
@@ -393,18 +393,17 @@ impl Filesystem {
         }
         let released = open.inode.lock().release(&open, Instant::now());
         drop(released.backing);
+        if open.had_lock.load(Relaxed) {
+            *open.closing.lock() = Some(self.closes.begin(open.inode.number));
+        }
         let hidden = released.hidden.map(|hidden| self.hidden.begin_removal(hidden));
         // The last close of a file that was written may wait for a disk.
-        Ok((open.write || hidden.is_some()).then(|| {
-            let has_locks = self.remote_locks.posix || self.remote_locks.flock;
-            let under_way = has_locks.then(|| self.closes.begin(open.inode.number));
-            ClosingFile { open, hidden, under_way }
-        }))
+        Ok((open.write || hidden.is_some()).then_some(ClosingFile { open, hidden }))
     }
 
     /// The part of a close that may wait.
     pub(crate) async fn finish_close(&self, closing: ClosingFile) {
-        let ClosingFile { open, hidden, under_way } = closing;
+        let ClosingFile { open, hidden } = closing;
         if open.write {
             // Brings the attributes of a granted file into the cache for the last time.
             let _ = open.file.attributes_now();
@@ -417,7 +416,6 @@ impl Filesystem {
         let inode = open.inode.clone();
         // The last close of a file without a name frees its blocks: that should happen in the server.
         drop(open);
-        drop(under_way);
         if let Some(removal) = hidden {
             self.remove_hidden(&inode, removal).await;
         }
