@@ -105,7 +105,7 @@ fuzz:
 # xfstests' quick group over each data path and on the plain directory; XFSTESTS is a built checkout (tests/xfstests/README.md). Takes hours.
 xfstests: all
 	mkdir -p target/xfstests
-	for data_path in raw wire files served tree tree_served tree_uring; do tests/xfstests/run $(XFSTESTS) $$data_path >target/xfstests/$$data_path.txt || exit 1; done
+	for data_path in raw wire wire_v4 files files_v4 served tree tree_served tree_uring; do tests/xfstests/run $(XFSTESTS) $$data_path >target/xfstests/$$data_path.txt || exit 1; done
 
 man: all
 	rm -rf $(MAN)
