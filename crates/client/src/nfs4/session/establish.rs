@@ -40,11 +40,11 @@ const MIN_MESSAGE: u32 = MAX_HEAD + (4 << 10);
 
 /// The slots that the client asks for: more than a mount of many users keeps busy. A request that waits for
 /// one costs a wake-up.
-const MAX_REQUESTS: u32 = 224;
+const MAX_REQUESTS: u32 = 136;
 
 /// Calls in flight on a connection. All slots leave some for the calls that establish a session: requests of
-/// a lost session wait for those.
-pub(in crate::nfs4) const MAX_IN_FLIGHT: usize = MAX_REQUESTS as usize + 32;
+/// a lost session wait for those. More than about 200 wouldn't fit into the buffer of the lane's call socket.
+pub(in crate::nfs4) const MAX_IN_FLIGHT: usize = MAX_REQUESTS as usize + 24;
 
 impl SessionClient {
     /// Establishes the first session.
