@@ -31,8 +31,8 @@ pub(crate) struct OpenFile {
     pub(crate) content: Mutex<Option<ContentAtOpen>>,
     /// A lock was asked for through it.
     pub(crate) had_lock: AtomicBool,
-    /// From the RELEASE of an open with locks on. Dropped after `file`, whose end releases them: a handler
-    /// whose reply was sent may still have this for a moment.
+    /// Set at the RELEASE of an open with locks, until they are released. Dropped after `file`, whose end
+    /// releases them: a handler whose reply was sent may still hold the open for a moment.
     pub(crate) closing: Mutex<Option<InFlightGuard<u64>>>,
 }
 

@@ -185,23 +185,6 @@ async fn send_lock(
 }
 
 impl SessionClient {
-    /// What the client knows about whether a range could be locked, as soon as the server knows what this
-    /// client has unlocked there.
-    async fn test_lock_here(
-        &self,
-        file: &Handle,
-        owner: &OwnerOfLocks,
-        (range, kind): (ByteRange, LockKind),
-    ) -> Tested {
-        loop {
-            let changed = self.state.changed.notified();
-            match self.look(|held| held.locks.test(file, owner, range, kind)) {
-                Tested::Busy => changed.await,
-                tested => return tested,
-            }
-        }
-    }
-
     /// Locks a range for an owner, as soon as it can be had if the request waits. The client may ask for a
     /// delegation before if it `may_ask`.
     async fn lock_range(
@@ -328,10 +311,14 @@ impl Nfs4 {
         (range, kind): (ByteRange, LockKind),
     ) -> Result<Option<LockConflict>> {
         let by = OwnerOfLocks { owner, through: OpenOwner::new(user) };
-        match self.client.test_lock_here(file, &by, (range, kind)).await {
-            Tested::Conflict(range, kind) => return Ok(Some(LockConflict { range, kind })),
-            Tested::Free if self.client.is_delegated_for_writing(file) => return Ok(None),
-            Tested::Free | Tested::Server | Tested::Busy => {}
+        loop {
+            let changed = self.client.state.changed.notified();
+            match self.client.look(|held| held.locks.test(file, &by, range, kind)) {
+                Tested::Conflict(range, kind) => return Ok(Some(LockConflict { range, kind })),
+                Tested::Free if self.client.is_delegated_for_writing(file) => return Ok(None),
+                Tested::Busy => changed.await,
+                Tested::Free | Tested::Server => break,
+            }
         }
         let name = lock_owner_name(user.session.number, owner);
         let args = Lockt4Args {

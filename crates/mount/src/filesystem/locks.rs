@@ -97,9 +97,8 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Asks for a lock, or about one, when no lock is held any more through a description that is closed:
-    /// close(2) releases the locks of flock(2) and of open file descriptions before it returns, and RELEASE
-    /// comes after that.
+    /// Asks for a lock, or about one, and doesn't let locks of closed descriptions deny it: close(2) releases
+    /// the locks of flock(2) and of open file descriptions before it returns, and RELEASE comes after that.
     async fn ask_after_closes<T, F: Future<Output = T>>(
         &self,
         inode: &Inode,

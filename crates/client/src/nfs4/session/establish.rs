@@ -42,8 +42,9 @@ const MIN_MESSAGE: u32 = MAX_HEAD + (4 << 10);
 /// one costs a wake-up.
 const MAX_REQUESTS: u32 = 136;
 
-/// Calls in flight on a connection. All slots leave some for the calls that establish a session: requests of
-/// a lost session wait for those. More than about 200 wouldn't fit into the buffer of the lane's call socket.
+/// Calls in flight on a connection: one for each slot, and some for the calls that establish a session, for
+/// which the requests of a lost session wait. More than about 200 wouldn't fit into the buffer of the lane's
+/// call socket.
 pub(in crate::nfs4) const MAX_IN_FLIGHT: usize = MAX_REQUESTS as usize + 24;
 
 impl SessionClient {
