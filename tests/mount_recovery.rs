@@ -293,14 +293,16 @@ impl Killed for Knfsd<'_> {
     }
 }
 
-/// Mounts the export of the kernel's server. The mount's process logs to the file `log`.
-fn start_on_knfsd(netns: &Netns, mount: &Mount, log: &Path) -> Daemon {
+/// Mounts the export of the kernel's server. The mount's process has its files in a directory of this name.
+fn mount_of_knfsd(netns: &Netns, scratch: &Scratch, name: &str) -> (Mount, Daemon) {
+    let directory = scratch.mkdir(name);
+    let mount = Mount::unmounted_with(&directory);
     let mut command = mount.command(Knfsd::URL, "vers=4.2,lane=off");
     command.arg("--foreground");
     let mut command = netns.inside(&command);
-    let daemon = Daemon::start("samehost mount", &mut command, log).expect("a mount");
+    let daemon = Daemon::start("samehost mount", &mut command, &directory.join("log")).expect("a mount");
     wait_for("the mount", || mount.is_mounted().then_some(()));
-    daemon
+    (mount, daemon)
 }
 
 /// The machine of the kernel's server loses power while it has data that it hasn't written to its disk. It
@@ -314,10 +316,8 @@ fn an_application_notices_no_power_cut_of_knfsd() {
     let netns = Netns::new("power");
     Knfsd::with(&netns, GUEST_TIMEOUT, |knfsd| {
         let scratch = Scratch::new();
-        let run_dir = scratch.mkdir("empty");
-        let (mount, other) = (Mount::unmounted_with(&run_dir), Mount::unmounted_with(&run_dir));
-        let mut daemon = start_on_knfsd(&netns, &mount, &scratch.join("one.log"));
-        let mut other_daemon = start_on_knfsd(&netns, &other, &scratch.join("two.log"));
+        let (mount, mut daemon) = mount_of_knfsd(&netns, &scratch, "one");
+        let (other, mut other_daemon) = mount_of_knfsd(&netns, &scratch, "two");
         // What nobody syncs stays in its memory.
         knfsd.run("echo 0 >/proc/sys/vm/dirty_writeback_centisecs");
         knfsd.run("cp /proc/sys/kernel/random/boot_id /srv/boot_id && sync");
@@ -393,10 +393,8 @@ fn an_application_notices_no_restart_of_knfsd_and_loses_locks_that_it_expires() 
     let netns = Netns::new("knfsd");
     Knfsd::with(&netns, GUEST_TIMEOUT, |knfsd| {
         let scratch = Scratch::new();
-        let run_dir = scratch.mkdir("empty");
-        let (mount, other) = (Mount::unmounted_with(&run_dir), Mount::unmounted_with(&run_dir));
-        let mut daemon = start_on_knfsd(&netns, &mount, &scratch.join("one.log"));
-        let mut other_daemon = start_on_knfsd(&netns, &other, &scratch.join("two.log"));
+        let (mount, mut daemon) = mount_of_knfsd(&netns, &scratch, "one");
+        let (other, mut other_daemon) = mount_of_knfsd(&netns, &scratch, "two");
         application_under_kills(knfsd, mount.path(), other.path());
 
         let (mut one, mut two) = (Application::new(mount.path()), Application::new(other.path()));
